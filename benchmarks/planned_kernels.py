@@ -14,14 +14,14 @@ import torch
 from benchmarks import stitched, workloads
 from benchmarks.timing import Timing, time_calls
 from tilefuse.base.options import Options
+from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate, import_model
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.plan.generators.products import library_product_us
 from tilefuse.plan.pattern import Plan, PlannedKernel
-from tilefuse.plan.products import library_product_us
-from tilefuse.runtime.library import LIBRARY, TORCH_DTYPES
-from tilefuse.schedule.contraction import contraction_of
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.runtime.calls.library import LIBRARY, TORCH_DTYPES
 from tilefuse.target.device import DeviceSpec
 
 # Recurrences of many steps are planned for seconds and hold the same kernels again and again.
@@ -57,8 +57,8 @@ def imported_step(workload: workloads.Workload, tiny: bool) -> Imported:
     """The graph of a workload's step, as the backend of torch.compile gets it."""
     from torch._dynamo.backends.common import aot_autograd
 
-    from tilefuse.frontends.torch_decompositions import decompositions
-    from tilefuse.frontends.torch_fx import import_fx
+    from tilefuse.frontends.torch.decompositions import decompositions
+    from tilefuse.frontends.torch.fx import import_fx
 
     found: list[Imported] = []
 

@@ -25,17 +25,17 @@ from benchmarks.record import Record
 from benchmarks.tuning import CASES, shapes_of
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
-from tilefuse.driver.measure import DiskRecords, KernelMeasurer
+from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.cost import AnalyticCost
-from tilefuse.plan.measure import MeasuredCost
 from tilefuse.plan.pattern import Pattern
-from tilefuse.runtime.measurements import Journal
-from tilefuse.schedule.pattern import schedule_pattern
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.plan.price.measure import MeasuredCost
+from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.pattern import schedule_pattern
 
 
 def cases(only: str, quick: bool, tiny: bool) -> Iterator[tuple[str, Graph]]:

@@ -88,8 +88,8 @@ def searched(case: Searched, ends: float) -> dict[str, Any]:
     from tilefuse import blas
     from tilefuse.base.candidate import Rejected
     from tilefuse.driver.compile import present_device
-    from tilefuse.driver.script_tune import ScriptTuner
-    from tilefuse.plan.routine_implementations import list_candidates
+    from tilefuse.scripts.plan.implementations import list_candidates
+    from tilefuse.scripts.tune import ScriptTuner
 
     sequence, size = case.sequence, case.size
     script = sequence.script if case.dtype == "f32" else doubled(sequence.script)

@@ -19,7 +19,7 @@ from benchmarks.devices import COMPILE_THREADS, Place, child_environment, thread
 from benchmarks.record import Record, median_rates
 from benchmarks.report import OURS, geometric_mean
 from benchmarks.supervise import Bench
-from tilefuse.runtime.cache import default_folder
+from tilefuse.runtime.stores.cache import default_folder
 
 # No case is started with less than this left of the budget, and none gets less than that. Units: seconds.
 LEAST_LEFT_S = 5.0

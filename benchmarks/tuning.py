@@ -2,7 +2,7 @@
 
     python -m benchmarks.tuning --only softmax --seconds 300
 
-The choices in `tilefuse.schedule.choose` come from this table. Units: us, GB/s; `share` is the fraction of a copy of equal bytes.
+The choices in `tilefuse.templates.choose` come from this table. Units: us, GB/s; `share` is the fraction of a copy of equal bytes.
 """
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import torch
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import CompilerError
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.cuda import print_cuda
-from tilefuse.ir.build import GraphBuilder, read_at
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.building.build import GraphBuilder, read_at
 from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import call, cast, const
-from tilefuse.runtime.nvrtc import compile_cuda
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.runtime.compilers.nvrtc import compile_cuda
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
-from tilefuse.schedule.neighbours import neighbours, program_with
-from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Parameter
+from tilefuse.templates.compose import compose
+from tilefuse.templates.neighbours import neighbours, program_with
+from tilefuse.templates.pattern import schedule_graph
 
 TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i64": torch.int64}
 

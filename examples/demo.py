@@ -24,7 +24,7 @@ from onnx import numpy_helper
 
 import tilefuse
 from tilefuse.pages.libraries import missing
-from tilefuse.tools.emit import write_sources
+from tilefuse.tools.emit.emit import write_sources
 from tilefuse.tools.explain import bytes_text
 
 

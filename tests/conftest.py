@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def planned_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """No program is taken from an earlier run: a fault that a test plants in the compiler must show."""
-    from tilefuse.driver import known_programs
+    from tilefuse.driver.reuse import known_programs
 
     monkeypatch.setattr(known_programs, "enabled", False)
 

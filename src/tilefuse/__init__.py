@@ -40,7 +40,7 @@ def compare(model: Any, example_inputs: Sequence[Any] | None = None, against: An
     model runs in f64 as well, and the report says whose error is larger.
     Raises: as `compile`; UserError without inputs; OptionError for a peer that such a model does not have.
     """
-    from tilefuse.driver.compare import compare_model
+    from tilefuse.driver.compare.compare import compare_model
 
     return compare_model(model, example_inputs, against, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
                          **options)
@@ -56,7 +56,7 @@ def bisect(model: Any, example_inputs: Sequence[Any] | None = None, *, device: A
     runs it.
     Raises: as `compare`.
     """
-    from tilefuse.driver.compare import fault_of_model
+    from tilefuse.driver.compare.compare import fault_of_model
 
     return fault_of_model(model, example_inputs, device=device, shapes=shapes, example_kwargs=example_kwargs, rtol=rtol, atol=atol,
                           seconds=seconds, **options)
@@ -89,7 +89,7 @@ def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any
     from tilefuse.runtime.archive import holds_parts, load_saved
 
     if holds_parts(path):
-        from tilefuse.driver.onnx_saved import load_split
+        from tilefuse.driver.onnx.saved import load_split
 
         return load_split(path, device, require_signature)
     program, model = load_saved(path, device, require_signature=require_signature)

@@ -7,18 +7,15 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, NoReturn
 
-from tilefuse.base.errors import nearest
-from tilefuse.driver.array_compile import compile
-from tilefuse.driver.array_evaluate import evaluate, program
-from tilefuse.driver.array_gradients import grad, value_and_grad
-from tilefuse.driver.array_nan import trace_nan
-from tilefuse.driver.array_operators import register_operator
-from tilefuse.driver.array_session import Session, Variable, placeholder, variable
-from tilefuse.frontends import array_fft as fft
-from tilefuse.frontends import array_linalg as linalg
-from tilefuse.frontends import array_random as random
-from tilefuse.frontends.array import Array
-from tilefuse.frontends.array_creation import (
+from tilefuse.arrays.array import Array
+from tilefuse.arrays.evaluation.compile import compile
+from tilefuse.arrays.evaluation.evaluate import evaluate, program
+from tilefuse.arrays.evaluation.gradients import grad, value_and_grad
+from tilefuse.arrays.evaluation.nan import trace_nan
+from tilefuse.arrays.evaluation.registered import register_operator
+from tilefuse.arrays.evaluation.session import Session, Variable, placeholder, variable
+from tilefuse.arrays.functions import fft, linalg, random
+from tilefuse.arrays.functions.creation import (
     arange,
     asarray,
     empty,
@@ -36,7 +33,7 @@ from tilefuse.frontends.array_creation import (
     zeros,
     zeros_like,
 )
-from tilefuse.frontends.array_elementwise import (
+from tilefuse.arrays.functions.elementwise import (
     abs,
     acos,
     acosh,
@@ -117,7 +114,7 @@ from tilefuse.frontends.array_elementwise import (
     trunc,
     where,
 )
-from tilefuse.frontends.array_inspection import (
+from tilefuse.arrays.functions.inspection import (
     __array_namespace_info__,
     can_cast,
     finfo,
@@ -125,7 +122,7 @@ from tilefuse.frontends.array_inspection import (
     isdtype,
     result_type,
 )
-from tilefuse.frontends.array_manipulation import (
+from tilefuse.arrays.functions.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
     broadcast_to,
@@ -149,31 +146,30 @@ from tilefuse.frontends.array_manipulation import (
     tile,
     unstack,
 )
-from tilefuse.frontends.array_own_gradient import custom_gradient, stop_gradient
-from tilefuse.frontends.array_products import (
+from tilefuse.arrays.functions.products import (
     einsum,
     matmul,
     outer,
     tensordot,
     vecdot,
 )
-from tilefuse.frontends.array_random import dropout
-from tilefuse.frontends.array_scan import scan
-from tilefuse.frontends.array_selection import (
+from tilefuse.arrays.functions.random import dropout
+from tilefuse.arrays.functions.scan import scan
+from tilefuse.arrays.functions.selection import (
     nonzero,
     unique_all,
     unique_counts,
     unique_inverse,
     unique_values,
 )
-from tilefuse.frontends.array_sorting import (
+from tilefuse.arrays.functions.sorting import (
     argsort,
     isin,
     searchsorted,
     sort,
     topk,
 )
-from tilefuse.frontends.array_statistics import (
+from tilefuse.arrays.functions.statistics import (
     all,
     any,
     argmax,
@@ -193,7 +189,9 @@ from tilefuse.frontends.array_statistics import (
     sum,
     var,
 )
-from tilefuse.frontends.array_writing import put
+from tilefuse.arrays.functions.writing import put
+from tilefuse.arrays.own_gradient import custom_gradient, stop_gradient
+from tilefuse.base.errors import nearest
 from tilefuse.ir.dtype import BF16 as bfloat16
 from tilefuse.ir.dtype import BOOL as bool
 from tilefuse.ir.dtype import C64 as complex64

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilefuse.driver.script import CompiledScript
-    from tilefuse.driver.script_programs import Kind
+    from tilefuse.scripts.programs import Kind
+    from tilefuse.scripts.script import CompiledScript
 
 __all__ = ["compile"]
 
@@ -26,6 +26,6 @@ def compile(script: str, *, library: Folder | Sequence[Folder] = (), device: Any
     Sizes come from the arguments: the first call with new sizes compiles. Results are new arrays of the first array argument's kind.
     Raises: ParseError and its kin, with line and caret; UserError for what is wrong with a library folder.
     """
-    from tilefuse.driver.script import compile_script
+    from tilefuse.scripts.script import compile_script
 
     return compile_script(script, library=library, device=device, name=name, kind=kind, deterministic=deterministic, options=options)

@@ -16,9 +16,9 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.onnx_call import ValueNeededError
-from tilefuse.frontends.onnx_import import import_onnx
-from tilefuse.frontends.onnx_model import static_extent
+from tilefuse.frontends.onnx.call import ValueNeededError
+from tilefuse.frontends.onnx.importer import import_onnx
+from tilefuse.frontends.onnx.model import static_extent
 from tilefuse.ir.graph import Node
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES, walk
@@ -141,7 +141,7 @@ def execute(imported: Imported, program: Any, arguments: Sequence[np.ndarray]) -
 
 def framework_call(node: Node, operands: list[np.ndarray]) -> list[np.ndarray]:
     """A library node that the interpreter gives no meaning to, performed by the framework."""
-    from tilefuse.runtime.library import call_library
+    from tilefuse.runtime.calls.library import call_library
 
     return [as_array(t) for t in call_library(node.detail, [as_tensor(a) for a in operands], dict(node.attributes))]
 
@@ -150,8 +150,8 @@ def as_tensor(array: np.ndarray) -> Any:
     """The torch tensor of an array, also of types that numpy has from ml_dtypes only."""
     import torch
 
-    from tilefuse.runtime.arguments import NUMPY_EXTENSIONS
-    from tilefuse.runtime.library import TORCH_DTYPES
+    from tilefuse.runtime.calls.arguments import NUMPY_EXTENSIONS
+    from tilefuse.runtime.calls.library import TORCH_DTYPES
 
     name = next(n for n, d in NUMPY_DTYPES.items() if d == array.dtype)
     dense = np.ascontiguousarray(array).reshape(array.shape)
@@ -165,8 +165,8 @@ def as_array(tensor: Any) -> np.ndarray:
     """The numpy array of a CPU tensor; the inverse of `as_tensor`."""
     import torch
 
-    from tilefuse.runtime.arguments import NUMPY_EXTENSIONS
-    from tilefuse.runtime.library import DTYPE_NAMES
+    from tilefuse.runtime.calls.arguments import NUMPY_EXTENSIONS
+    from tilefuse.runtime.calls.library import DTYPE_NAMES
 
     plain = tensor.detach().cpu().contiguous()
     wanted = NUMPY_DTYPES[DTYPE_NAMES[plain.dtype]]

@@ -11,7 +11,7 @@ from tests.browser import chromium
 from tests.browser.explanations import chain
 from tests.unit.pages.models import attention, drawn_inputs, encoder, resnet
 from tilefuse.base.options import Options
-from tilefuse.driver.explain_why import page_answers
+from tilefuse.driver.explain.why import page_answers
 from tilefuse.pages import libraries
 from tilefuse.pages.page import page_text, program_data
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tilefuse.runtime.nvrtc import compile_text
+from tilefuse.runtime.compilers.nvrtc import compile_text
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

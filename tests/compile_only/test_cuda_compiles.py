@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
-from tests.unit.codegen.sample_kernels import samples
-from tests.unit.codegen.test_scalar_texts import conversions_kernel, ops_kernel
-from tilefuse.codegen.cuda import print_cuda
+from tests.unit.templates.sample_kernels import samples
+from tests.unit.templates.test_scalar_texts import conversions_kernel, ops_kernel
 from tilefuse.driver.compile import generate_sources
 from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.ir.text import parse_graph
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 
 SAMPLES = samples()

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilefuse.driver.custom_meaning import HostMeaning
+from tilefuse.arrays.evaluation.custom_meaning import HostMeaning
 from tilefuse.ir.custom import CustomFunction, register_function, unregister_function
 from tilefuse.ir.custom_expression import C_FUNCTIONS
-from tilefuse.runtime.nvrtc import compile_text
+from tilefuse.runtime.compilers.nvrtc import compile_text
 
 PAIRS = ("atan2", "copysign", "fdim", "fmax", "fmin", "fmod", "hypot", "max", "min", "pow", "remainder")
 SINGLE = sorted(C_FUNCTIONS - {*PAIRS, "fma", "ldexp"})

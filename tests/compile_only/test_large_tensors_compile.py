@@ -4,22 +4,22 @@ from __future__ import annotations
 import pytest
 
 from tests.compile_only.assembler import assembled
-from tests.unit.codegen import pattern_graphs as patterns
-from tests.unit.codegen.packed_graphs import side_by_side, update
-from tests.unit.codegen.routine_scripts import sequence
-from tests.unit.codegen.stitched_graphs import attention, product_softmax
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.compose_routines import compose_routines
-from tilefuse.codegen.cuda import print_cuda
+from tests.unit.scripts.routine_scripts import sequence
+from tests.unit.templates import pattern_graphs as patterns
+from tests.unit.templates.packed_graphs import side_by_side, update
+from tests.unit.templates.stitched_graphs import attention, product_softmax
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.routine_fusions import find_fusions
-from tilefuse.plan.routine_implementations import implementations
-from tilefuse.schedule import schedule_pattern
-from tilefuse.schedule.routines import FusedRoutines
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.scripts.compose.compose import compose_routines
+from tilefuse.scripts.plan.fusions import find_fusions
+from tilefuse.scripts.plan.implementations import implementations
+from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import H200
+from tilefuse.templates import schedule_pattern
+from tilefuse.templates.compose import compose
 
 POOL = """graph @pool(%x: f32[1024, 2048, 2048]) -> (f32[1024, 186, 186]) {
   %s: f32[1024, 186, 186] = reduce.sum [n, h, w] over [p < 11, q < 11] { %x[n, 11*h + p, 11*w + q] }

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilefuse.codegen.support import paste
-from tilefuse.frontends.blas_functions import read_library
-from tilefuse.ir.elementary import ElementaryFunction, Implementation, routine_macros
-from tilefuse.runtime.nvrtc import compile_text
+from tilefuse.printers.support import paste
+from tilefuse.runtime.compilers.nvrtc import compile_text
+from tilefuse.scripts.language.elementary import ElementaryFunction, Implementation, routine_macros
+from tilefuse.scripts.language.routine_library import read_library
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
-from tests.unit.codegen.online_graphs import masked, merged_heads, with_logarithm
-from tests.unit.codegen.stitched_cases import StitchedCase
-from tests.unit.codegen.stitched_graphs import attention
-from tilefuse.codegen.cuda import print_cuda
+from tests.unit.templates.online_graphs import masked, merged_heads, with_logarithm
+from tests.unit.templates.stitched_cases import StitchedCase
+from tests.unit.templates.stitched_graphs import attention
 from tilefuse.ir.dtype import BF16, F16, F64
-from tilefuse.schedule.template import Online
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
+from tilefuse.templates.template import Online
 
 DEVICES = {"sm_80": A100, "sm_90a": H200}
 CASES = {c.name: c for c in (

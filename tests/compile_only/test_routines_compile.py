@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
-from tests.unit.codegen.sized_runs import made
-from tilefuse.codegen.compose_routines import compose_routines
-from tilefuse.codegen.cuda import print_cuda, print_cuda_together
-from tilefuse.plan.routine_fusions import find_fusions
-from tilefuse.plan.routine_implementations import implementations
-from tilefuse.runtime.nvrtc import compile_text, parse_resources
-from tilefuse.schedule.routines import FusedRoutines
+from tests.unit.scripts.routine_scripts import SEQUENCES, sequence
+from tests.unit.scripts.sized_runs import made
+from tilefuse.printers.cuda import print_cuda, print_cuda_together
+from tilefuse.runtime.compilers.nvrtc import compile_text, parse_resources
+from tilefuse.scripts.compose.compose import compose_routines
+from tilefuse.scripts.plan.fusions import find_fusions
+from tilefuse.scripts.plan.implementations import implementations
+from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import H200
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.codegen.pattern_graphs import batch_norm, layer_norm, residual_norm, softmax
+from tests.unit.templates.pattern_graphs import batch_norm, layer_norm, residual_norm, softmax
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
-from tilefuse.runtime.nvrtc import compile_cuda, parse_resources
+from tilefuse.runtime.compilers.nvrtc import compile_cuda, parse_resources
 from tilefuse.target.device import H200
 
 

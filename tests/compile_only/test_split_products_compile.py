@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
-from tests.unit.codegen.stitched_cases import StitchedCase, tiles
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, product_softmax, turned_product
-from tilefuse.codegen.cuda import print_cuda
+from tests.unit.templates.stitched_cases import StitchedCase, tiles
+from tests.unit.templates.stitched_graphs import attention, clamped_layers, product_softmax, turned_product
 from tilefuse.ir.dtype import F16, F32
-from tilefuse.schedule.template import Online
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
+from tilefuse.templates.template import Online
 
 DEVICES = {"sm_80": A100, "sm_90a": H200}
 CASES = {c.name: c for c in (

@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
-from tests.unit.codegen.stitched_cases import StitchedCase, tiles
-from tests.unit.codegen.stitched_graphs import (
+from tests.unit.templates.stitched_cases import StitchedCase, tiles
+from tests.unit.templates.stitched_graphs import (
     attention,
     clamped_layers,
     lstm_cell,
@@ -14,11 +14,11 @@ from tests.unit.codegen.stitched_graphs import (
     normed_chain,
     turned_product,
 )
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.cuda import print_cuda
 from tilefuse.ir.dtype import BF16, F16, F64
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.catalog import A100, RTX_5090
 from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
 
 DEVICES = {"sm_80": A100, "sm_90a": H200, "sm_120a": RTX_5090}
 CASES = {c.name: c for c in (

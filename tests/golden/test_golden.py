@@ -13,8 +13,8 @@ import pytest
 
 from tests.golden.workloads import WORKLOADS, cuda_source, kernel_text, tile_program
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.tile import print_tile
 from tilefuse.ir.text import print_graph
-from tilefuse.schedule.tile import print_tile
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
 

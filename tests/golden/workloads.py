@@ -1,8 +1,8 @@
 """The workloads whose tile programs and sources are kept: patterns at the sizes that models have, one folder each."""
 from __future__ import annotations
 
-from tests.unit.codegen.packed_graphs import side_by_side, total, update
-from tests.unit.codegen.pattern_graphs import (
+from tests.unit.templates.packed_graphs import side_by_side, total, update
+from tests.unit.templates.pattern_graphs import (
     Pattern,
     batch_norm,
     bias_gelu,
@@ -29,14 +29,14 @@ from tests.unit.codegen.pattern_graphs import (
     softmax_down,
     transpose,
 )
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, lstm_cell, product_softmax
+from tests.unit.templates.stitched_graphs import attention, clamped_layers, lstm_cell, product_softmax
 from tilefuse.base.candidate import Rejected
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.cuda import print_cuda
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import F16
-from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.compose import compose
+from tilefuse.templates.pattern import schedule_graph, schedule_pattern
 
 WORKLOADS: dict[str, Pattern] = {
     "softmax-short-rows": softmax(65536, 128, "f16"),

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.unit.codegen.composed_cases import all_cases
-from tests.unit.codegen.online_cases import ONLINE_CASES
-from tests.unit.codegen.packed_graphs import side_by_side, total, update
-from tests.unit.codegen.pattern_graphs import (
+from tests.unit.templates.composed_cases import all_cases
+from tests.unit.templates.online_cases import ONLINE_CASES
+from tests.unit.templates.packed_graphs import side_by_side, total, update
+from tests.unit.templates.pattern_graphs import (
     Pattern,
     batch_norm,
     bias_gelu,
@@ -33,17 +33,17 @@ from tests.unit.codegen.pattern_graphs import (
     softmax_down,
     transpose,
 )
-from tests.unit.codegen.stitched_cases import CASES
+from tests.unit.templates.stitched_cases import CASES
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate
-from tilefuse.driver.lone_kernel import lone_spec
+from tilefuse.driver.measure.lone_kernel import lone_spec
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.runtime.spec import KernelCode
-from tilefuse.schedule.pattern import schedule_graph, schedule_pattern
-from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.pattern import schedule_graph, schedule_pattern
 
 # Odd extents, so that guards and tails run; the long ones are what it takes to get a cluster, a split or a persistent grid.
 ALONE: dict[str, Callable[[], Pattern]] = {

@@ -107,7 +107,7 @@ def sanitizer_path(asked: str) -> str | None:
 
 def prepare(kernels: Sequence[tuple[str, Any]], folder: Path) -> None:
     """Compile the kernels with line numbers and write them, with what their launches need, into the folder."""
-    from tilefuse.runtime.nvrtc import compile_text
+    from tilefuse.runtime.compilers.nvrtc import compile_text
 
     folder.mkdir(parents=True, exist_ok=True)
 

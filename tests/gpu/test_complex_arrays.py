@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tilefuse.array as ta
-from tests.unit.frontends.test_array_complex import BINARY, ULPS, ULPS_OF_POWER, UNARY, check, drawn
+from tests.unit.arrays.test_array_complex import BINARY, ULPS, ULPS_OF_POWER, UNARY, check, drawn
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -83,7 +83,8 @@ def test_models_through_torch_compile(model: str, mode: str) -> None:
 
 def test_a_model_seen_before_is_not_traced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled as by a second process: AOTAutograd is left out, and the results are the same."""
-    from tilefuse.driver import known_programs, torch_backend
+    from tilefuse.driver import torch_backend
+    from tilefuse.driver.reuse import known_programs
 
     monkeypatch.setattr(known_programs, "enabled", True)
     layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).cuda().half().eval()

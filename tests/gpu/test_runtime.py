@@ -18,10 +18,10 @@ import tilefuse
 from tests.unit.runtime.handmade import cuda_kernel, value
 from tilefuse.base.errors import DeviceError, OutOfMemoryError, UnsupportedError, UserError
 from tilefuse.runtime.archive import load_program
-from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.cuda_api import describe_device, function_resources, has_device
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.stores.cache import KernelCache
 from tilefuse.target.launch import Launch, Parameter
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

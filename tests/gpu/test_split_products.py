@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.codegen.split_numbers import COLUMNS, ROWS, SPECIALS, bound, draw, exact_product, f32_loop
-from tests.unit.codegen.stitched_cases import StitchedCase, tiles
-from tests.unit.codegen.stitched_graphs import turned_product
+from tests.unit.templates.split_numbers import COLUMNS, ROWS, SPECIALS, bound, draw, exact_product, f32_loop
+from tests.unit.templates.stitched_cases import StitchedCase, tiles
+from tests.unit.templates.stitched_graphs import turned_product
 from tilefuse.base.options import Options
-from tilefuse.driver.lone_kernel import lone_program
+from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import F32
 from tilefuse.target.device import H200
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.codegen.online_cases import ONLINE_CASES
-from tests.unit.codegen.stitched_cases import CASES, StitchedCase
-from tests.unit.codegen.test_compose import assert_within
+from tests.unit.templates.online_cases import ONLINE_CASES
+from tests.unit.templates.stitched_cases import CASES, StitchedCase
+from tests.unit.templates.test_compose import assert_within
 from tilefuse.base.options import Options
-from tilefuse.driver.lone_kernel import lone_program
+from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.runtime.cuda_api import describe_device
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

@@ -8,7 +8,7 @@ import numpy as np
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.verify import check
-from tilefuse.passes.autodiff import gradient_graph
+from tilefuse.passes.autodiff.autodiff import gradient_graph
 
 STEP = 1e-6
 

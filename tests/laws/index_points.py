@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from types import CodeType
 
-from tilefuse.codegen.asynchronous import AsyncCopy, BulkCopy, Prefetch
-from tilefuse.codegen.expression import IndexScope
-from tilefuse.codegen.kernel import (
+from tilefuse.ir.affine import Affine, evaluate
+from tilefuse.ir.counts import count_value
+from tilefuse.ir.scalar import Bound, Call, Guard, Index
+from tilefuse.kernel.asynchronous import AsyncCopy, BulkCopy, Prefetch
+from tilefuse.kernel.expression import IndexScope
+from tilefuse.kernel.ir import (
     Atomic,
     For,
     Group,
@@ -31,10 +34,7 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.codegen.writer import identifier
-from tilefuse.ir.affine import Affine, evaluate
-from tilefuse.ir.counts import count_value
-from tilefuse.ir.scalar import Bound, Call, Guard, Index
+from tilefuse.kernel.writer import identifier
 
 INT, LONG = 32, 64
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tilefuse.array as ta
-from tilefuse.frontends.array import Array
+from tilefuse.arrays.array import Array
 
 Step = Callable[["Maker"], Array]
 

@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.build import GraphBuilder, axis_names
+from tilefuse.ir.building.build import GraphBuilder, axis_names
 from tilefuse.ir.dtype import BOOL, DTYPES, F32, I64, DType, compute_dtype
 from tilefuse.ir.graph import REDUCE_MONOIDS, SCAN_MONOIDS, Graph
 from tilefuse.ir.monoids import MONOIDS

@@ -9,13 +9,13 @@ from random import Random
 
 import numpy as np
 
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import NUMPY_DTYPES
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
-from tilefuse.schedule.template import Stitched
+from tilefuse.templates.template import Stitched
 
 LIMIT = 4
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 16, 16, 24)

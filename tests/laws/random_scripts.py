@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilefuse.frontends.blas_functions import AnyFunction, read_library
-from tilefuse.ir.elementary import ElementaryFunction, Parameter
+from tilefuse.scripts.language.elementary import ElementaryFunction, Parameter
+from tilefuse.scripts.language.routine_library import AnyFunction, read_library
 
 # Functions whose results are integers where their arguments are: sums, products, selections.
 EXACT = ("daxpy", "dwaxpby", "dscal", "dcopy", "dswap", "dvadd", "dvmul", "drot", "ddot", "dasum", "dgemv", "dgemtv", "dgemv_full",

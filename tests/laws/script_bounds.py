@@ -99,7 +99,7 @@ class Bounded:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the inputs by name, in order."""
-        from tilefuse.frontends.blas_syntax import parse_script
+        from tilefuse.scripts.language.syntax import parse_script
 
         size = dict(zip("mn", self.extents, strict=True))
         letters = SHAPES[self.sequence.name].split()

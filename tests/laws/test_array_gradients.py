@@ -13,11 +13,11 @@ import torch
 
 import tilefuse.array as ta
 from tests.laws.differences import by_differences
-from tests.unit.frontends.array_values import value
-from tilefuse.frontends.array_graph import named_graph
+from tests.unit.arrays.array_values import value
+from tilefuse.arrays.graph import named_graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.verify import check
-from tilefuse.passes.autodiff import gradient_graph
+from tilefuse.passes.autodiff.autodiff import gradient_graph
 
 POINT = np.random.default_rng(0).uniform(0.3, 1.5, (3, 4, 2))
 ATOMIC = ("take", "take_along_axis", "subscript by arrays", "put", "put at slices and arrays")

@@ -6,8 +6,8 @@ import pytest
 
 import tilefuse.array as ta
 from tests.laws.random_arrays import Maker
-from tests.unit.frontends.array_values import value
-from tilefuse.frontends.array_graph import graph_of
+from tests.unit.arrays.array_values import value
+from tilefuse.arrays.graph import graph_of
 from tilefuse.ir.text import print_graph
 
 

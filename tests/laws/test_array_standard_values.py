@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import agree, pair, value
-from tilefuse.driver import array_evaluate
+from tests.unit.arrays.array_values import agree, pair, value
+from tilefuse.arrays.evaluation import evaluate as array_evaluate
 
 inf, nan = float("inf"), float("nan")
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -2.5, 2.5, 2.0, -2.0, 3.0, -3.0, 7.0, 1e30, -1e-30, inf, -inf, nan]

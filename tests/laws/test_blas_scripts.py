@@ -6,12 +6,12 @@ import pytest
 
 import tilefuse.blas
 from tests.laws.random_scripts import RandomScript, random_script
-from tilefuse.frontends.blas_functions import read_library
-from tilefuse.frontends.blas_lower import ArgumentShape, call_graph, resolve
-from tilefuse.frontends.blas_meaning import graph_of_calls
-from tilefuse.frontends.blas_syntax import parse_script
-from tilefuse.ir.elementary import CallGraph
 from tilefuse.ir.interpret import interpret
+from tilefuse.scripts.language.elementary import CallGraph
+from tilefuse.scripts.language.lower import ArgumentShape, call_graph, resolve
+from tilefuse.scripts.language.meaning import graph_of_calls
+from tilefuse.scripts.language.routine_library import read_library
+from tilefuse.scripts.language.syntax import parse_script
 
 
 def lowered(script: RandomScript) -> CallGraph:

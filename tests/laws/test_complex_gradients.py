@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilefuse.array as ta
-from tests.unit.frontends.array_values import value
+from tests.unit.arrays.array_values import value
 from tilefuse.base.errors import UserError
 
 # Name here -> torch's, where it differs.

@@ -9,8 +9,8 @@ import torch
 
 from tests.laws.random_graphs import random_graph, random_inputs
 from tilefuse.base.options import Options
-from tilefuse.driver import in_place_reuse, lower
 from tilefuse.driver.compile import compile_graph
+from tilefuse.driver.lowering import in_place_reuse, lower
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import print_graph

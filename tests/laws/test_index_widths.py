@@ -13,28 +13,28 @@ from random import Random
 import pytest
 
 from tests.laws.index_points import Points
-from tests.unit.codegen import online_graphs, stitched_graphs
-from tests.unit.codegen import pattern_graphs as patterns
-from tests.unit.codegen.packed_graphs import side_by_side, update
-from tests.unit.codegen.routine_scripts import SEQUENCES, sequence
-from tests.unit.codegen.sized_runs import made
+from tests.unit.scripts.routine_scripts import SEQUENCES, sequence
+from tests.unit.scripts.sized_runs import made
+from tests.unit.templates import online_graphs, stitched_graphs
+from tests.unit.templates import pattern_graphs as patterns
+from tests.unit.templates.packed_graphs import side_by_side, update
 from tilefuse.base.errors import UnsupportedError
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.compose_routines import compose_routines
-from tilefuse.codegen.cuda import print_cuda
-from tilefuse.codegen.kernel import Kernel
-from tilefuse.driver.sized_programs import SizedProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.counts import count_value
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.routine_fusions import find_fusions
-from tilefuse.plan.routine_implementations import implementations
-from tilefuse.schedule import schedule_pattern
-from tilefuse.schedule.routines import FusedRoutines
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.kernel.ir import Kernel
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.scripts.compose.compose import compose_routines
+from tilefuse.scripts.plan.fusions import find_fusions
+from tilefuse.scripts.plan.implementations import implementations
+from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.scripts.sized_programs import SizedProgram
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
+from tilefuse.templates import schedule_pattern
+from tilefuse.templates.compose import compose
 
 DEVICES = {"h200": H200, "host": host_device()}
 DRAWS = 3

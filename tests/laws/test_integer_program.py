@@ -4,9 +4,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.plan.test_ilp import exhaustive, ordered
-from tilefuse.plan.components import select
-from tilefuse.plan.ilp import Column, IntegerProgram
+from tests.unit.plan.select.test_ilp import exhaustive, ordered
+from tilefuse.plan.select.components import select
+from tilefuse.plan.select.ilp import Column, IntegerProgram
 
 Program = tuple[int, list[tuple[int, int]], list[Column]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.laws.random_graphs import random_graph, random_inputs
 from tests.laws.test_executors import tensor
-from tests.unit.codegen.packed_graphs import renamed
+from tests.unit.templates.packed_graphs import renamed
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph
 from tilefuse.ir.graph import Graph

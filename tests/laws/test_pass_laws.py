@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 
 from tests.laws.random_graphs import graphs, random_graph, random_inputs
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
 from tilefuse.passes import DEFAULT_PIPELINE, PASSES, Pass, PassContext, Pipeline, Property

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.plan.generators.test_connect import random_graph
 from tests.unit.plan.stand_in import schedule_by_rows
-from tests.unit.plan.test_connect import random_graph
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
-from tilefuse.ir.build import GraphBuilder, read_at
+from tilefuse.ir.building.build import GraphBuilder, read_at
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import call
-from tilefuse.plan import global_plan
-from tilefuse.plan.candidates import Candidates
-from tilefuse.plan.cycles import Contraction
-from tilefuse.plan.memory import peak, stored_values
+from tilefuse.plan.generators.candidates import Candidates
 from tilefuse.plan.pattern import LibraryCall, Plan, verify_plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.select import global_plan
+from tilefuse.plan.select.cycles import Contraction
+from tilefuse.plan.select.memory import peak, stored_values
 from tilefuse.target.device import H200
 
 ROWS, LENGTH = 1024, 256  # one MiB a value

@@ -11,10 +11,10 @@ from tests.laws.random_products import random_products
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.edit import plan_of_outline, setting_of_plan
 from tilefuse.plan.pattern import Plan
-from tilefuse.plan.text import parse_plan, print_plan
-from tilefuse.plan.why import pattern_of, why
+from tilefuse.plan.text.edit import plan_of_outline, setting_of_plan
+from tilefuse.plan.text.text import parse_plan, print_plan
+from tilefuse.plan.text.why import pattern_of, why
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from tests.laws.random_products import product_inputs, random_joins, random_layers, random_products, random_tiles
-from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
-from tests.unit.codegen.test_compose import buffer_of
-from tilefuse.codegen.compose import compose
+from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.test_compose import buffer_of
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import print_graph
-from tilefuse.schedule.pattern import schedule_pattern
-from tilefuse.schedule.stitched import schedule_stitched
-from tilefuse.schedule.tile import TileProgram
 from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
+from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.staged.stitched import schedule_stitched
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 TOGETHER = 14

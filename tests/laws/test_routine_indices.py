@@ -14,17 +14,17 @@ from random import Random
 
 import pytest
 
-from tests.unit.codegen.host_build import build
-from tests.unit.codegen.routine_runs import FLAGS, LIBRARY, script_graph
-from tilefuse.codegen import support
-from tilefuse.codegen.compose_routines import compose_routines
-from tilefuse.codegen.routine_namespace import Namespaces
-from tilefuse.ir.elementary import ElementaryFunction, Implementation, Parameter
-from tilefuse.plan.routine_fusions import find_fusions
-from tilefuse.plan.routine_implementations import implementations
-from tilefuse.schedule.routine_elements import Decision
-from tilefuse.schedule.routine_grid import Grid, bind_grid
-from tilefuse.schedule.routines import FusedRoutines, wide_routines
+from tests.unit.scripts.routine_runs import FLAGS, LIBRARY, script_graph
+from tests.unit.templates.host_build import build
+from tilefuse.printers import support
+from tilefuse.scripts.compose.compose import compose_routines
+from tilefuse.scripts.compose.namespace import Namespaces
+from tilefuse.scripts.language.elementary import ElementaryFunction, Implementation, Parameter
+from tilefuse.scripts.plan.fusions import find_fusions
+from tilefuse.scripts.plan.implementations import implementations
+from tilefuse.scripts.schedule.elements import Decision
+from tilefuse.scripts.schedule.grid import Grid, bind_grid
+from tilefuse.scripts.schedule.routines import FusedRoutines, wide_routines
 from tilefuse.target.device import H200
 
 # Draws of sizes and strides for each routine.

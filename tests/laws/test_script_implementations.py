@@ -11,7 +11,7 @@ from benchmarks.blas import SEQUENCES, Linear
 from tests.laws.script_bounds import Bounded, drawn, reference
 from tilefuse import blas
 from tilefuse.driver.compile import present_device
-from tilefuse.driver.measure import build_together
+from tilefuse.driver.measure.measure import build_together
 from tilefuse.runtime.program import Program
 
 SIZES = (37, 66)

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from tests.laws.random_scripts import random_script
-from tests.unit.codegen.routine_runs import script_graph
-from tests.unit.codegen.sized_runs import HostProgram, Shapes, check_accesses, check_at, made
-from tilefuse.schedule.routine_sizes import with_named_sizes
+from tests.unit.scripts.routine_runs import script_graph
+from tests.unit.scripts.sized_runs import HostProgram, Shapes, check_accesses, check_at, made
+from tilefuse.scripts.schedule.sizes import with_named_sizes
 
 SEEDS = (3, 7, 20)
 EXTENTS = (1, 2, 5, 17, 32, 63, 64, 65, 127, 130, 200, 257)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilefuse.ir.affine import Affine, axis, bounds, delinearise, evaluate, linearise, mod, number, row_major_strides, simplify
-from tilefuse.passes.autodiff_transpose import Inverse, inverse
+from tilefuse.passes.autodiff.transpose import Inverse, inverse
 
 NAMES = "abcdef"
 # For every element of a value the points of the domain that read it.

@@ -11,14 +11,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.unit.codegen.stitched_graphs import normal
+from tests.unit.templates.stitched_graphs import normal
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.domain import find_domain
+from tilefuse.domain.resolved import Domain
 from tilefuse.ir.affine import evaluate
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.tensor import TensorBuilder
-from tilefuse.schedule.domain import find_domain
-from tilefuse.schedule.resolved import Domain
 
 View = Callable[[TensorBuilder, str], str]
 GRAPHS = 150

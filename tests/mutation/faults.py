@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.codegen.host_build import FLAGS, build_together
-from tilefuse.codegen.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
-from tilefuse.codegen.kernel import (
+from tests.unit.templates.host_build import FLAGS, build_together
+from tilefuse.ir.affine import evaluate
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
+from tilefuse.kernel.ir import (
     Barrier,
     Comment,
     Declare,
@@ -31,8 +33,6 @@ from tilefuse.codegen.kernel import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.ir.affine import evaluate
-from tilefuse.ir.scalar import Bound
 from tilefuse.target.launch import Launch
 
 

@@ -8,13 +8,15 @@ import pytest
 
 import tilefuse.array as ta
 from tests.end_to_end.arrays import test_array_execution as execution
-from tests.unit.frontends import test_array_elementwise as elementwise
-from tests.unit.frontends import test_array_manipulation as manipulation
+from tests.unit.arrays.functions import test_elementwise as elementwise
+from tests.unit.arrays.functions import test_manipulation as manipulation
+from tilefuse.arrays import array
+from tilefuse.arrays import nodes as array_nodes
+from tilefuse.arrays.evaluation import evaluate as array_evaluate
+from tilefuse.arrays.evaluation import gradients as array_gradients
+from tilefuse.arrays.graph import structure_of
+from tilefuse.arrays.nodes import ArrayNode
 from tilefuse.base.bounded import Bounded
-from tilefuse.driver import array_evaluate, array_gradients
-from tilefuse.frontends import array, array_nodes
-from tilefuse.frontends.array_graph import structure_of
-from tilefuse.frontends.array_nodes import ArrayNode
 
 
 def blind_structure(nodes: list[ArrayNode]) -> tuple[Any, list[ArrayNode]]:

@@ -11,13 +11,16 @@ from tests.laws.differences import agree_with_differences
 from tests.laws.test_transposed_reads import agree
 from tilefuse.base.errors import CompilerError
 from tilefuse.ir.affine import axis
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F64
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.library_adjoint import LIBRARY_ADJOINTS, Request
+from tilefuse.ir.library.adjoint import LIBRARY_ADJOINTS, Request
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import call
-from tilefuse.ir.tensor import TensorBuilder
-from tilefuse.passes import autodiff_nodes, autodiff_scalar, autodiff_sums, autodiff_transpose
+from tilefuse.passes.autodiff import nodes as autodiff_nodes
+from tilefuse.passes.autodiff import scalar as autodiff_scalar
+from tilefuse.passes.autodiff import sums as autodiff_sums
+from tilefuse.passes.autodiff import transpose as autodiff_transpose
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

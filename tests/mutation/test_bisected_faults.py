@@ -10,11 +10,11 @@ import torch
 
 import tilefuse
 from tests.mutation.faults import mutants
-from tests.unit.codegen.host_build import compiler
-from tilefuse.codegen.kernel import Kernel
-from tilefuse.driver import lower
+from tests.unit.templates.host_build import compiler
+from tilefuse.driver.lowering import lower
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
+from tilefuse.kernel.ir import Kernel
 from tilefuse.passes.manager import PASSES, PassContext
 from tilefuse.runtime.program import Program
 from tilefuse.tools import cli

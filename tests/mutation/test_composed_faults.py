@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import silent_faults
-from tests.unit.codegen.composed_cases import Case, ahead, columns, rows, tiles
-from tests.unit.codegen.host_build import call, compiler
-from tests.unit.codegen.pattern_graphs import (
+from tests.unit.templates.composed_cases import Case, ahead, columns, rows, tiles
+from tests.unit.templates.host_build import call, compiler
+from tests.unit.templates.pattern_graphs import (
     Pattern,
     column_sum,
     cross_entropy,
@@ -24,12 +24,12 @@ from tests.unit.codegen.pattern_graphs import (
     running_sum_behind_zero,
     transpose,
 )
-from tests.unit.codegen.test_compose import assert_within, buffer_of, laid_out
-from tilefuse.codegen.kernel import Kernel
+from tests.unit.templates.test_compose import assert_within, buffer_of, laid_out
+from tilefuse.domain.resolved import Domain
 from tilefuse.ir.interpret import interpret
-from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice
+from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import H200
+from tilefuse.templates.template import Choice
 
 CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "cluster": (layer_norm(2, 100), rows(2, 32, 1, cluster=2)),

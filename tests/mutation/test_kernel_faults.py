@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import silent_faults
-from tests.unit.codegen.host_build import call, compiler
-from tests.unit.codegen.sample_kernels import samples
-from tilefuse.codegen.kernel import Kernel
+from tests.unit.templates.host_build import call, compiler
+from tests.unit.templates.sample_kernels import samples
+from tilefuse.kernel.ir import Kernel
 
 SAMPLES = samples()
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]

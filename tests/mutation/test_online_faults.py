@@ -8,12 +8,12 @@ import pytest
 
 from tests.mutation.faults import mutants
 from tests.mutation.test_stitched_faults import shown
-from tests.unit.codegen.host_build import FLAGS, build_together, compiler
-from tests.unit.codegen.online_graphs import with_logarithm
-from tests.unit.codegen.stitched_cases import StitchedCase
-from tests.unit.codegen.stitched_graphs import attention
+from tests.unit.templates.host_build import FLAGS, build_together, compiler
+from tests.unit.templates.online_graphs import with_logarithm
+from tests.unit.templates.stitched_cases import StitchedCase
+from tests.unit.templates.stitched_graphs import attention
 from tilefuse.ir.dtype import F16, F64
-from tilefuse.schedule.template import Online
+from tilefuse.templates.template import Online
 
 # Statements that order threads and copies; loops and bounds are planted in the stitched kernels, which are written by the same statements.
 KINDS = ("wait", "copies", "copy", "barrier", "shuffle", "at the place of")

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
-from tests.unit.codegen.packed_graphs import side_by_side, total, update
-from tests.unit.codegen.pattern_graphs import Pattern, row_sum
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.kernel import Buffer, For, Group, If, Kernel, Member, Stmt
+from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.packed_graphs import side_by_side, total, update
+from tests.unit.templates.pattern_graphs import Pattern, row_sum
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.interpret import interpret
-from tilefuse.schedule import schedule_pattern
-from tilefuse.schedule.tile import TileProgram
+from tilefuse.kernel.ir import Buffer, For, Group, If, Kernel, Member, Stmt
 from tilefuse.target.device import H200
+from tilefuse.templates import schedule_pattern
+from tilefuse.templates.compose import compose
 
 PATTERNS = {
     "sizes": side_by_side([update(700), update(3, 5), update(9)], shared=("rate",)),

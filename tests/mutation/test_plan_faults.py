@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.plan import test_components, test_global_plan, test_ilp, test_memory
-from tilefuse.plan import candidates, components, ilp, memory
-from tilefuse.plan.cycles import Contraction
-from tilefuse.plan.ilp import IntegerProgram, Row
+from tests.unit.plan.select import test_components, test_global_plan, test_ilp, test_memory
+from tilefuse.plan.generators import candidates
+from tilefuse.plan.select import components, ilp, memory
+from tilefuse.plan.select.cycles import Contraction
+from tilefuse.plan.select.ilp import IntegerProgram, Row
 
 FAULTS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
     "no cycle cut": (Contraction, "cycles", lambda self, taken: [], test_ilp.test_figure_3_of_fusion_stitching),

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import mutants
-from tests.unit.codegen.host_build import build_together, call, compiler
-from tests.unit.codegen.routine_runs import FLAGS, LIBRARY, check_results, from_memory, in_memory, kernels_of, script_graph, values
+from tests.unit.scripts.routine_runs import FLAGS, LIBRARY, check_results, from_memory, in_memory, kernels_of, script_graph, values
+from tests.unit.templates.host_build import build_together, call, compiler
 from tilefuse.base.candidate import Rejected
-from tilefuse.codegen.kernel import Barrier
-from tilefuse.codegen.walk import statements
-from tilefuse.schedule.routine_elements import Decision
-from tilefuse.schedule.routines import schedule_routines
+from tilefuse.kernel.ir import Barrier
+from tilefuse.kernel.visit import statements
+from tilefuse.scripts.schedule.elements import Decision
+from tilefuse.scripts.schedule.routines import schedule_routines
 from tilefuse.target.device import H200
 
 PRODUCTS = "matrix A; vector p, r; input A, p, r; q = sgemv(A, p); s = sgemtv(A, r); return q, s;"

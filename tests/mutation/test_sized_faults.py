@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.codegen.host_build import compiler
-from tests.unit.codegen.sized_runs import HostProgram, check_at, made
-from tilefuse.codegen.kernel import For, If, Kernel, Let, OfTwo, Stmt
-from tilefuse.driver.sized_programs import SizedProgram
+from tests.unit.scripts.sized_runs import HostProgram, check_at, made
+from tests.unit.templates.host_build import compiler
 from tilefuse.ir.counts import Count, Operand
+from tilefuse.kernel.ir import For, If, Kernel, Let, OfTwo, Stmt
+from tilefuse.scripts.sized_programs import SizedProgram
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 SCRIPT = "matrix A; vector x; input A, x; s = sgemtv(A, x); return s;"

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import silent_faults
-from tests.unit.codegen.host_build import FLAGS, build_together, call, compiler
-from tests.unit.codegen.stitched_cases import StitchedCase, smooth, tiles
-from tests.unit.codegen.stitched_graphs import attention, clamped_layers, turned_product
-from tests.unit.codegen.test_compose import assert_within, buffer_of
-from tilefuse.codegen.compose import compose
-from tilefuse.codegen.kernel import Barrier, Kernel
+from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.stitched_cases import StitchedCase, smooth, tiles
+from tests.unit.templates.stitched_graphs import attention, clamped_layers, turned_product
+from tests.unit.templates.test_compose import assert_within, buffer_of
 from tilefuse.ir.dtype import F16, F32
-from tilefuse.schedule.stitch_plan import StitchPlan
+from tilefuse.kernel.ir import Barrier, Kernel
 from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
+from tilefuse.templates.staged.stitch_plan import StitchPlan
 
 # Sizes of tiles that take each other's place differ, so that other threads write them than read them.
 ATTENTION = StitchedCase("attention", attention(1, 10, 4), tiles(1, 8, 4, threads=64), 64, smooth)

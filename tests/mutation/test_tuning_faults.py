@@ -5,17 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.driver import test_measure as driver_measure
-from tests.unit.driver import test_tune
-from tests.unit.plan import test_edit, test_why
-from tests.unit.plan import test_measure as plan_measure
-from tests.unit.schedule import test_by_hand, test_storage
+from tests.unit.domain import test_storage
+from tests.unit.driver.measure import test_measure as driver_measure
+from tests.unit.driver.measure import test_tune
+from tests.unit.plan.price import test_measure as plan_measure
+from tests.unit.plan.text import test_edit, test_why
+from tests.unit.templates import test_by_hand
 from tilefuse.base.errors import UserError
-from tilefuse.driver import measure as driver
+from tilefuse.domain import storage
 from tilefuse.driver import planning
-from tilefuse.driver.tuning_results import TuningResults
-from tilefuse.plan import edit, measure, why
-from tilefuse.schedule import storage, walk_template
+from tilefuse.driver.measure import measure as driver
+from tilefuse.driver.measure.tuning_results import TuningResults
+from tilefuse.plan.price import measure
+from tilefuse.plan.text import edit, why
+from tilefuse.templates import walk_template
 
 CYCLE = test_edit.kernel("k0", "%a, %c", "%a, %c") + "edge %a -> %c in k0 register\n" + test_edit.kernel("k1", "%b", "%b")
 

@@ -15,41 +15,41 @@ from typing import Any
 from tilefuse.base import trace
 from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.explain import explanation_of
-from tilefuse.driver.in_place import separate_updates
-from tilefuse.driver.in_place_scatter import with_own_bases
-from tilefuse.driver.known_programs import is_keepable
-from tilefuse.driver.known_seeds import Found, keep_made, look_up
-from tilefuse.driver.lower import lower
-from tilefuse.driver.measure import KernelMeasurer
-from tilefuse.driver.model_file import onnx_shapes, opened
+from tilefuse.domain.tile import Layouts
+from tilefuse.driver.explain.explain import explanation_of
+from tilefuse.driver.lowering.in_place import separate_updates
+from tilefuse.driver.lowering.in_place_scatter import with_own_bases
+from tilefuse.driver.lowering.lower import lower
+from tilefuse.driver.lowering.product_precision import with_precision
+from tilefuse.driver.lowering.static_weights import kept_values, planned_apart
+from tilefuse.driver.measure.measure import KernelMeasurer
+from tilefuse.driver.onnx.model_file import onnx_shapes, opened
 from tilefuse.driver.planning import plan_on_device
-from tilefuse.driver.product_precision import with_precision
 from tilefuse.driver.request import compiled_early, noted, rarely_collected, shown_progress, traced
-from tilefuse.driver.static_weights import kept_values, planned_apart
-from tilefuse.driver.torch_model import import_torch
+from tilefuse.driver.reuse.known_programs import is_keepable
+from tilefuse.driver.reuse.known_seeds import Found, keep_made, look_up
+from tilefuse.driver.torch.model import import_torch
 from tilefuse.frontends.imported import UNTITLED, Imported, Titles
-from tilefuse.frontends.onnx_call import ValueNeededError
+from tilefuse.frontends.onnx.call import ValueNeededError
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
-from tilefuse.plan.channel_sums import split_channel_sums
-from tilefuse.plan.channel_windows import sum_channel_windows
-from tilefuse.plan.convolution_biases import split_convolution_biases
-from tilefuse.plan.cross import split_cross_reductions
-from tilefuse.plan.layout import LibraryLayout, plan_layouts, with_packed_weights
-from tilefuse.plan.long_products import split_long_products
-from tilefuse.plan.long_scans import split_long_scans
-from tilefuse.plan.measure import Measurer
-from tilefuse.plan.padded_products import pad_products
+from tilefuse.plan.generators.seeded import Seed
+from tilefuse.plan.generators.updates_last import behind_readers
 from tilefuse.plan.pattern import Plan
-from tilefuse.plan.release_order import in_release_order
-from tilefuse.plan.seeded import Seed
-from tilefuse.plan.text import print_plan
-from tilefuse.plan.updates_last import behind_readers
+from tilefuse.plan.price.measure import Measurer
+from tilefuse.plan.rewrites.channel_sums import split_channel_sums
+from tilefuse.plan.rewrites.channel_windows import sum_channel_windows
+from tilefuse.plan.rewrites.convolution_biases import split_convolution_biases
+from tilefuse.plan.rewrites.cross import split_cross_reductions
+from tilefuse.plan.rewrites.layout import LibraryLayout, plan_layouts, with_packed_weights
+from tilefuse.plan.rewrites.long_products import split_long_products
+from tilefuse.plan.rewrites.long_scans import split_long_scans
+from tilefuse.plan.rewrites.padded_products import pad_products
+from tilefuse.plan.select.release_order import in_release_order
+from tilefuse.plan.text.text import print_plan
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
-from tilefuse.schedule.tile import Layouts
 from tilefuse.target.calibration import with_calibration
 from tilefuse.target.catalog import describe_device, device_by_name, host_device
 from tilefuse.target.device import DeviceSpec
@@ -105,7 +105,7 @@ def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
     Raises: UserError for another name; DeviceError where a GPU is asked for and there is none.
     """
     from tilefuse.runtime import cuda_api
-    from tilefuse.runtime.cache import default_folder
+    from tilefuse.runtime.stores.cache import default_folder
 
     text = str(where) or ("cuda" if cuda_api.has_device() else "host")
     kind, _, number = text.partition(":")
@@ -231,7 +231,7 @@ def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Me
 def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
     if not any(n.category == "library" for n in graph.nodes):
         return None
-    from tilefuse.driver.library_layouts import LibraryLayouts
+    from tilefuse.driver.lowering.library_layouts import LibraryLayouts
 
     return LibraryLayouts("cuda" if device.kind == "cuda" else "cpu")
 
@@ -321,7 +321,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
         return Imported(model)
     if _is_of_torch(model):
         return import_torch(model, example_inputs, example_kwargs).imported
-    from tilefuse.frontends.onnx_import import import_onnx
+    from tilefuse.frontends.onnx.importer import import_onnx
 
     return import_onnx(model, onnx_shapes(model, shapes, example_inputs, example_kwargs))
 
@@ -378,7 +378,7 @@ def _whole_or_split(model: Any, shapes: Mapping[str, Sequence[int]] | None, make
         whole = error
     import torch
 
-    from tilefuse.driver.onnx_split import SplitModel
+    from tilefuse.driver.onnx.split import SplitModel
 
     spec, place = (device, "host") if isinstance(device, DeviceSpec) else present_device(device or "")
     try:

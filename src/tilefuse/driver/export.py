@@ -11,10 +11,10 @@ from tilefuse.base.errors import UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, generate, import_model, onnx_shapes_of, present_device, titled
 from tilefuse.driver.model import CompiledModel
-from tilefuse.driver.model_file import opened
+from tilefuse.driver.onnx.model_file import opened
 from tilefuse.driver.request import noted, traced
 from tilefuse.frontends.imported import Output
-from tilefuse.frontends.onnx_call import ValueNeededError
+from tilefuse.frontends.onnx.call import ValueNeededError
 from tilefuse.runtime.archive import holds_parts, read_program
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import ProgramSpec

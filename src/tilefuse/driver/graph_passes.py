@@ -149,8 +149,8 @@ def _attributed(graph: Any, constants: Mapping[str, object] | None, device: Any,
 
 def _of_arrays(given: Any, device: Any) -> tuple[Graph, tuple[Any, ...], Any]:
     """The graph of arrays, its leaves, and the device. Raises: UserError for what is neither graph nor array."""
-    from tilefuse.frontends.array import Array
-    from tilefuse.frontends.array_graph import graph_of
+    from tilefuse.arrays.array import Array
+    from tilefuse.arrays.graph import graph_of
 
     arrays = [given] if isinstance(given, Array) else list(given) if isinstance(given, list | tuple) else []
     if not arrays or not all(isinstance(a, Array) for a in arrays):

@@ -16,19 +16,19 @@ from typing import Any
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, Prepared, prepare
-from tilefuse.driver.explain import explanation_of
+from tilefuse.driver.explain.explain import explanation_of
 from tilefuse.driver.graph_passes import AttributedGraph, graph_pass
-from tilefuse.driver.known_programs import find_program, is_keepable, keep_program, program_digest
-from tilefuse.driver.lower import lower
+from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.planning import plan_on_device
+from tilefuse.driver.reuse.known_programs import find_program, is_keepable, keep_program, program_digest
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.plan.edit import plan_of_patterns, setting_of
 from tilefuse.plan.pattern import Pattern, Plan
-from tilefuse.plan.text import KernelOutline, Outline, outline_of, parse_plan, print_plan
-from tilefuse.runtime.binaries import build_kernels
-from tilefuse.runtime.cache import CacheEntry, cache_of
-from tilefuse.runtime.nvrtc import Resources, parse_resources
+from tilefuse.plan.text.edit import plan_of_patterns, setting_of
+from tilefuse.plan.text.text import KernelOutline, Outline, outline_of, parse_plan, print_plan
+from tilefuse.runtime.compilers.binaries import build_kernels
+from tilefuse.runtime.compilers.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelStep, ProgramSpec
+from tilefuse.runtime.stores.cache import CacheEntry, cache_of
 from tilefuse.target.device import DeviceSpec
 
 FUSED = "fused"

@@ -13,8 +13,8 @@ from tilefuse.base.errors import UserError
 from tilefuse.driver.model_form import ModelForm, arguments_for, text_of
 from tilefuse.frontends.imported import Output
 from tilefuse.runtime.archive import save_program
-from tilefuse.runtime.arguments import all_numpy, as_numpy, as_tensor
-from tilefuse.runtime.library import as_complex
+from tilefuse.runtime.calls.arguments import all_numpy, as_numpy, as_tensor
+from tilefuse.runtime.calls.library import as_complex
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tilefuse.base.errors import UserError
-from tilefuse.driver.torch_arguments import Arguments
+from tilefuse.driver.torch.arguments import Arguments
 from tilefuse.frontends.imported import Output
 
 FORMAT = 1

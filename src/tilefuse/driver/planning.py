@@ -10,29 +10,29 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tilefuse import schedule
+from tilefuse import templates
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.options import Options
-from tilefuse.codegen.compose import compose
-from tilefuse.driver.known_judgements import judgements
-from tilefuse.driver.measure import DiskRecords
-from tilefuse.driver.tuning_results import TuningResults
+from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.driver.measure.measure import DiskRecords
+from tilefuse.driver.measure.tuning_results import TuningResults
+from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.plan.cost import AnalyticCost
-from tilefuse.plan.edit import plan_of_outline, setting_of, with_template
-from tilefuse.plan.known_patterns import Store
-from tilefuse.plan.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, Records, Slower, timed_check
+from tilefuse.plan.generators.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.generators.seeded import Seed
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
 from tilefuse.plan.planner import plan_graph
-from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
-from tilefuse.plan.seeded import Seed
-from tilefuse.plan.text import parse_plan
-from tilefuse.plan.tuned import with_tuned
-from tilefuse.schedule.notation import parse_template
-from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.plan.price.known_patterns import Store
+from tilefuse.plan.price.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, Records, Slower, timed_check
+from tilefuse.plan.price.tuned import with_tuned
+from tilefuse.plan.text.edit import plan_of_outline, setting_of, with_template
+from tilefuse.plan.text.text import parse_plan
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.compose import compose
+from tilefuse.templates.notation import parse_template
 
 
 def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts, layouts: Layouts,
@@ -142,5 +142,5 @@ def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: Devi
         if is_library(graph.node_by_name[name]):
             found.append(LoneCall(inner, own))
             continue
-        found.append(schedule.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
+        found.append(templates.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
     return found

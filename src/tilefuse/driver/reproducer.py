@@ -15,7 +15,7 @@ import numpy as np
 
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.compare_reduce import Failing, described
+from tilefuse.driver.compare.reduce import Failing, described
 from tilefuse.ir.rewrite import rename_values
 from tilefuse.ir.text import print_graph
 

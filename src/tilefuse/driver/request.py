@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from tilefuse.base import trace
 from tilefuse.base.errors import CompilerError
 from tilefuse.base.options import Options
-from tilefuse.runtime.binaries import Begun
-from tilefuse.runtime.cache import cache_of
-from tilefuse.runtime.nvrtc import start_processes
+from tilefuse.runtime.compilers.binaries import Begun
+from tilefuse.runtime.compilers.nvrtc import start_processes
+from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.target.device import DeviceSpec
 
 # Expressions of a kernel are resolved from results to operands, about five frames a node: Python's own limit of 1000 is a chain of 200.

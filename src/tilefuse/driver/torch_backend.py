@@ -1,7 +1,7 @@
 """The backend of `torch.compile(model, backend="tilefuse")`.
 
 AOTAutograd gives an inference graph, or a forward and a backward graph, of ATen operators without mutation; each becomes a
-program. A program has fixed sizes: a graph that torch traced for any size is called through `torch_sizes.py`, which decides which
+program. A program has fixed sizes: a graph that torch traced for any size is called through `driver/torch/sizes.py`, which decides which
 sizes become programs. What tilefuse cannot compile runs in torch: single operators as library calls, a whole graph where a type or
 effect cannot be expressed.
 """
@@ -20,22 +20,22 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from tilefuse.base.errors import CompilerError, InternalError, OptionError, ToolchainError, UnsupportedError, UserError
 from tilefuse.base.logs import log_of
 from tilefuse.base.options import Options
-from tilefuse.driver.background import Ticket, background, request_of
 from tilefuse.driver.compile import compile_imported, present_device
-from tilefuse.driver.known_traces import Trace, find_trace, is_called_as_it_is, keep_trace, trace_digest
 from tilefuse.driver.reproducer import write_reproducer
 from tilefuse.driver.request import rarely_collected, start_compilers
-from tilefuse.driver.torch_part import CompiledPart, log
-from tilefuse.driver.torch_partition import prepare
-from tilefuse.driver.torch_records import RECORDS
-from tilefuse.driver.torch_settings import Settings, list_mode_options, list_options, settings_of
-from tilefuse.driver.torch_sizes import Policy, SizedPart, Variants, told_dynamic
-from tilefuse.driver.torch_split import split
-from tilefuse.driver.torch_symbols import is_symbolic
+from tilefuse.driver.reuse.background import Ticket, background, request_of
+from tilefuse.driver.reuse.known_traces import Trace, find_trace, is_called_as_it_is, keep_trace, trace_digest
+from tilefuse.driver.torch.part import CompiledPart, log
+from tilefuse.driver.torch.partition import prepare
+from tilefuse.driver.torch.records import RECORDS
+from tilefuse.driver.torch.settings import Settings, list_mode_options, list_options, settings_of
+from tilefuse.driver.torch.sizes import Policy, SizedPart, Variants, told_dynamic
+from tilefuse.driver.torch.split import split
+from tilefuse.driver.torch.symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_decompositions import decompositions_with_gradients, whole_resamplings
-from tilefuse.frontends.torch_fx import import_fx
-from tilefuse.frontends.torch_titles import NO_NAMES, user_names
+from tilefuse.frontends.torch.decompositions import decompositions_with_gradients, whole_resamplings
+from tilefuse.frontends.torch.fx import import_fx
+from tilefuse.frontends.torch.titles import NO_NAMES, user_names
 from tilefuse.ir.text import print_graph
 from tilefuse.runtime.page import running_data, write_page
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tilefuse.inspection.subject import Part
-from tilefuse.runtime.step_times import own_attribute
+from tilefuse.runtime.calls.step_times import own_attribute
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ def explanation_text(subject: Subject) -> str:
 
 def explanation_json(subject: Subject) -> dict[str, Any]:
     """The explanations of all parts as one (docs/explanation.md), with what the summary tells: `in_torch`, `recompiled`, `programs`."""
-    from tilefuse.driver.explain import joined_explanations
+    from tilefuse.driver.explain.explain import joined_explanations
 
     parts = [p.data() for p in subject.parts]
     joined = joined_explanations(subject.name, parts[0]["device"] if parts else "", parts, (), subject.notes)
@@ -98,7 +98,7 @@ def _told(found: InTorch) -> list[str]:
 
 def _joined(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> Mapping[str, Any]:
     """The explanations of all parts as one."""
-    from tilefuse.driver.explain import joined_explanations
+    from tilefuse.driver.explain.explain import joined_explanations
 
     told = [data for _, data in parts]
     return told[0] if len(told) == 1 else joined_explanations(subject.name, "", told, (), ())

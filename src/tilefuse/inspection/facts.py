@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from tilefuse.runtime.call_plan import ITEMSIZE
+from tilefuse.runtime.calls.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 
 

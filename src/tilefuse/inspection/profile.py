@@ -29,7 +29,7 @@ from tilefuse.inspection.direct import direct_calls
 from tilefuse.inspection.facts import step_facts
 from tilefuse.inspection.places import short_place, where_text
 from tilefuse.inspection.subject import Part, Subject, subject_of
-from tilefuse.runtime.step_times import MOST_RUNS, StepSpans, marked_steps, measured_calls, own_attribute
+from tilefuse.runtime.calls.step_times import MOST_RUNS, StepSpans, marked_steps, measured_calls, own_attribute
 
 FORMAT = 1
 # Calls before anything is measured: the first compiles, and the second may load what the background compiled.

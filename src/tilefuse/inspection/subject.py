@@ -131,12 +131,12 @@ def _read(compiled: Any) -> Subject | None:
         return Subject(compiled.name, "program", (compiled,))
     readers: Mapping[tuple[str, str], Callable[[Any], Subject]] = {
         ("tilefuse.runtime.program", "Program"): _of_program, ("tilefuse.driver.compile", "Generated"): _of_program,
-        ("tilefuse.driver.model", "CompiledModel"): _of_program, ("tilefuse.driver.array_compile", "Compiled"): _of_arrays,
+        ("tilefuse.driver.model", "CompiledModel"): _of_program, ("tilefuse.arrays.evaluation.compile", "Compiled"): _of_arrays,
         ("tilefuse.nn.training", "TrainingStep"): _of_training,
-        ("tilefuse.driver.array_session", "Session"): _of_session, ("tilefuse.frontends.array", "Array"): _of_array,
-        ("tilefuse.driver.script", "CompiledScript"): _of_script,
-        ("tilefuse.driver.onnx_split", "SplitModel"): _of_split, ("tilefuse.driver.torch_part", "CompiledPart"): _of_part,
-        ("tilefuse.runtime.capture", "CapturedProgram"): _of_program, ("tilefuse.driver.script", "ScriptProgram"): _of_program,
+        ("tilefuse.arrays.evaluation.session", "Session"): _of_session, ("tilefuse.arrays.array", "Array"): _of_array,
+        ("tilefuse.scripts.script", "CompiledScript"): _of_script,
+        ("tilefuse.driver.onnx.split", "SplitModel"): _of_split, ("tilefuse.driver.torch.part", "CompiledPart"): _of_part,
+        ("tilefuse.runtime.calls.capture", "CapturedProgram"): _of_program, ("tilefuse.scripts.script", "ScriptProgram"): _of_program,
     }
     for kind in type(compiled).__mro__:
         reader = readers.get((kind.__module__, kind.__name__))
@@ -168,7 +168,7 @@ def _of_training(step: Any) -> Subject:
 
 def _of_array(array: Any) -> Subject:
     """The program that will compute an array. Raises: UserError for one that has its data already."""
-    from tilefuse.driver.array_evaluate import program
+    from tilefuse.arrays.evaluation.evaluate import program
 
     return _of_program(program(array))
 
@@ -234,7 +234,7 @@ def _of_torch(compiled: Any) -> Subject | None:
         return None
     import torch
 
-    from tilefuse.driver.torch_records import RECORDS, contexts_of, is_found_by, is_kept
+    from tilefuse.driver.torch.records import RECORDS, contexts_of, is_found_by, is_kept
 
     if not (isinstance(compiled, torch.nn.Module) or callable(compiled)):
         return None

@@ -15,7 +15,7 @@ from tilefuse.base.errors import IndexRangeError, InternalError, NameLookupError
 from tilefuse.ir.affine import Affine, evaluate
 from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.ir.graph import Graph, Node, Type
-from tilefuse.ir.library_meaning import LIBRARY_MEANINGS
+from tilefuse.ir.library.meaning import LIBRARY_MEANINGS
 from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.ops import SCALAR_OPS, convert, dtype_of
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Expr, Guard, Index, Lookup, Read

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.base.errors import UserError
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.graph import Attribute, Node
-from tilefuse.ir.library_adjoint import Request, adjoint_of
+from tilefuse.ir.library.adjoint import Request, adjoint_of
 from tilefuse.ir.rewrite import rename_operands
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph
 
 OPERATOR = "own_gradient"

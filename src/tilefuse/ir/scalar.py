@@ -23,7 +23,7 @@ NUMPY_DTYPES: dict[str, np.dtype] = {
 }
 LARGEST_F32 = float(np.finfo(np.float32).max)
 
-# Expression type of one level: of the graph (`Expr`), of a pattern (`schedule.resolved.Resolved`), of a kernel (`codegen.kernel.KExpr`).
+# Expression type of one level: of the graph (`Expr`), of a pattern (`domain.resolved.Resolved`), of a kernel (`kernel.ir.KExpr`).
 Operand = TypeVar("Operand", covariant=True)
 
 

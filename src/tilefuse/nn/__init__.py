@@ -1,7 +1,7 @@
 """Neural networks of symbolic arrays: layers, losses, initialisers and training steps. See docs/training.md."""
 from __future__ import annotations
 
-from tilefuse.frontends.array_neural import (
+from tilefuse.arrays.functions.neural import (
     convolution,
     convolution_transpose,
     elu,

@@ -5,10 +5,10 @@ from math import sqrt
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.arrays.arguments import real_number, whole_number
+from tilefuse.arrays.functions import neural
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_arguments import real_number, whole_number
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import Seed, filled, generator, xavier_uniform
 from tilefuse.nn.layers import Linear
 from tilefuse.nn.module import Module, Parameter

@@ -12,8 +12,8 @@ from typing import Any, Union
 import numpy as np
 
 import tilefuse.array as ta
-from tilefuse.frontends.array_arguments import whole_number
-from tilefuse.frontends.array_creation import checked_shape
+from tilefuse.arrays.arguments import whole_number
+from tilefuse.arrays.functions.creation import checked_shape
 
 Seed = Union[int, np.random.Generator, None]
 

@@ -9,11 +9,11 @@ from math import prod
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.arrays.arguments import real_number
+from tilefuse.arrays.functions import neural
+from tilefuse.arrays.functions.neural import Extents, Padding
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import UserError
-from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_arguments import real_number
-from tilefuse.frontends.array_neural import Extents, Padding
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import Seed, generator, inverse_root, normal
 from tilefuse.nn.module import Module, Parameter
 

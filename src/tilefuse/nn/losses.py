@@ -4,9 +4,9 @@ from __future__ import annotations
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.arrays.functions import neural
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
-from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_nodes import user_span
 
 WIDE = (ta.float32, ta.float64)
 

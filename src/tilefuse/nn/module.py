@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 import tilefuse.array as ta
+from tilefuse.arrays.nodes import user_span
+from tilefuse.arrays.tracing import array_read, is_tracing, setting_read
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
-from tilefuse.frontends.array_nodes import user_span
-from tilefuse.frontends.array_tracing import array_read, is_tracing, setting_read
 
 Arrays = dict[str, Any]
 M = TypeVar("M", bound="Module")

@@ -6,11 +6,11 @@ from math import prod
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.arrays.arguments import whole_number
+from tilefuse.arrays.functions import neural
+from tilefuse.arrays.functions.creation import checked_shape
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import ShapeError, UserError
-from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_arguments import whole_number
-from tilefuse.frontends.array_creation import checked_shape
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import filled
 from tilefuse.nn.module import Module, Parameter, Statistic
 

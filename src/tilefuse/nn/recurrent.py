@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Any
 
 import tilefuse.array as ta
-from tilefuse.frontends import array_neural as neural
-from tilefuse.frontends.array_arguments import whole_number
+from tilefuse.arrays.arguments import whole_number
+from tilefuse.arrays.functions import neural
 from tilefuse.nn.initialise import Seed, generator, inverse_root
 from tilefuse.nn.module import Module, Parameter
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tilefuse.array as ta
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import TypeMismatchError
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.module import Arrays, Module, apply
 
 

@@ -11,9 +11,9 @@ from math import inf, log
 from typing import Any, Union
 
 import tilefuse.array as ta
+from tilefuse.arrays.arguments import real_number
+from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import TypeMismatchError, UserError
-from tilefuse.frontends.array_arguments import real_number
-from tilefuse.frontends.array_nodes import user_span
 from tilefuse.nn.initialise import filled
 
 __all__ = ["SGD", "Adam", "AdamW"]

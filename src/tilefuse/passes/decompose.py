@@ -11,12 +11,12 @@ from math import prod
 from typing import ClassVar
 
 from tilefuse.ir.affine import floordiv
-from tilefuse.ir.build import axis_names
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import DType, compute_dtype
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.ir.rewrite import rename_operands
 from tilefuse.ir.scalar import Expr, Read, call, const
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
 

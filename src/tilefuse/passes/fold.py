@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilefuse.ir.building.tensor_elementwise import INLINE_CONSTANT_ELEMENTS
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.tensor_elementwise import INLINE_CONSTANT_ELEMENTS
 from tilefuse.passes.analyses import is_computed_view, is_pure_view
 from tilefuse.passes.decompose import Rewriter
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass

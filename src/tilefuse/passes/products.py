@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilefuse.ir.affine import axis, number
-from tilefuse.ir.build import axis_names
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.building.tensor_elementwise import converted
 from tilefuse.ir.dtype import compute_dtype
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.library_meaning import inner_extent
+from tilefuse.ir.library.meaning import inner_extent
 from tilefuse.ir.scalar import Expr, Read, call
-from tilefuse.ir.tensor_elementwise import converted
 from tilefuse.passes.decompose import Rewriter
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 

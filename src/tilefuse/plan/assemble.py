@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilefuse.domain.tile import Layouts, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, PlanStep, RejectedMerge, Search, View
-from tilefuse.plan.price import Priced
-from tilefuse.plan.structure import boundary
-from tilefuse.schedule.tile import Layouts, TileProgram
+from tilefuse.plan.price.price import Priced
+from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
 
 MAX_STEM_LENGTH = 40

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.tile import EdgeLevel, Layouts, TileProgram
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
-from tilefuse.schedule.tile import EdgeLevel, Layouts, TileProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,28 +11,28 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from tilefuse import schedule
+from tilefuse import templates
 from tilefuse.base import trace
 from tilefuse.base.errors import OptionError
 from tilefuse.base.options import Options
+from tilefuse.domain.tile import Layouts
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
-from tilefuse.plan.connect import Connecting
-from tilefuse.plan.cost import AnalyticCost, CostModel
-from tilefuse.plan.found import Found
-from tilefuse.plan.global_plan import plan_globally
-from tilefuse.plan.ilp import SCORE_TOLERANCE_US
-from tilefuse.plan.known_patterns import Store
-from tilefuse.plan.pack_kernels import pack_kernels
+from tilefuse.plan.generators.connect import Connecting
+from tilefuse.plan.generators.found import Found
+from tilefuse.plan.generators.pack_kernels import pack_kernels
+from tilefuse.plan.generators.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.generators.seeded import Seed, draft_of, plan_from_seed
+from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, Plan, Search, Start, View, is_library
-from tilefuse.plan.price import Pricer, Scheduler, Ways, require
-from tilefuse.plan.products import NO_PRODUCTS, Products, matrix_products
-from tilefuse.plan.seeded import Seed, draft_of, plan_from_seed
-from tilefuse.plan.updates_last import updates_last
-from tilefuse.plan.views import find_views, without_views
-from tilefuse.schedule.stitched import Tiles
-from tilefuse.schedule.tile import Layouts
+from tilefuse.plan.price.cost import AnalyticCost, CostModel
+from tilefuse.plan.price.known_patterns import Store
+from tilefuse.plan.price.price import Pricer, Scheduler, Ways, require
+from tilefuse.plan.rewrites.views import find_views, without_views
+from tilefuse.plan.select.global_plan import plan_globally
+from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.stitched import Tiles
 
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,
@@ -126,8 +126,8 @@ def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer,
 def _ways(options: Options) -> Ways:
     """The scheduler's ways, with a memory for one graph."""
     tiles: Tiles = {}
-    one = partial(schedule.schedule_pattern, eager_rounding=options.eager_rounding)
-    return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=schedule.Known()), tiles)
+    one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding)
+    return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=templates.Known()), tiles)
 
 
 def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer, given_up: Collection[str]) -> Found:

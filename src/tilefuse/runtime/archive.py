@@ -22,16 +22,16 @@ import torch
 
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.cache import DAMAGE, CacheEntry, new_part
-from tilefuse.runtime.call_plan import storage_span
+from tilefuse.runtime.calls.call_plan import storage_span
+from tilefuse.runtime.calls.library import DTYPE_NAMES, TORCH_DTYPES
+from tilefuse.runtime.compilers.host import host_identity
 from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.explanation import with_own_places
-from tilefuse.runtime.host import host_identity
-from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.program import Program
-from tilefuse.runtime.signature import read_key, reserve_signature, sign_file, verified_file
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
+from tilefuse.runtime.stores.cache import DAMAGE, CacheEntry, new_part
+from tilefuse.runtime.stores.signature import read_key, reserve_signature, sign_file, verified_file
 from tilefuse.target.capabilities import runs_on
 
 CONSTANT_ALIGNMENT_BYTES = 64

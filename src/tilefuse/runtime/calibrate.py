@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import torch
 
 from tilefuse.base.errors import DeviceError
-from tilefuse.runtime.binaries import build_kernels
-from tilefuse.runtime.cache import KernelCache
+from tilefuse.runtime.calls.replay_times import replay_samples_us
+from tilefuse.runtime.compilers.binaries import build_kernels
+from tilefuse.runtime.compilers.host import load_host
 from tilefuse.runtime.cuda_api import check, load_function, prepare_launch
-from tilefuse.runtime.host import load_host
-from tilefuse.runtime.replay_times import replay_samples_us
 from tilefuse.runtime.spec import KernelCode
+from tilefuse.runtime.stores.cache import KernelCache
 from tilefuse.target.calibration import Calibration
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import UserError
 from tilefuse.pages.page import page_text, program_data
-from tilefuse.runtime.call_plan import ITEMSIZE
+from tilefuse.runtime.calls.call_plan import ITEMSIZE
+from tilefuse.runtime.calls.step_times import measured_run
 from tilefuse.runtime.explanation import explanation_data
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
-from tilefuse.runtime.step_times import measured_run
 
 if TYPE_CHECKING:
     from tilefuse.runtime.program import Program

@@ -17,24 +17,24 @@ from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, Ou
 from tilefuse.base.logs import is_shown, parse_logs
 from tilefuse.base.options import Options
 from tilefuse.base.trace import ARTIFACTS, Trace
-from tilefuse.runtime.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
-from tilefuse.runtime.binaries import Progress, build_kernels
-from tilefuse.runtime.cache import CacheEntry, KernelCache, cache_of
-from tilefuse.runtime.call_log import watch_calls
-from tilefuse.runtime.call_plan import CallPlan, MemoryPlan, plan_calls
-from tilefuse.runtime.capture import CapturedProgram
+from tilefuse.runtime.calls.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
+from tilefuse.runtime.calls.call_log import watch_calls
+from tilefuse.runtime.calls.call_plan import CallPlan, MemoryPlan, plan_calls
+from tilefuse.runtime.calls.capture import CapturedProgram
+from tilefuse.runtime.calls.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
+from tilefuse.runtime.calls.graphs import SAME_ADDRESSES
+from tilefuse.runtime.calls.library import as_complex
+from tilefuse.runtime.calls.step_times import StepTime, profile_program
+from tilefuse.runtime.calls.strided import POINTER_ALIGNMENT_BYTES
+from tilefuse.runtime.compilers.binaries import Progress, build_kernels
+from tilefuse.runtime.compilers.host import load_host
+from tilefuse.runtime.compilers.nvrtc import Resources, parse_resources
 from tilefuse.runtime.cuda_api import INVALID_CONTEXT, check, load_function, use_device
 from tilefuse.runtime.explanation import explanation_data, explanation_text
-from tilefuse.runtime.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
-from tilefuse.runtime.graphs import SAME_ADDRESSES
-from tilefuse.runtime.host import load_host
 from tilefuse.runtime.index_report import INDEX_OUT_OF_RANGE, index_error
-from tilefuse.runtime.library import as_complex
-from tilefuse.runtime.nvrtc import Resources, parse_resources
 from tilefuse.runtime.page import running_data, write_page
 from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSpec
-from tilefuse.runtime.step_times import StepTime, profile_program
-from tilefuse.runtime.strided import POINTER_ALIGNMENT_BYTES
+from tilefuse.runtime.stores.cache import CacheEntry, KernelCache, cache_of
 
 _MASK = POINTER_ALIGNMENT_BYTES - 1
 

@@ -62,7 +62,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class LibraryStep:
-    """Calls a library operator of `runtime.library` on operand values; each result is stored to a value ("" = not wanted)."""
+    """Calls a library operator of `runtime.calls.library` on operand values; each result is stored to a value ("" = not wanted)."""
 
     operator: str
     operands: tuple[str, ...]

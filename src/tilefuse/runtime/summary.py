@@ -194,7 +194,7 @@ def times_by_cause(steps: Sequence[Step]) -> dict[str, tuple[float, int, bool]]:
 
 
 def places_of(explanation: Mapping[str, Any], answers: Sequence[Mapping[str, Any]] = (), most: int = MOST_PLACES) -> list[Place]:
-    """The costliest places, with facts. `answers`: priced other choices, as `driver.explain_why` gives them."""
+    """The costliest places, with facts. `answers`: priced other choices, as `driver.explain.why` gives them."""
     steps = steps_of(explanation)
     by_form: dict[tuple[str, str], Place] = {}
     for step in steps:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.errors import UnsupportedOpError
-from tilefuse.runtime.library import int_list, padding_of
+from tilefuse.runtime.calls.library import int_list, padding_of
 from tilefuse.runtime.spec import Attribute, LibraryStep, ProgramSpec, Value
 
 Fields = dict[str, object]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import InternalError, UserError
-from tilefuse.runtime.cache import write_whole
-from tilefuse.runtime.host import INCLUDE_LINE
+from tilefuse.runtime.compilers.host import INCLUDE_LINE
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
+from tilefuse.runtime.stores.cache import write_whole
 from tilefuse.standalone.c_names import banner, identifier
 from tilefuse.standalone.pages import build_text, readme_text
 from tilefuse.standalone.places import Wanted, plain_results

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.runtime.arena import Extent, aligned, place
-from tilefuse.runtime.call_plan import ITEMSIZE, root_of, storage_bytes, storage_span
+from tilefuse.runtime.calls.arena import Extent, aligned, place
+from tilefuse.runtime.calls.call_plan import ITEMSIZE, root_of, storage_bytes, storage_span
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Value
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.errors import InternalError, UnsupportedError
-from tilefuse.runtime.arena import Extent
-from tilefuse.runtime.call_plan import ITEMSIZE, storage_bytes
-from tilefuse.runtime.frame import overwritten_sources
+from tilefuse.runtime.calls.arena import Extent
+from tilefuse.runtime.calls.call_plan import ITEMSIZE, storage_bytes
+from tilefuse.runtime.calls.frame import overwritten_sources
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Value
 from tilefuse.standalone.c_names import c_string, distinct
 from tilefuse.standalone.calls import Call, Fields, call_of, told_places

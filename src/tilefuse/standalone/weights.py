@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from tilefuse.base.errors import InternalError
-from tilefuse.runtime.arguments import bind_constant
-from tilefuse.runtime.call_plan import storage_bytes, storage_span
+from tilefuse.runtime.calls.arguments import bind_constant
+from tilefuse.runtime.calls.call_plan import storage_bytes, storage_span
 from tilefuse.runtime.spec import ProgramSpec, Value
 
 ALIGNMENT_BYTES = 256

@@ -63,7 +63,7 @@ PAGES = (
          "means all dimensions, `keepdims` keeps reduced dimensions with extent 1. Errors name the line of the program that recorded the "
          "operation: ShapeError, AxisError and TypeMismatchError, which are kinds of UserError, wherever shapes, dimensions or types do "
          "not fit.", (
-             Section("tilefuse.frontends.array", "The array", ("Array",), "Methods mean what the functions of their names mean. `out` and "
+             Section("tilefuse.arrays.array", "The array", ("Array",), "Methods mean what the functions of their names mean. `out` and "
                      "`stream` are there for callers of NumPy's and the standard's forms, and None."),
              Section("tilefuse.array", "Compiling, evaluating, differentiating", (
                  "compile", "evaluate", "program", "grad", "value_and_grad", "custom_gradient", "stop_gradient", "register_operator",
@@ -75,9 +75,9 @@ PAGES = (
                  ("inspection", "Inspection"))),
          )),
     Page("array_extensions.md", "tilefuse.array.linalg, fft, random", "The standard's extensions and random numbers.", (
-        Section("tilefuse.frontends.array_linalg", "linalg"),
-        Section("tilefuse.frontends.array_fft", "fft"),
-        Section("tilefuse.frontends.array_random", "random", ("seed", "uniform", "normal", "bernoulli", "integers", "dropout"),
+        Section("tilefuse.arrays.functions.linalg", "linalg"),
+        Section("tilefuse.arrays.functions.fft", "fft"),
+        Section("tilefuse.arrays.functions.random", "random", ("seed", "uniform", "normal", "bernoulli", "integers", "dropout"),
                 "`seed` is a number, or a key (an int64 scalar) of this draw's own; None takes the global generator's next."),
     )),
     Page("nn.md", "tilefuse.nn and tilefuse.optim", "Layers, losses and optimisers written in arrays.", (
@@ -93,7 +93,7 @@ PAGES = (
     )),
     Page("blas.md", "tilefuse.blas", "Scripts of library calls.", (
         Section("tilefuse.blas", "Functions"),
-        Section("tilefuse.driver.script", "Compiled scripts", ("CompiledScript",), "The result of `tilefuse.blas.compile`."),
+        Section("tilefuse.scripts.script", "Compiled scripts", ("CompiledScript",), "The result of `tilefuse.blas.compile`."),
     )),
     Page("extending.md", "Extending the compiler", "What passes, operators and templates of one's own are written with.", (
         Section("tilefuse.ir.graph", "Graphs", ("Graph", "Node", "Input", "Type")),

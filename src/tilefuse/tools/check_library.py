@@ -14,14 +14,11 @@ from typing import Any
 import numpy as np
 
 from tilefuse.base.errors import CompilerError
-from tilefuse.frontends.blas_functions import AnyFunction, library_slips, read_library
-from tilefuse.frontends.blas_lower import resolve
-from tilefuse.frontends.blas_meaning import graph_of_calls
-from tilefuse.frontends.blas_metadata import METADATA, Slip
-from tilefuse.frontends.blas_syntax import parse_script
 from tilefuse.ir.affine import evaluate
 from tilefuse.ir.dtype import F64
-from tilefuse.ir.elementary import (
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.scripts.language.elementary import (
     CallGraph,
     ComposedFunction,
     ElementaryFunction,
@@ -31,8 +28,11 @@ from tilefuse.ir.elementary import (
     ThreadMapping,
     Variable,
 )
-from tilefuse.ir.interpret import interpret
-from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.scripts.language.lower import resolve
+from tilefuse.scripts.language.meaning import graph_of_calls
+from tilefuse.scripts.language.metadata import METADATA, Slip
+from tilefuse.scripts.language.routine_library import AnyFunction, library_slips, read_library
+from tilefuse.scripts.language.syntax import parse_script
 from tilefuse.tools.routine_calls import Array, Routines, RoutineText, build, words_of
 
 # Contents of memory where no routine has written.

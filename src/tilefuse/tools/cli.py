@@ -20,17 +20,15 @@ import typer
 
 from tilefuse.base.errors import CompilerError, DeviceError, InfeasibleError, ToolchainError, UnsupportedError, UserError
 from tilefuse.base.printable import printable
-from tilefuse.tools import (
-    commands_blas,
-    commands_cache,
-    commands_device,
-    commands_export,
-    commands_info,
-    commands_model,
-    commands_run,
-    commands_tune,
-    completion,
-)
+from tilefuse.tools import completion
+from tilefuse.tools.commands import blas as commands_blas
+from tilefuse.tools.commands import cache as commands_cache
+from tilefuse.tools.commands import device as commands_device
+from tilefuse.tools.commands import export as commands_export
+from tilefuse.tools.commands import info as commands_info
+from tilefuse.tools.commands import model as commands_model
+from tilefuse.tools.commands import run as commands_run
+from tilefuse.tools.commands import tune as commands_tune
 from tilefuse.tools.examples import SHORT, help_text
 
 OK, INTERNAL, USER, UNSUPPORTED, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 4, 130

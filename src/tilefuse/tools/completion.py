@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 
 from tilefuse.base.options import option_table
-from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES
+from tilefuse.driver.onnx.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES
 from tilefuse.tools.console import emit_text
 from tilefuse.tools.python_file import defined
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tilefuse.base.errors import UserError
 from tilefuse.base.printable import one_line, printable
-from tilefuse.runtime.cache import write_whole
+from tilefuse.runtime.stores.cache import write_whole
 
 
 class SafeConsole(Console):

@@ -29,8 +29,8 @@ def first_paragraph(text: str | None) -> str:
 
 def operators_page() -> str:
     """Scalar functions, monoids, and what the frontends take."""
-    from tilefuse.frontends.onnx_call import ONNX_OPS
-    from tilefuse.frontends.onnx_ops import load_all_lowerings
+    from tilefuse.frontends.onnx.call import ONNX_OPS
+    from tilefuse.frontends.onnx.ops import load_all_lowerings
     from tilefuse.ir.monoids import MONOIDS
     from tilefuse.ir.ops import SCALAR_OPS
 
@@ -135,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _torch_names() -> set[str]:
-    from tilefuse.frontends import torch_fx  # noqa: F401  importing the frontend enters all lowerings into the table
-    from tilefuse.frontends.torch_ops import TORCH_OPS
+    from tilefuse.frontends.torch import fx as torch_fx  # noqa: F401  importing the frontend enters all lowerings into the table
+    from tilefuse.frontends.torch.ops import TORCH_OPS
 
     return {".".join(name.split(".")[:2]) for name in TORCH_OPS if not name.startswith("tilefuse.")}
 

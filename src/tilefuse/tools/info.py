@@ -17,9 +17,9 @@ from typing import Any
 from tilefuse.base.errors import ParseError, UserError
 from tilefuse.ir.text import parse_graph
 from tilefuse.runtime.archive import MODEL, PROGRAM, SPLIT
-from tilefuse.runtime.cache import DAMAGE
-from tilefuse.runtime.signature import Key, signer, verify
 from tilefuse.runtime.spec import KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.stores.cache import DAMAGE
+from tilefuse.runtime.stores.signature import Key, signer, verify
 from tilefuse.runtime.summary import bytes_text, counted
 from tilefuse.tools.info_models import exported_facts, is_exported, onnx_facts
 from tilefuse.tools.saved_file import opened_file, saved_specs
@@ -252,7 +252,7 @@ def _graph_facts(path: Path, text: str) -> dict[str, Any]:
 
 def _plan_facts(path: Path, text: str) -> dict[str, Any]:
     from tilefuse.plan.pattern import LibraryCall
-    from tilefuse.plan.text import parse_plan
+    from tilefuse.plan.text.text import parse_plan
 
     plan = parse_plan(text, str(path))
     calls = [s for s in plan.steps if isinstance(s, LibraryCall)]
@@ -262,7 +262,7 @@ def _plan_facts(path: Path, text: str) -> dict[str, Any]:
 
 
 def _script_facts(path: Path, text: str) -> dict[str, Any]:
-    from tilefuse.frontends.blas_syntax import parse_script
+    from tilefuse.scripts.language.syntax import parse_script
 
     script = parse_script(text, path.name)
     kinds = {name: kind for name, (kind, _) in script.declared.items()}

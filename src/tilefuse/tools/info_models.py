@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
-from tilefuse.runtime.cache import DAMAGE
+from tilefuse.runtime.stores.cache import DAMAGE
 
 # torch.export's numbers of element types. Source: torch/_export/serde/schema.py, ScalarType.
 EXPORTED_DTYPES = {1: "u8", 2: "i8", 3: "i16", 4: "i32", 5: "i64", 6: "f16", 7: "f32", 8: "f64", 9: "c32", 10: "c64", 11: "c128",

@@ -12,7 +12,7 @@ import numpy as np
 from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.scalar import NUMPY_DTYPES
-from tilefuse.runtime.cache import DAMAGE
+from tilefuse.runtime.stores.cache import DAMAGE
 from tilefuse.tools.console import write_file
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import NameLookupError, UnsupportedError, UserError, nearest
-from tilefuse.driver.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
+from tilefuse.driver.onnx.model_file import EXPORTED_SUFFIX, TEXT_SUFFIXES, exported_program, graph_of_text, require_file
 from tilefuse.ir.graph import Graph
 from tilefuse.runtime.archive import is_saved
 from tilefuse.tools.python_file import defined
@@ -148,7 +148,7 @@ def _parts_of(made: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[s
     """
     import torch
 
-    from tilefuse.driver.torch_arguments import as_tensors
+    from tilefuse.driver.torch.arguments import as_tensors
 
     model, *rest = made if isinstance(made, tuple) and made else (made,)
     is_model = isinstance(model, torch.nn.Module) or inspect.isfunction(model)

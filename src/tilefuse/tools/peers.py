@@ -9,7 +9,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.tools.model_source import ModelSource, SourceKind
 
 if TYPE_CHECKING:
-    from tilefuse.driver.compare_peers import Run, Subject
+    from tilefuse.driver.compare.peers import Run, Subject
 
 KINDS = {SourceKind.TORCH: "torch", SourceKind.ONNX: "onnx", SourceKind.TEXT: "graph", SourceKind.SAVED: "saved"}
 RESULTS_SUFFIX = ".npz"
@@ -20,8 +20,8 @@ def named_peers(texts: Sequence[str], source: ModelSource) -> list[str]:
 
     Raises: OptionError for a peer that this model does not have, before anything is compiled; UserError for a file that is not there.
     """
-    from tilefuse.driver.compare_peers import require_peer
-    from tilefuse.driver.model_file import require_file
+    from tilefuse.driver.compare.peers import require_peer
+    from tilefuse.driver.onnx.model_file import require_file
 
     found = list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
     if not found and texts:
@@ -42,7 +42,7 @@ def is_file(name: str) -> bool:
 def subject_of_source(source: ModelSource, program: Any, arguments: Sequence[Any], named: Mapping[str, Any],
                       shapes: Mapping[str, Sequence[int]] | None, options: Mapping[str, str]) -> Subject:
     """The model of a command with the arguments of one call, to compare."""
-    from tilefuse.driver.compare import subject_of
+    from tilefuse.driver.compare.compare import subject_of
 
     model = None if source.kind is SourceKind.SAVED else source.eager or source.model
     return subject_of(KINDS[source.kind], model, program, arguments, named, shapes, options)
@@ -53,7 +53,7 @@ def peer_run(name: str, subject: Subject, names: Sequence[str], device: str) -> 
 
     Raises: as `compare_peers.peer`; as reading and compiling another model.
     """
-    from tilefuse.driver.compare_peers import peer
+    from tilefuse.driver.compare.peers import peer
 
     if not is_file(name):
         return peer(name, subject)
@@ -62,7 +62,7 @@ def peer_run(name: str, subject: Subject, names: Sequence[str], device: str) -> 
 
 def _results_in(path: Path, names: Sequence[str]) -> Run:
     """The results that a file holds, in the order of `names`. Raises: UserError; NameLookupError where one is missing."""
-    from tilefuse.driver.compare_meaning import as_tensor
+    from tilefuse.driver.compare.meaning import as_tensor
     from tilefuse.tools.inputs import read_arrays
 
     arrays = read_arrays(path)
@@ -74,7 +74,7 @@ def _results_in(path: Path, names: Sequence[str]) -> Run:
 
 def _other_model(text: str, subject: Subject, device: str) -> Run:
     """Another model on the same inputs: by name where it knows all of them, else by place."""
-    from tilefuse.driver.compare_peers import flat_tensors
+    from tilefuse.driver.compare.peers import flat_tensors
     from tilefuse.tools.model_source import load_model
     from tilefuse.tools.programs import arguments_of, compile_source, wanted_inputs
     from tilefuse.tools.shapes import ShapeFlag

@@ -13,7 +13,7 @@ from tilefuse.tools.scripts import is_script, planned_script
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
 
 if TYPE_CHECKING:
-    from tilefuse.runtime.cache import CacheKey, KernelCache
+    from tilefuse.runtime.stores.cache import CacheKey, KernelCache
 
 DEVICES = ("host", "cuda")
 
@@ -138,8 +138,8 @@ def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: 
 def cached_kernels(model: str, shape_flags: Sequence[str], device: str, option_flags: Sequence[str]) -> tuple[KernelCache, list[CacheKey]]:
     """The cache that these options name and the keys in it of a model's kernels, without compiling them."""
     from tilefuse.base.options import Options
-    from tilefuse.runtime.binaries import kernel_key
-    from tilefuse.runtime.cache import cache_of
+    from tilefuse.runtime.compilers.binaries import kernel_key
+    from tilefuse.runtime.stores.cache import cache_of
 
     options = Options.from_environment().with_overrides(**parse_options(option_flags))
     spec = generate(model, shape_flags, chosen_device(device), option_flags).spec
@@ -185,7 +185,7 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
     import torch
     from torch.utils import _pytree as pytree
 
-    from tilefuse.driver.torch_arguments import bound
+    from tilefuse.driver.torch.arguments import bound
     from tilefuse.tools.inputs import random_tensor
 
     names = getattr(program, "argument_names", ())
@@ -206,7 +206,7 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
 
 def first_call(source: ModelSource, program: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Results of a program's first call. Raises: the error that the model raises in torch, where the call fails for the same reason."""
-    from tilefuse.driver.torch_model import TRACING_ERRORS, require_runs
+    from tilefuse.driver.torch.model import TRACING_ERRORS, require_runs
 
     try:
         return program(*arguments, **named)

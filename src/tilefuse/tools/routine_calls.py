@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from tilefuse.base.errors import ToolchainError
-from tilefuse.codegen.support import paste
-from tilefuse.ir.elementary import ElementaryFunction, Implementation, Parameter, SharedPlace, ThreadMapping, routine_macros
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.ir.scalar import NUMPY_DTYPES
-from tilefuse.runtime.host import compiler_command
-from tilefuse.runtime.private_folder import work_folder
+from tilefuse.printers.support import paste
+from tilefuse.runtime.compilers.host import compiler_command
+from tilefuse.runtime.stores.private_folder import work_folder
+from tilefuse.scripts.language.elementary import ElementaryFunction, Implementation, Parameter, SharedPlace, ThreadMapping, routine_macros
 
 FLAGS = ("-O0", "-std=c++17", "-fPIC", "-shared", "-w")
 Array = np.ndarray

@@ -10,10 +10,10 @@ from typing import Any
 
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.archive import PROGRAM, SPLIT
-from tilefuse.runtime.cache import DAMAGE
 from tilefuse.runtime.explanation import explanation_data
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json
+from tilefuse.runtime.stores.cache import DAMAGE
 
 
 @contextmanager
@@ -50,6 +50,6 @@ def saved_explanation(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} carries no explanation", hint="programs of scripts have none; tilefuse info FILE tells what is in it")
     if not facts:
         return told[0]
-    from tilefuse.driver.explain import joined_explanations
+    from tilefuse.driver.explain.explain import joined_explanations
 
     return joined_explanations(path.stem, str(facts["device"]), told, (), ())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 
 if TYPE_CHECKING:
-    from tilefuse.driver.script import CompiledScript
     from tilefuse.runtime.spec import KernelCode, ProgramSpec
+    from tilefuse.scripts.script import CompiledScript
     from tilefuse.target.device import DeviceSpec
     from tilefuse.tools.shapes import ShapeFlag
 
@@ -74,8 +74,8 @@ def planned_script(path: Path, flags: Mapping[str, ShapeFlag], device: str | Dev
     Raises: as `extents_of`, and as reading and compiling a script.
     """
     from tilefuse.driver.compile import present_device
-    from tilefuse.driver.explain_script import explained
-    from tilefuse.driver.script import compile_script
+    from tilefuse.scripts.explain import explained
+    from tilefuse.scripts.script import compile_script
 
     where = present_device(device)[0] if isinstance(device, str) else device
     function = compile_script(script_text(path), device="host", name=path.stem, options=options)

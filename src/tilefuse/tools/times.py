@@ -12,7 +12,7 @@ from tilefuse.base.errors import OptionError
 from tilefuse.tools.console import write_file
 
 if TYPE_CHECKING:
-    from tilefuse.runtime.call_times import CallTimes
+    from tilefuse.runtime.calls.call_times import CallTimes
 
 SUFFIXES = (".json", ".csv")
 

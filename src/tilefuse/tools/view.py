@@ -67,9 +67,9 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     """
     from tilefuse.base.options import Options
     from tilefuse.driver.compile import Generated
-    from tilefuse.driver.explain_why import page_answers
+    from tilefuse.driver.explain.why import page_answers
     from tilefuse.runtime.page import spec_data
-    from tilefuse.tools.commands_model import program_of
+    from tilefuse.tools.commands.model import program_of
     from tilefuse.tools.programs import parse_options
 
     made = program_of(model, list(shapes), device, list(option), target, quiet=False)

@@ -12,8 +12,8 @@ from tilefuse.tools.console import emit_json, results
 
 def with_files(option: Sequence[str] | None, plan: Path | None, template: Path | None) -> list[str]:
     """The `-O` flags with the texts of the two files. Raises: UserError for a file that is not there; ParseError naming its line."""
-    from tilefuse.plan.text import parse_plan
-    from tilefuse.schedule.notation import parse_template
+    from tilefuse.plan.text.text import parse_plan
+    from tilefuse.templates.notation import parse_template
 
     found = list(option or ())
     if plan is not None:
@@ -37,8 +37,8 @@ def _text(path: Path, what: str) -> str:
 def answer_why(made: Any, names: tuple[str, str], option: Sequence[str] | None, as_json: bool) -> None:
     """Print why two values of a planned program are or are not in one kernel. Raises: NameLookupError for an unknown value."""
     from tilefuse.base.options import Options
-    from tilefuse.plan.edit import setting_of_plan
-    from tilefuse.plan.why import why
+    from tilefuse.plan.text.edit import setting_of_plan
+    from tilefuse.plan.text.why import why
     from tilefuse.tools.programs import parse_options
 
     first, second = (n.lstrip("%") for n in names)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import tilefuse.array as ta
-from tilefuse.frontends.array import Array
+from tilefuse.arrays.array import Array
 
 DRAW = np.random.default_rng(11)
 Cases = dict[str, tuple[Array, np.ndarray[Any, Any]]]

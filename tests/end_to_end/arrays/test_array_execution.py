@@ -13,9 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tilefuse.array as ta
 from tests.end_to_end.arrays.array_cases import check_values, check_writes, drawn, many_functions
 from tilefuse import nn
+from tilefuse.arrays.evaluation import evaluate as array_evaluate
+from tilefuse.arrays.nodes import Applied
 from tilefuse.base.errors import IndexRangeError, ShapeError, TypeMismatchError, UserError
-from tilefuse.driver import array_evaluate
-from tilefuse.frontends.array_nodes import Applied
 
 
 @pytest.fixture(autouse=True)

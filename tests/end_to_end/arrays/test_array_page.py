@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tilefuse.array as ta
-from tilefuse.driver import array_evaluate
+from tilefuse.arrays.evaluation import evaluate as array_evaluate
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "arrays.md"
 

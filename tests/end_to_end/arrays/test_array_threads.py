@@ -11,10 +11,10 @@ import pytest
 
 import tilefuse.array as ta
 from tilefuse import nn
+from tilefuse.arrays.evaluation import evaluate as array_evaluate
+from tilefuse.arrays.nodes import number_of_template, number_of_type
+from tilefuse.arrays.tracing import is_tracing
 from tilefuse.base.errors import UserError
-from tilefuse.driver import array_evaluate
-from tilefuse.frontends.array_nodes import number_of_template, number_of_type
-from tilefuse.frontends.array_tracing import is_tracing
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Type
 

@@ -192,7 +192,7 @@ def test_wrong_uses_name_the_line() -> None:
 
 def test_equal_structures_are_differentiated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that is not compiled builds the same graph at every step; a printed value in between makes another one."""
-    from tilefuse.driver import array_gradients
+    from tilefuse.arrays.evaluation import gradients as array_gradients
 
     calls: list[int] = []
     made = array_gradients.gradient_graph

@@ -23,7 +23,7 @@ import numpy as np
 import tilefuse.array as ta
 from tilefuse.base import trace
 from tilefuse.base.options import Options
-from tilefuse.driver import known_programs
+from tilefuse.driver.reuse import known_programs
 
 known_programs.compiler_fingerprint = lambda: "the same"  # nobody may edit the compiler between the two processes
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.examples import tutorial
+from tilefuse.arrays.evaluation.evaluate import Evaluation
 from tilefuse.driver import torch_backend
-from tilefuse.driver.array_evaluate import Evaluation
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))

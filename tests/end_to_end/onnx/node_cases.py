@@ -13,7 +13,7 @@ import onnx
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
-from tilefuse.frontends.onnx_model import DTYPE_OF_ELEMENT
+from tilefuse.frontends.onnx.model import DTYPE_OF_ELEMENT
 
 # These cases compare chains of f16 operations, each rounded on its own; the expected values are themselves the result of one
 # such chain, with an error of a few units of 2**-11 about the exact value.

@@ -9,8 +9,8 @@ from onnx import helper, numpy_helper
 
 from tests.end_to_end.onnx.models import model_of
 from tilefuse.base.errors import ShapeError, UnsupportedOpError, UserError
-from tilefuse.frontends.onnx_call import ValueNeededError
-from tilefuse.frontends.onnx_import import import_onnx
+from tilefuse.frontends.onnx.call import ValueNeededError
+from tilefuse.frontends.onnx.importer import import_onnx
 
 
 def relu_model(**more):

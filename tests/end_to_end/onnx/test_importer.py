@@ -11,8 +11,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.end_to_end.onnx.models import model_of
 from tilefuse.base.errors import UnsupportedOpError
-from tilefuse.frontends.onnx_call import ValueNeededError
-from tilefuse.frontends.onnx_import import import_onnx
+from tilefuse.frontends.onnx.call import ValueNeededError
+from tilefuse.frontends.onnx.importer import import_onnx
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.onnx_backend import PreparedModel
@@ -86,8 +86,8 @@ def test_gathers_at_equal_distances_are_index_maps():
 def test_softmax_is_the_same_text_as_from_torch():
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from tilefuse.frontends.torch_decompositions import decompositions
-    from tilefuse.frontends.torch_fx import import_fx
+    from tilefuse.frontends.torch.decompositions import decompositions
+    from tilefuse.frontends.torch.fx import import_fx
 
     traced = make_fx(lambda x: torch.softmax(x, -1), decomposition_table=decompositions(), tracing_mode="fake")(torch.zeros(4, 8))
     from_torch = import_fx(traced, "softmax").graph

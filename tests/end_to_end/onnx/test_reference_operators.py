@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import tilefuse
-from tilefuse.frontends.onnx_reference import reference
+from tilefuse.frontends.onnx.reference import reference
 
 DRAW = np.random.default_rng(0)
 

@@ -20,9 +20,9 @@ from onnx import helper
 import tilefuse
 from tests.end_to_end.onnx import detectors
 from tilefuse.base.errors import ShapeError, UnsupportedError, UserError
-from tilefuse.driver import onnx_split
-from tilefuse.frontends.onnx_parts import key_of, part_model, split
-from tilefuse.frontends.onnx_reference import reference
+from tilefuse.driver.onnx import split as onnx_split
+from tilefuse.frontends.onnx.parts import key_of, part_model, split
+from tilefuse.frontends.onnx.reference import reference
 from tilefuse.tools import cli
 
 

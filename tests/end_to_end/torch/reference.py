@@ -1,6 +1,6 @@
 """Traces a torch function to ATen, imports it, and runs it by the reference interpreter: what the importer's meaning is.
 
-Library nodes without a plain meaning are performed by torch through `runtime.library`, as a compiled program does.
+Library nodes without a plain meaning are performed by torch through `runtime.calls.library`, as a compiled program does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch._functorch.aot_autograd import aot_function
 
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_decompositions import decompositions
-from tilefuse.frontends.torch_fx import import_fx
+from tilefuse.frontends.torch.decompositions import decompositions
+from tilefuse.frontends.torch.fx import import_fx
 from tilefuse.ir.graph import Node
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.verify import check
-from tilefuse.runtime.library import call_library
+from tilefuse.runtime.calls.library import call_library
 
 SMALL_FLOATS = {torch.bfloat16: ml_dtypes.bfloat16, torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn, torch.float8_e5m2: ml_dtypes.float8_e5m2}
 

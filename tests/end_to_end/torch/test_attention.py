@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import tilefuse
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_decompositions import decompositions
-from tilefuse.frontends.torch_fx import import_fx
+from tilefuse.frontends.torch.decompositions import decompositions
+from tilefuse.frontends.torch.fx import import_fx
 from tilefuse.ir.verify import check
-from tilefuse.runtime.library import OFF_THE_CPU, call_library
+from tilefuse.runtime.calls.library import OFF_THE_CPU, call_library
 from tilefuse.runtime.spec import LibraryStep
 
 A = torch.ops.aten

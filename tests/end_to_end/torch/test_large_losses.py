@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tilefuse.driver.torch_backend import backend
-from tilefuse.frontends.torch_decompositions import LARGE_LOG_SOFTMAX_BYTES
+from tilefuse.frontends.torch.decompositions import LARGE_LOG_SOFTMAX_BYTES
 
 TOKENS, WORDS = 96, 50257
 SETTINGS: dict[str, dict[str, object]] = {
@@ -49,7 +49,7 @@ def test_gradients_over_a_vocabulary(name: str) -> None:
 
 def test_a_small_loss_stays_whole() -> None:
     """Few classes keep the operator, whose gradient shares a kernel with it."""
-    from tilefuse.frontends.torch_decompositions import decompositions_with_gradients
+    from tilefuse.frontends.torch.decompositions import decompositions_with_gradients
 
     x = torch.randn(4, 10)
     assert decompositions_with_gradients()[torch.ops.aten._log_softmax.default](x, 1, False) is NotImplemented

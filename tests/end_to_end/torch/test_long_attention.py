@@ -11,14 +11,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tilefuse.base.options import Options
-from tilefuse.frontends.torch_decompositions import decompositions
-from tilefuse.frontends.torch_fx import import_fx
+from tilefuse.frontends.torch.decompositions import decompositions
+from tilefuse.frontends.torch.fx import import_fx
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.planner import plan_graph
-from tilefuse.schedule.template import Online
 from tilefuse.target.device import H200
+from tilefuse.templates.template import Online
 
 LENGTH, WIDTH = 4096, 64
 

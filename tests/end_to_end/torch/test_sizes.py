@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from tests.end_to_end.torch.strict import strict
 from tilefuse.base.errors import OptionError
 from tilefuse.driver import torch_backend
+from tilefuse.driver.torch.settings import settings_of
 from tilefuse.driver.torch_backend import compiled_parts, sized_parts
-from tilefuse.driver.torch_settings import settings_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -12,7 +12,8 @@ from torch import nn
 from tests.end_to_end.torch.strict import strict
 from tests.end_to_end.torch.test_sizes import Language, close, generated, in_torch
 from tilefuse.base import trace
-from tilefuse.driver import background, known_programs, torch_backend
+from tilefuse.driver import torch_backend
+from tilefuse.driver.reuse import background, known_programs
 from tilefuse.driver.torch_backend import compiled_parts, sized_parts
 
 pytestmark = pytest.mark.usefixtures("fresh")

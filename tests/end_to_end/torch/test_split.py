@@ -10,8 +10,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 from tests.end_to_end.torch.strict import strict
+from tilefuse.driver.torch.settings import settings_of
 from tilefuse.driver.torch_backend import compile_part, compiled_parts
-from tilefuse.driver.torch_settings import settings_of
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tilefuse.driver.compile import import_model
-from tilefuse.frontends.torch_decompositions import decompositions, decompositions_with_gradients, is_taken_apart
-from tilefuse.frontends.torch_fx import import_exported
+from tilefuse.frontends.torch.decompositions import decompositions, decompositions_with_gradients, is_taken_apart
+from tilefuse.frontends.torch.fx import import_exported
 
 
 def exported(function: Callable[[Tensor], object]) -> torch.export.ExportedProgram:

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import tilefuse
 from tilefuse.base.errors import UnsupportedError
-from tilefuse.driver import torch_model
 from tilefuse.driver.compile import import_model
-from tilefuse.driver.torch_arguments import Arguments
+from tilefuse.driver.torch import model as torch_model
+from tilefuse.driver.torch.arguments import Arguments
 from tilefuse.frontends.imported import Imported
-from tilefuse.frontends.torch_fx import import_traced
-from tilefuse.frontends.torch_trace import NOT_THIS_WAY, trace
+from tilefuse.frontends.torch.fx import import_traced
+from tilefuse.frontends.torch.trace import NOT_THIS_WAY, trace
 from tilefuse.ir.text import print_graph
 
 HELD = torch.arange(40.0)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import tilefuse
-from tests.unit.schedule.test_by_hand import SOFTMAX
+from tests.unit.templates.test_by_hand import SOFTMAX
 from tilefuse.base.errors import CompilerError, UserError
 from tilefuse.ir.text import parse_graph
 

@@ -19,7 +19,7 @@ from tilefuse.driver.compile import compile_graph, generate_sources, import_mode
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
-from tilefuse.runtime.host import compile_host, compiler_command
+from tilefuse.runtime.compilers.host import compile_host, compiler_command
 
 OPTIONS = Options()
 

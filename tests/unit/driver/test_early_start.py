@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import tilefuse
-from tests.unit.plan.test_units import recurrence
+from tests.unit.plan.generators.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
-from tilefuse.driver.lower import inputs_unwritten_by, lower, unwritten_inputs
+from tilefuse.driver.lowering.lower import inputs_unwritten_by, lower, unwritten_inputs
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan.planner import plan_graph

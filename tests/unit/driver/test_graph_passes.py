@@ -14,9 +14,9 @@ from tests.unit.plan.graphs import layers, softmax
 from tilefuse.base import trace
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver import known_programs
 from tilefuse.driver.graph_passes import GRAPH_PASSES, AttributedGraph, apply_passes
 from tilefuse.driver.kernel_passes import flattened, fused_graph
+from tilefuse.driver.reuse import known_programs
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret

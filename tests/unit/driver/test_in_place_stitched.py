@@ -6,23 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.codegen.host_build import build_together, call, compiler
+from tests.unit.templates.host_build import build_together, call, compiler
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
-from tilefuse.codegen.compose import compose
 from tilefuse.driver.compile import generate
-from tilefuse.driver.in_place import alias_buffers
-from tilefuse.driver.in_place_walks import Walks
+from tilefuse.driver.lowering.in_place import alias_buffers
+from tilefuse.driver.lowering.in_place_walks import Walks
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost, Pattern, PlannedKernel
 from tilefuse.runtime.spec import CopyStep, KernelStep
-from tilefuse.schedule.pattern import schedule_pattern
-from tilefuse.schedule.stitched import computed_by_several, schedule_stitched
-from tilefuse.schedule.template import Stitched
 from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
+from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.staged.stitched import computed_by_several, schedule_stitched
+from tilefuse.templates.template import Stitched
 
 # A gradient's product and the update of the weight, with two slots.
 PRODUCT = """graph @product(%g: f32[20, 12], %x: f32[20, 17], %w: f32[12, 17], %m: f32[12, 17], %v: f32[12, 17]) -> () {

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.codegen.composed_cases import columns, rows
-from tests.unit.codegen.host_build import build_together, call, compiler
+from tests.unit.templates.composed_cases import columns, rows
+from tests.unit.templates.host_build import build_together, call, compiler
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
-from tilefuse.codegen.compose import compose
+from tilefuse.domain.domain import find_domain
+from tilefuse.domain.resolved import Domain
 from tilefuse.driver.compile import compile_graph, generate
-from tilefuse.driver.in_place import alias_buffers
-from tilefuse.driver.in_place_walks import Walks
+from tilefuse.driver.lowering.in_place import alias_buffers
+from tilefuse.driver.lowering.in_place_walks import Walks
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost, Pattern, PlannedKernel
 from tilefuse.runtime.spec import CopyStep
-from tilefuse.schedule.domain import find_domain
-from tilefuse.schedule.pattern import schedule_graph
-from tilefuse.schedule.resolved import Domain
-from tilefuse.schedule.template import Choice
 from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
+from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.template import Choice
 
 # Rows: a channel's elements lie one after the other. The bias decides which elements count, the square and the mean are slots.
 BIAS = """graph @bias(%x: f32[6, 700], %g: f32[6, 700], %b: f32[6], %m: f32[6]) -> (f32[6, 700]) {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tilefuse.driver import torch_backend
-from tilefuse.driver.torch_part import CompiledPart
+from tilefuse.driver.torch.part import CompiledPart
 
 
 @pytest.fixture(autouse=True)

@@ -241,7 +241,7 @@ def test_one_page_has_all_parts(tmp_path: Any) -> None:
 
 def test_programs_found_again_have_the_names_and_lines_of_the_model_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """Equal graphs share plans, sources and machine code on disk; where they stand in the user's program is not shared."""
-    from tilefuse.driver import known_programs
+    from tilefuse.driver.reuse import known_programs
 
     monkeypatch.setattr(known_programs, "enabled", True)
     monkeypatch.setenv("TILEFUSE_CACHE_DIR", str(tmp_path))
@@ -285,7 +285,7 @@ def test_a_training_step_names_gradients_and_saved_values() -> None:
 
 
 def test_a_torch_whose_records_have_changed_is_no_reason_for_a_compile_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilefuse.driver import torch_records
+    from tilefuse.driver.torch import records as torch_records
 
     def changed() -> None:
         raise AttributeError("no such attribute")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.laws.random_graphs import random_graph, random_inputs
 from tilefuse.base.errors import InternalError, NameLookupError, ShapeError, TypeMismatchError, UnsupportedOpError
 from tilefuse.ir import interpret as interpreter
-from tilefuse.ir.build import GraphBuilder
+from tilefuse.ir.building.build import GraphBuilder
 from tilefuse.ir.dtype import F16, F32, F64
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.interpret import interpret, row_major_blocks

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32, F64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.library_meaning import LIBRARY_MEANINGS
-from tilefuse.ir.tensor import TensorBuilder
+from tilefuse.ir.library.meaning import LIBRARY_MEANINGS
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.passes.decompose import EXPANSIONS
 

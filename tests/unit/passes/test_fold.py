@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.passes import PassContext, Pipeline
 

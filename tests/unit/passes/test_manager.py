@@ -11,9 +11,9 @@ import pytest
 from tilefuse.base.errors import InternalError, OptionError, PipelineError, VerifyError
 from tilefuse.base.options import Options
 from tilefuse.base.trace import Trace, tracing
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph
 from tilefuse.passes import DEFAULT_PIPELINE, PASSES, Pass, PassContext, Pipeline, Property, register_pass
 from tilefuse.passes.manager import Properties

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F32, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
-from tilefuse.ir.tensor import TensorBuilder
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
 from tilefuse.passes.views import MAX_GUARDED_USERS

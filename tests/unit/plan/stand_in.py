@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.ir.graph import Graph
-from tilefuse.schedule.tile import EdgeLevel, Layouts, Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 

@@ -11,21 +11,21 @@ import pytest
 from benchmarks.planning_graphs import independent_maps
 from tests.unit.plan.graphs import layers
 from tilefuse.base.options import Options
+from tilefuse.domain.parts import structure_of
 from tilefuse.ir.affine import axis
-from tilefuse.ir.build import GraphBuilder
+from tilefuse.ir.building.build import GraphBuilder
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Read, call, const
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan import planner
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.pack_kernels import live_peak_bytes, pack_kernels
+from tilefuse.plan.generators.pack_kernels import live_peak_bytes, pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
 from tilefuse.plan.planner import plan_graph
-from tilefuse.schedule import packed as packed_schedule
-from tilefuse.schedule.packed import MAX_OPERANDS, Packed
-from tilefuse.schedule.parts import structure_of
 from tilefuse.target.device import H200
+from tilefuse.templates.packed import packed as packed_schedule
+from tilefuse.templates.packed.packed import MAX_OPERANDS, Packed
 
 
 def read_at(value: str, *axes: str) -> Read:

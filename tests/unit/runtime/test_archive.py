@@ -15,9 +15,9 @@ from tests.unit.runtime.handmade import host_kernel, value
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.runtime import archive
 from tilefuse.runtime.archive import load_program, save_program
-from tilefuse.runtime.cache import KernelCache
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelStep, ProgramSpec
+from tilefuse.runtime.stores.cache import KernelCache
 
 SPEC = ProgramSpec(
     "affine", "host", ("x",), ("y", "h"),

@@ -13,11 +13,11 @@ import torch
 from tests.unit.runtime.handmade import HOST, host_kernel, value
 from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, OutOfMemoryError, ShapeError, TypeMismatchError, UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.arguments import check_argument
-from tilefuse.runtime.cache import KernelCache
-from tilefuse.runtime.frame import is_out_of_memory
+from tilefuse.runtime.calls.arguments import check_argument
+from tilefuse.runtime.calls.frame import is_out_of_memory
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.stores.cache import KernelCache
 from tilefuse.target.launch import Launch, Parameter
 
 PLUS = host_kernel("plus", "a[i] + b[i]", num_inputs=2)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tilefuse.runtime.host import find_compiler
+from tilefuse.runtime.compilers.host import find_compiler
 from tilefuse.standalone.export import Exported
 
 FLAGS = ("-std=c++20", "-march=native", "-fopenmp", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilefuse.runtime.host import find_compiler
+from tilefuse.runtime.compilers.host import find_compiler
 from tilefuse.runtime.spec import LibraryStep, ProgramSpec, Value
 from tilefuse.standalone.export import export_program
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.unit.standalone.built import build_host, loader
-from tilefuse.runtime.library import DTYPE_NAMES, TORCH_DTYPES, call_library
+from tilefuse.runtime.calls.library import DTYPE_NAMES, TORCH_DTYPES, call_library
 from tilefuse.runtime.spec import LibraryStep, ProgramSpec, Value
 from tilefuse.standalone.export import export_program
 

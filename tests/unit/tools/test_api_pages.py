@@ -13,7 +13,7 @@ from tilefuse.tools import api_pages
 
 # The modules that users import; what they list is public.
 PUBLIC = ("tilefuse", "tilefuse.array", "tilefuse.nn", "tilefuse.optim", "tilefuse.blas", "tilefuse.driver.torch_backend",
-          "tilefuse.frontends.array_linalg", "tilefuse.frontends.array_fft")
+          "tilefuse.arrays.functions.linalg", "tilefuse.arrays.functions.fft")
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilefuse.frontends.blas_functions import shipped_folder
+from tilefuse.scripts.language.routine_library import shipped_folder
 from tilefuse.tools.check_library import check_library
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="no C++ compiler")

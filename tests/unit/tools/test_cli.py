@@ -17,9 +17,10 @@ import pytest
 from tilefuse import tools
 from tilefuse.base import errors
 from tilefuse.base.options import option_table
-from tilefuse.runtime.cache import CacheWarning
+from tilefuse.runtime.stores.cache import CacheWarning
 from tilefuse.tools import __main__ as start
-from tilefuse.tools import cli, commands_cache
+from tilefuse.tools import cli
+from tilefuse.tools.commands import cache as commands_cache
 from tilefuse.tools.console import emit_json
 from tilefuse.tools.inputs import read_inputs, write_arrays
 

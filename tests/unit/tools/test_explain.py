@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.pages.models import encoder, resnet
-from tilefuse.driver.explain import joined_explanations
+from tilefuse.driver.explain.explain import joined_explanations
 from tilefuse.runtime.summary import bytes_text, places_of, steps_of, summary_lines, time_text, times_by_cause
 from tilefuse.tools import cli
 from tilefuse.tools.explain import explanation_lines

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilefuse
 from tests.unit.pages.models import attention, encoder
-from tilefuse.runtime.signature import new_key
+from tilefuse.runtime.stores.signature import new_key
 from tilefuse.tools import cli
 from tilefuse.tools.info import file_facts, info_lines
 

@@ -64,7 +64,7 @@ def test_a_device_that_is_not_here_is_not_measured() -> None:
 @needs_packages
 def test_a_model_in_parts_shows_each(tmp_path: Path) -> None:
     """The explanation of a model that runs in parts has those of its programs; a page has one of each."""
-    from tilefuse.driver.explain import joined_explanations
+    from tilefuse.driver.explain.explain import joined_explanations
 
     part = attention().explain(json=True)
     joined = tmp_path / "joined.json"

@@ -1,0 +1,1 @@
+"""Arrays evaluated: programs, gradients, sessions, registered operators."""

@@ -1,0 +1,1 @@
+"""Functions of arrays by theme, named after the array standard."""

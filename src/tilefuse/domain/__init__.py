@@ -1,0 +1,1 @@
+"""Floor 4: iteration domains, coordinates, accesses, regions, storage of one pattern."""

@@ -1,0 +1,66 @@
+"""Stages of a row or column with reductions that depend on each other: their order, and the bytes that stay on chip between them."""
+from __future__ import annotations
+
+from math import prod
+
+from tilefuse.domain.access import Access
+from tilefuse.domain.resolved import Domain, direct_touches
+from tilefuse.ir.affine import Affine
+
+
+def kept_bytes_of(domain: Domain, found: list[Access]) -> int:
+    """Bytes an element of the row that must stay on chip between stages (each distinct full read once)."""
+    full = [a for a in found if not a.written and not a.dynamic and is_row_element(domain, a.offset)]
+    return sum(a.itemsize for a in full)
+
+
+def is_row_element(domain: Domain, offset: Affine) -> bool:
+    """Whether what lies at `offset` is one element for each of a row, and another for each row: it is read once and kept.
+
+        x[n, g, c, i]   over c, i      one for each element of the row (n, g)
+        w[g, c]         over c, i      one for all i of a channel: the first-level cache has it where it is read again
+        w[c, i]         over c, i      the same for all rows
+    """
+    along = offset.axes() & set(domain.reduced)
+    of_rows = not domain.kept or domain.num_kept == 1 or bool(offset.axes() & set(domain.kept))
+    return of_rows and bool(along) and 2 * prod(domain.extents[a] for a in along) > domain.num_reduced
+
+
+def has_channel_values(domain: Domain) -> bool:
+    """Whether some operand is one value for many elements of a row, and others for the next ones: w[g, c] of `is_row_element`."""
+    return any(t.offset.axes() & set(domain.reduced) and t.offset.axes() & set(domain.kept) and not is_row_element(domain, t.offset)
+               for i in domain.instances for t in direct_touches(i.body))
+
+
+def stages(domain: Domain) -> dict[int, int]:
+    """For every shared instance how many shared reductions must come before it."""
+    depth: dict[int, int] = {}
+    below: dict[int, int] = {}
+    for instance in domain.instances:
+        needed = max((below[u] for u in instance.uses), default=0)
+        if instance.shared and not instance.carried and instance.second_of is None:
+            depth[instance.key] = needed
+            below[instance.key] = needed + 1
+        else:
+            below[instance.key] = needed
+    return depth
+
+
+def is_multi_stage(domain: Domain) -> bool:
+    """Whether elements are needed again after a reduction over them is done."""
+    depth = stages(domain)
+    if max(depth.values(), default=0) > 0 or domain.has_scan:
+        return True
+    return any(offset.axes() & set(domain.reduced) for _, key,
+               offset in domain.outputs if domain.num_reduced > 1 and after_shared(domain, key))
+
+
+def after_shared(domain: Domain, key: int) -> bool:
+    """Whether a value is a shared reduction or depends on one. What does not can be written while the first reductions read their row."""
+    instance = domain.instances[key]
+    return instance.shared or any(after_shared(domain, u) for u in instance.uses)
+
+
+def writes_rows(domain: Domain) -> bool:
+    """Whether a result has a value an element of the row."""
+    return any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs)

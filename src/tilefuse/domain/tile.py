@@ -1,0 +1,100 @@
+"""Levels of the memory hierarchy, layouts, and the tile program: one kernel's refined plan."""
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilefuse.ir.graph import Graph
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+
+class Level(enum.Enum):
+    """Where the value of an edge lives; it fixes how producer and user are composed and what synchronises them."""
+
+    REGISTER = "register"
+    WARP = "warp"
+    SHARED = "shared"
+    CLUSTER = "cluster"
+    GLOBAL = "global"
+
+
+# Strides of a value in memory. Units: elements, one a dimension. Values that are missing are dense row-major.
+Layouts = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLevel:
+    """The level of the edge producer -> user."""
+
+    producer: str
+    user: str
+    level: Level
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """One kernel, decided: template, tiles, launch, traffic. `templates.compose` turns it into kernel IR without deciding more.
+
+    graph        the pattern as a graph of its own: inputs are the boundary values, results the values it writes
+    template     "pointwise", "transpose", "rows", "columns", "stitched", "online" or "packed"
+    notation     the schedule in the template notation of FusionStitching 5.2, for `explain`
+    layouts      strides of every boundary value
+    parameters   template-specific decisions (threads a row, vector width, cluster, ...), sorted pairs
+    levels       of every edge inside the pattern
+    work_us      what the kernel's stages take besides memory traffic, where the template estimates it (stitched kernels); else 0
+    Units: bytes_* count each boundary tensor once (ideal traffic); flops are floating-point operations.
+    """
+
+    name: str
+    graph: Graph
+    template: str
+    notation: str
+    layouts: Layouts
+    parameters: tuple[tuple[str, object], ...]
+    levels: tuple[EdgeLevel, ...]
+    launch: Launch
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    work_us: float = 0.0
+    choice: object = field(default=None, compare=False, repr=False)
+    internal: object = field(default=None, compare=False, repr=False)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written. Units: bytes."""
+        return self.bytes_read + self.bytes_written
+
+
+def kernel_name(graph: Graph) -> str:
+    """A readable C name from the values that the kernel writes; planning makes it differ from others."""
+    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:48]
+
+
+def print_tile(program: TileProgram, device: DeviceSpec) -> str:
+    """The text of a tile program for a reader: template, launch, traffic, boundary values, level of every edge. Ends with a newline."""
+    launch, graph = program.launch, program.graph
+    shape = f"{launch.num_blocks} blocks of {launch.num_threads} threads" + (f", {launch.cluster} a cluster" if launch.cluster > 1 else "")
+    lines = [f"tile @{program.name} on {device.arch} {{", f"  schedule {program.notation}", f"  launch {shape}",
+             f"  reads {program.bytes_read} bytes, writes {program.bytes_written} bytes, {program.flops} operations"]
+    lines.append("  parameters " + ", ".join(f"{name} {_parameter_text(value)}" for name, value in program.parameters))
+    for v in graph.inputs:
+        lines.append(f"  %{v.name}: global {v.type}" + _strides_text(program, v.name))
+    lines += [f"  %{edge.producer} -> %{edge.user}: {edge.level.value}" for edge in program.levels]
+    for name in graph.results:
+        lines.append(f"  %{name} -> global {graph.type_of(name)}" + _strides_text(program, name))
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _parameter_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _strides_text(program: TileProgram, value: str) -> str:
+    strides = program.layouts.get(value)
+    return f" strides [{', '.join(map(str, strides))}]" if strides else ""

@@ -1,0 +1,1 @@
+"""A program against other executions of its model, and against its definition."""

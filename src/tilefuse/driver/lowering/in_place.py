@@ -1,0 +1,169 @@
+"""Values that take over the storage of another: updates of inputs, and scatters into what nobody else needs.
+
+Updates are written in place where that is safe, else copied at the end. Writing in place is safe where nothing reads the old contents
+afterwards, and the kernel that writes reads each element only to compute the same element. The two buffers of the kernel then become
+one, so that the printed code promises nothing false about aliasing.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from tilefuse.driver.lowering.in_place_walks import Walks
+from tilefuse.ir.affine import Affine, axis
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Read, reads
+from tilefuse.kernel.ir import Buffer, Kernel
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.rewrites.views import strides_of
+
+T = TypeVar("T")
+
+
+def separate_updates(graph: Graph) -> Graph:
+    """The graph with a copy wherever a result or an update would otherwise see an input or constant that must stay apart.
+
+    A result that is an updated input means its old contents; a result that is a constant must not hand out the weight itself; an
+    update by another updated input means that one's old contents.
+    """
+    updated = {i for i, _ in graph.updates}
+    apart = updated | {i.name for i in graph.inputs if i.constant and i.type.num_elements}  # without elements there is nothing to guard
+    nodes = list(graph.nodes)
+    copies: dict[str, str] = {}
+    taken = set(graph.type_by_name)
+
+    def copied(value: str) -> str:
+        if value not in copies:
+            name = free_name(f"{value}_copy", taken)
+            type_ = graph.type_of(value)
+            axes = axis_names(len(type_.shape))
+            nodes.append(Node(name, type_, "map", axes, body=Read(value, tuple(map(axis, axes)))))
+            copies[value] = name
+        return copies[value]
+
+    results = tuple(copied(r) if r in apart else r for r in graph.results)
+    updates = tuple((i, copied(v) if v in updated else v) for i, v in graph.updates if i != v)
+    if not copies:
+        return graph
+    return replace(graph, nodes=tuple(nodes), results=results, updates=updates)
+
+
+def in_place_updates(plan: Plan) -> dict[str, str]:
+    """Value -> input whose storage it takes over, for every update that is safe in place."""
+    last_read: dict[str, int] = {}
+    through_window: set[tuple[str, int]] = set()
+    writer: dict[str, int] = {}
+    base = {v.value: v.base for v in plan.views}
+    for number, step in enumerate(plan.steps):
+        match step:
+            case PlannedKernel():
+                names = [v for n in step.pattern.nodes for v in plan.graph.node_by_name[n].reads()]
+                through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
+                writer.update(dict.fromkeys(step.pattern.written, number))
+            case LibraryCall():
+                names = list(step.operands)
+        for name in names:
+            last_read[base.get(name, name)] = number
+    results = {base.get(r, r) for r in plan.graph.results}
+    walks = Walks(plan.graph)
+    found: dict[str, str] = {}
+    for target, value in plan.graph.updates:
+        number = writer.get(value, -1)
+        if number < 0 or value in found or value in results or last_read.get(target, -1) > number:
+            continue
+        step = plan.steps[number]
+        assert isinstance(step, PlannedKernel)
+        same_strides = strides_of(plan.graph, plan.layouts, target) == strides_of(plan.graph, plan.layouts, value)
+        same_type = plan.graph.type_of(target) == plan.graph.type_of(value)
+        if not (same_type and same_strides):
+            continue
+        if (target, number) in through_window:
+            # The walk of the kernel does not show where it reads that.
+            continue
+        if last_read.get(target, -1) < number or walks.may_overwrite(step, value, target):
+            found[value] = target
+    return found
+
+
+def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
+    """Base -> scatter, for every base that a kernel writes and only the scatter reads: it is written straight into the scatter's storage.
+
+    taken: values that take over an input's storage already.
+
+        %zeros = map { 0 }   copy %zeros -> %s   %s = scatter into %zeros      ->      %s = map { 0 }   %s = scatter into %s
+    """
+    graph = plan.graph
+    writer: dict[str, PlannedKernel] = {}
+    readers: dict[str, list[str]] = {}
+    fixed = {v.base for v in plan.views} | {v.value for v in plan.views} | set(graph.results) | {v for pair in graph.updates for v in pair}
+    for step in plan.steps:
+        if isinstance(step, LibraryCall):
+            fixed.update(step.operands)
+            continue
+        writer.update(dict.fromkeys(step.pattern.written, step))
+        for name in step.pattern.nodes:
+            node = graph.node_by_name[name]
+            # A scatter that also computes with what it starts from reads it twice: elements that it has written already, else.
+            inner = {v for e in (*node.target, node.body) if e is not None for v in reads(e)} if node.operands else set()
+            for value in (*node.reads(), *(v for v in node.operands if v in inner)):
+                readers.setdefault(value, []).append(name)
+    found: dict[str, str] = {}
+    for name in (n for step in plan.kernels for n in step.pattern.nodes):
+        node = graph.node_by_name[name]
+        base = node.operands[0] if node.category == "scatter" else ""
+        if not base or base not in writer or base in fixed or base in taken or name in taken or readers[base] != [name]:
+            continue
+        if strides_of(graph, plan.layouts, base) == strides_of(graph, plan.layouts, name):
+            found[base] = name
+    # A scatter may be the base of the next one.
+    for base, name in found.items():
+        while name in found:
+            name = found[name]
+        found[base] = name
+    return found
+
+
+def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
+    """The kernel with each buffer that is a key turned into the buffer that is its value, which is then read and written."""
+    if not into:
+        return kernel
+    kept: list[Buffer] = []
+    for buffer in kernel.buffers:
+        if buffer.name not in into:
+            kept.append(replace(buffer, role="inout") if buffer.name in into.values() else buffer)
+    return replace(_renamed(kernel, into), buffers=tuple(kept))
+
+
+def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
+    """A packed kernel some of whose members write a parameter (a key) that lies where another one does (its value): the slots that
+    these parameters stand for promise nothing of each other any more, whichever member runs."""
+    involved = set(into) | set(into.values())
+    groups = []
+    for group in kernel.groups:
+        shared = tuple(s.name for n, s in enumerate(group.slots) if any(m.arguments[n] in involved for m in group.members))
+        body = _renamed(group.body, dict(zip(shared, shared)))
+        groups.append(replace(group, shared=shared, body=body))
+    buffers = tuple(replace(b, role="inout") if b.name in into.values() else b for b in kernel.buffers)
+    return replace(kernel, body=tuple(groups), buffers=buffers)
+
+
+def _renamed(thing: T, names: Mapping[str, str]) -> T:
+    """A tree of kernel IR with buffer names replaced; loads that promise read-only memory lose that promise."""
+    if isinstance(thing, tuple):
+        again = tuple(_renamed(x, names) for x in thing)
+        # A part that names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
+        return thing if all(new is old for new, old in zip(again, thing, strict=True)) else again  # type: ignore[return-value]
+    if not is_dataclass(thing) or isinstance(thing, type | Buffer | Affine):
+        return thing
+    changed: dict[str, Any] = {}
+    for f in fields(thing):
+        old = getattr(thing, f.name)
+        new = names.get(old, old) if f.name == "buffer" else _renamed(old, names) if not isinstance(old, str | int) else old
+        if new is not old:
+            changed[f.name] = new
+    if getattr(thing, "cache", "") and changed.get("buffer", getattr(thing, "buffer", "")) in names.values():
+        changed["cache"] = ""
+    return replace(thing, **changed) if changed else thing

@@ -1,0 +1,114 @@
+"""Values that are written where one that dies lies, so that a call holds less memory: an activation over what it is the activation of.
+
+    t = product(x, w)   48 MiB            t = product(x, w)
+    v = gelu(t)         48 MiB more  ->   v = gelu(t)          in t's memory
+    u = product(v, w2)                    u = product(v, w2)
+
+A kernel that writes so has a source of its own, which is compiled beside the other, so it is done only where the peak of memory falls.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from tilefuse.driver.lowering.in_place_walks import Walks
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
+from tilefuse.plan.rewrites.views import strides_of
+from tilefuse.target.memory import SMALL_TENSOR_BYTES
+
+# Fall of the peak for which memory is taken over.
+LEAST_BYTES = SMALL_TENSOR_BYTES
+
+
+@dataclass(slots=True)
+class _Lifetimes:
+    """Steps at which values (for a view: what it looks at) are made and last read. `fixed`: values whose memory is not to be taken."""
+
+    plan: Plan
+    made: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    fixed: set[str] = field(default_factory=set)
+    through_window: set[tuple[str, int]] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Lifetimes:
+        found = cls(plan)
+        base = {v.value: v.base for v in plan.views}
+        graph = plan.graph
+        for number, step in enumerate(plan.steps):
+            match step:
+                case PlannedKernel():
+                    names = [v for n in step.pattern.nodes for v in graph.node_by_name[n].reads()]
+                    found.through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
+                    found.made.update(dict.fromkeys(step.pattern.written, number))
+                case LibraryCall():
+                    names = list(step.operands)
+                    found.made.update((v, number) for _, v in step.results)
+                    if "." in step.operator:
+                        # An operator of torch's, or of the user's, may give its operand back, or the same memory twice. Ours do not.
+                        found.fixed.update(v for _, v in step.results)
+                        found.fixed.update(base.get(v, v) for v in names)
+            for name in names:
+                found.last[base.get(name, name)] = number
+        end = len(plan.steps)
+        for name in (base.get(r, r) for r in graph.results):
+            found.last[name] = end
+            found.fixed.add(name)
+        found.fixed.update(name for pair in graph.updates for name in (base.get(v, v) for v in pair))
+        found.fixed.update(i.name for i in graph.inputs)
+        return found
+
+
+def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None,
+                   given_up: Collection[str] = ()) -> dict[str, str]:
+    """Value -> value whose memory it takes over, in the kernel that reads that one for the last time, where the peak of memory falls.
+
+    taken: values that take over other memory already. num_bytes: of a value's memory. given_up: inputs that nobody holds but the call.
+    """
+    least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
+    lives = _Lifetimes.of(plan)
+    held = {v for pair in taken.items() for v in pair}
+    live_bytes = [0] * (len(plan.steps) + 1)
+    for value, first in [*lives.made.items(), *((v, 0) for v in given_up if v in lives.last)]:
+        if value not in taken:
+            for number in range(first, lives.last.get(value, first) + 1):
+                live_bytes[number] += num_bytes(value)
+    if max(live_bytes) < 2 * least_bytes:
+        return {}
+    walks = Walks(plan.graph)
+    offers = {n: _offers(plan, n, step, lives, held, walks, num_bytes, least_bytes)
+              for n, step in enumerate(plan.steps) if isinstance(step, PlannedKernel) and live_bytes[n] >= 2 * least_bytes}
+    lowest = max(live - sum(num_bytes(v) for v in offers.get(n, {})) for n, live in enumerate(live_bytes))
+    found: dict[str, str] = {}
+    for n, offered in offers.items():
+        for value, dying in sorted(offered.items(), key=lambda pair: -num_bytes(pair[0])):
+            if live_bytes[n] < lowest + least_bytes:
+                break
+            found[value] = dying
+            live_bytes[n] -= num_bytes(value)
+    return found
+
+
+def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, held: set[str], walks: Walks,
+            num_bytes: Callable[[str], int], least_bytes: int) -> dict[str, str]:
+    """Values of a kernel that could be written where a value lies that nobody reads after it; each such value once."""
+    graph = plan.graph
+    read = outside_reads(graph, step.pattern.nodes)
+    dying = [v for v in read if v in lives.made and lives.last[v] == number and v not in lives.fixed and v not in held
+             and (v, number) not in lives.through_window and num_bytes(v) >= least_bytes]
+    found: dict[str, str] = {}
+    for value in step.pattern.written if dying else ():
+        if value in held or graph.node_by_name[value].category == "scatter":
+            continue
+        for other in dying:
+            if other in found.values() or graph.type_of(other).dtype != graph.type_of(value).dtype or num_bytes(other) != num_bytes(value):
+                continue
+            alike = graph.type_of(other) == graph.type_of(value) and _strides(plan, other) == _strides(plan, value)
+            if walks.lies_under(step, value, other) or alike and walks.may_overwrite(step, value, other):
+                found[value] = other
+                break
+    return found
+
+
+def _strides(plan: Plan, value: str) -> tuple[int, ...]:
+    return strides_of(plan.graph, plan.layouts, value)

@@ -1,0 +1,98 @@
+"""Where scatters write: into an input that they update, or where their initial contents lie, so that a large table is not copied.
+
+    copy %table -> %s   %s = scatter into %table   copy %s -> %table      ->      %table = scatter into %table
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import reads
+from tilefuse.plan.pattern import LibraryCall, Plan
+from tilefuse.plan.rewrites.views import strides_of
+
+
+def with_own_bases(graph: Graph) -> Graph:
+    """The graph in which every scatter that starts from a fill has a fill of its own; the same object if each has.
+
+        %z = map { 0 }  %a = scatter into %z  %b = scatter into %z    ->    %z = map { 0 }  %a = scatter into %z
+                                                                            %y = map { 0 }  %b = scatter into %y
+
+    A fill that only one scatter needs is written straight where the scatter writes. A shared one is copied for each: read and written
+    where writing would do. Exact: bit for bit.
+    """
+    taken: set[str] = set(graph.results) | {value for pair in graph.updates for value in pair}
+    names = set(graph.type_by_name)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        base = graph.node_by_name.get(node.operands[0]) if node.category == "scatter" else None
+        if base is not None and base.category == "map" and not base.reads():
+            if base.name in taken:
+                name = f"{base.name}_of_{node.name}"
+                while name in names:
+                    name += "_"
+                names.add(name)
+                nodes.append(replace(base, name=name))
+                node = replace(node, operands=(name, *node.operands[1:]))
+            taken.add(base.name)
+        nodes.append(node)
+    return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
+
+
+def scatter_updates(plan: Plan) -> dict[str, str]:
+    """Scatter -> input, for every chain of scatters that starts from an input and ends as its update.
+
+    Safe where nobody but the chain sees the input from the first scatter's kernel on, nobody at all a value between, and each link has
+    a kernel of its own: the blocks of one kernel are not ordered.
+    Cost: linear in the reads of the graph.
+    """
+    graph = plan.graph
+    made_at, readers = _steps_of(plan)
+    viewed = {v.base for v in plan.views} | {v.value for v in plan.views}
+    found: dict[str, str] = {}
+    for target, value in graph.updates:
+        chain = _chain(graph, target, value)
+        if not chain or viewed.intersection((target, *chain)) or set(graph.results).intersection(chain):
+            continue
+        numbers = [made_at[name] for name in chain]
+        own = set(zip(numbers, chain))
+        seen = [use for use in readers.get(target, ()) if use[0] >= numbers[0]]
+        between = [use for name in chain for use in readers.get(name, ())]
+        strides = {strides_of(graph, plan.layouts, name) for name in (target, *chain)}
+        if len(set(numbers)) == len(chain) and own.issuperset((*seen, *between)) and len(strides) == 1:
+            found.update(dict.fromkeys(chain, target))
+    return found
+
+
+def _chain(graph: Graph, target: str, value: str) -> list[str]:
+    """The scatters from `target` to `value`, first one first; empty where anything else lies between, or one reads what it writes over."""
+    found: list[str] = []
+    while value != target:
+        node = graph.node_by_name.get(value)
+        if node is None or node.category != "scatter" or not _looked_at(node).isdisjoint((target, *found, *node.operands)):
+            return []
+        found.insert(0, value)
+        value = node.operands[0]
+    return found
+
+
+def _looked_at(node: Node) -> set[str]:
+    """Values that a scatter reads, other than what it starts from."""
+    return {v for e in (*node.target, *(() if node.body is None else (node.body,))) for v in reads(e)}
+
+
+def _steps_of(plan: Plan) -> tuple[Mapping[str, int], Mapping[str, list[tuple[int, str]]]]:
+    """The step that makes each value, and the uses of each value as (step, reading node or library operator)."""
+    made_at: dict[str, int] = {}
+    readers: dict[str, list[tuple[int, str]]] = {}
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, LibraryCall):
+            for value in step.operands:
+                readers.setdefault(value, []).append((number, step.operator))
+            continue
+        for name in step.pattern.nodes:
+            made_at[name] = number
+            for value in plan.graph.node_by_name[name].reads():
+                readers.setdefault(value, []).append((number, name))
+    return made_at, readers

@@ -1,0 +1,303 @@
+"""From a plan to a program's plain data: sources of the distinct kernels, values with their roles, steps in order."""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tilefuse.base import trace
+from tilefuse.base.errors import InternalError
+from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.lowering.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
+from tilefuse.driver.lowering.in_place_reuse import reused_storage
+from tilefuse.driver.lowering.in_place_scatter import scatter_updates
+from tilefuse.driver.lowering.walk_ends import backward_steps
+from tilefuse.ir.graph import Type
+from tilefuse.kernel.asynchronous import LetNextStart
+from tilefuse.kernel.early import before_waiting, fetched_early, untimely
+from tilefuse.kernel.ir import Kernel
+from tilefuse.kernel.visit import statements, value_identifiers
+from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.rewrites.views import strides_of
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.printers.host import print_host
+from tilefuse.runtime.calls.call_plan import storage_bytes
+from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch, Parameter
+from tilefuse.templates.compose import compose
+from tilefuse.templates.template import Pointwise, Rows, Stitched
+
+# Kernels that move more than this start when the one ahead of them has ended, unless each of their threads moves enough. Standing ready
+# hides about a microsecond of launch, but every block then waits on its own: 256 MiB through blocks with one load a thread took 80 us
+# instead of 68 on an H200, and 32 MiB 10.9 instead of 8.9. With two loads a thread or more products and sums of 32 to 256 MiB took 0.4 to
+# 0.7 us less; of more than that there was nothing to gain. Large kernels beside library calls run with the split of shared memory and
+# cache of these, 1 to 2 % longer. Blocks that say so much about starts come at most 815 a us: 65536 rows of 4 KiB, a block of 64 threads
+# each, took 79.8 us instead of 62.3. Units: bytes; bytes loaded and stored by a thread, by a block.
+MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
+
+
+def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = (),
+          printed: Callable[[KernelCode], None] | None = None) -> ProgramSpec:
+    """The program of a plan, without its texts (plan and explanation are added by the caller).
+
+    given_up: inputs that nobody holds but the call. printed: hears of each kernel as soon as it is printed.
+    Equal kernels share one code; a kernel that updates its input in place has a code of its own.
+    Raises: InternalError when a kernel addresses a value that its pattern does not have.
+    """
+    return replace(_Lowering(plan, device, options, given_up, printed).run(), given_up=tuple(given_up))
+
+
+def storage_by_value(plan: Plan) -> dict[str, str]:
+    """Value -> value whose storage it is written into, for every value that has no storage of its own: updates of inputs, and the bases
+    of scatters."""
+    found = in_place_updates(plan) | scatter_updates(plan)
+    return found | scatter_bases(plan, found)
+
+
+class _Lowering:
+    """State of one lowering."""
+
+    def __init__(self, plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str],
+                 printed: Callable[[KernelCode], None] | None) -> None:
+        self.plan = plan
+        self.printed = printed
+        self.device = device
+        self.options = options
+        self.in_place = storage_by_value(plan)
+        self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up)
+        self.codes: list[KernelCode] = []
+        self.origins: list[tuple[str, ...]] = []
+        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool], int] = {}
+        self.composed: dict[tuple[int, frozenset[str]], Kernel] = {}
+        self.unwritten = unwritten_inputs(plan, self.in_place)
+        self.backwards = backward_steps(plan, device)
+        self.calls_library = any(isinstance(s, LibraryCall) for s in plan.steps)
+
+    def run(self) -> ProgramSpec:
+        graph = self.plan.graph
+        steps: list[Step] = []
+        for number, step in enumerate(self.plan.steps):
+            match step:
+                case PlannedKernel():
+                    steps.extend(self._initial_contents(step))
+                    before = self.plan.steps[number - 1] if number else None
+                    ahead = before if isinstance(before, PlannedKernel) and isinstance(steps[-1], KernelStep) else None
+                    steps.append(self._kernel_step(step, steps, ahead, number in self.backwards))
+                case LibraryCall():
+                    steps.append(self._library_step(step))
+        steps.extend(CopyStep(value, target) for target, value in graph.updates if self.in_place.get(value) != target)
+        inputs = tuple(i.name for i in graph.inputs if not i.constant)
+        results = tuple(graph.results)
+        values = tuple(self._values(steps).values())
+        return ProgramSpec(graph.name, self.device.kind, inputs, results, values, tuple(self.codes), tuple(steps),
+                           updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
+
+    def _initial_contents(self, kernel: PlannedKernel) -> list[CopyStep]:
+        """A scatter kernel writes some elements of its result only: the others are copied from its operand first, if not there already."""
+        scatters = [n for n in map(self.plan.graph.node_by_name.__getitem__, kernel.pattern.nodes) if n.category == "scatter"]
+        copies = [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), self.in_place.get(n.name, n.name)) for n in scatters]
+        return [c for c in copies if c.source != c.target]
+
+    def _settled(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None) -> frozenset[str]:
+        """Boundary values that a kernel may fetch while the one ahead of it still runs: inputs that neither of the two writes.
+
+        None where no kernel of the program is ahead: what is may still be writing the inputs. Whoever wrote one before the kernel ahead
+        has ended, also where that was the end of the program's run before, as with weights that training updates.
+        """
+        if self.options.early_start != "inputs":
+            return frozenset()
+        ahead = steps[-1] if steps else None
+        if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
+            return frozenset()
+        if not isinstance(kernel.program.choice, Stitched) or not self._starts_early(kernel.program):
+            return frozenset()
+        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), self.plan, self.in_place)
+        return frozenset(here for here, there in kernel.binding if there in unwritten)
+
+    def _starts_early(self, program: TileProgram) -> bool:
+        if self.options.early_start == "off" or not self.device.starts_early:
+            return False
+        match program.choice:
+            case Pointwise() | Rows(groups=0, cluster=1, split=1, stages=0) if not self.calls_library:
+                return waits_itself(program.bytes_moved, program.launch)
+            case _:
+                return program.bytes_moved <= MAX_EARLY_BYTES
+
+    def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
+        binding = dict(kernel.binding)
+        own_name = {there: here for here, there in kernel.binding}
+        over = self.in_place | self.reused
+        joined = tuple((own_name[v], own_name[over[v]]) for v in kernel.pattern.written if v in over and over[v] in own_name)
+        settled = self._settled(kernel, steps, before)
+        composed = self._composed(kernel, settled)
+        fetched = fetched_early(composed)
+        if fetched != settled:
+            composed, settled = self._composed(kernel, fetched), fetched
+        key = (id(kernel.program), joined, settled, backwards)
+        number = self.number_of.get(key)
+        if number is None:
+            number = self.number_of[key] = len(self.codes)
+            if backwards:
+                composed = replace(composed, name=f"{composed.name}_backwards", backwards=True)
+            self._add_code(kernel, composed, dict(joined))
+        arguments = []
+        for origin in self.origins[number]:
+            if origin and origin not in binding:
+                raise InternalError(f"kernel {self.codes[number].name} addresses %{origin}, which is not a boundary value of its pattern")
+            value = binding.get(origin, "")
+            arguments.append(self.in_place.get(value, value))
+        return KernelStep(number, tuple(arguments))
+
+    def _composed(self, planned: PlannedKernel, settled: frozenset[str]) -> Kernel:
+        """The kernel IR of a planned kernel; one that starts on `settled` values early has a name of its own."""
+        kernel = self.composed.get((id(planned.program), settled))
+        if kernel is None:
+            with trace.current().span("compose", "codegen", kernel=planned.program.name):
+                kernel = compose(planned.program, self.device, settled)
+            wrong = untimely(kernel, settled)
+            if wrong:
+                raise InternalError(f"kernel {kernel.name} begins too early: {'; '.join(wrong)}")
+            if before_waiting(kernel):
+                fetched = {fetched_early(k) for (program, _), k in self.composed.items() if program == id(planned.program)}
+                others = len(fetched - {frozenset(), fetched_early(kernel)})
+                kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
+            if not self.options.index_checks:
+                kernel = replace(kernel, checked=False)
+            if not self._starts_early(planned.program):
+                kernel = started_late(kernel, planned.program.bytes_moved, self.device, self.options)
+            self.composed[id(planned.program), settled] = kernel
+        return kernel
+
+    def _add_code(self, planned: PlannedKernel, kernel: Kernel, joined: Mapping[str, str]) -> None:
+        if joined:
+            buffer_of = {b.origin: b.name for b in kernel.parameters if b.origin}
+            pairs = {buffer_of[v]: buffer_of[i] for v, i in joined.items() if i in buffer_of}
+            alias = alias_members if kernel.groups else alias_buffers
+            kernel = replace(alias(kernel, pairs), name=f"{kernel.name}_in_place")
+        with trace.current().span("print", "codegen", kernel=kernel.name):
+            on_host = self.device.kind == "host"
+            source = print_host(kernel, check=self.options.check) if on_host else print_cuda(kernel, self.device)
+        parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
+        program = planned.program
+        self.codes.append(KernelCode(
+            kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
+            program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
+            one_structure=bool(kernel.groups), names=value_identifiers(kernel)))
+        if self.printed is not None:
+            self.printed(self.codes[-1])
+        self.origins.append(tuple(b.origin for b in kernel.parameters))
+        trace.current().line("source", source)
+        trace.current().dump(f"kernels/{kernel.name}{'.cpp' if on_host else '.cu'}", source)
+
+    def _library_step(self, call: LibraryCall) -> LibraryStep:
+        node = self.plan.graph.node_by_name[call.results[0][1]]
+        results = [""] * (1 + max(number for number, _ in call.results))
+        for number, value in call.results:
+            results[number] = value
+        attributes = tuple((k, v) for k, v in node.attributes if k != "result")
+        operands = tuple(self.in_place.get(v, v) for v in call.operands)
+        return LibraryStep(call.operator, operands, tuple(results), attributes)
+
+    def _num_bytes(self, name: str) -> int:
+        return storage_bytes(value_of(name, self.plan.graph.type_of(name), strides_of(self.plan.graph, self.plan.layouts, name), ""))
+
+    def _values(self, steps: list[Step]) -> dict[str, Value]:
+        graph = self.plan.graph
+        found: dict[str, Value] = {}
+
+        def add(name: str, role: str) -> None:
+            if name in self.reused:
+                add(self.reused[name], role)
+            if name and name not in found:
+                made = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
+                found[name] = replace(made, role="view", base=self.reused[name]) if name in self.reused else made
+
+        for given in graph.inputs:
+            add(given.name, "constant" if given.constant else "input")
+        views = {v.value: v for v in self.plan.views}
+        results = {views[r].base if r in views else r for r in graph.results}
+        for last, first in self.reused.items():  # in the order of steps: a result's memory is one from its first value on
+            results.update([first] if last in results else [])
+        for step in steps:
+            match step:
+                case KernelStep(arguments=names):
+                    written = names
+                case LibraryStep(results=names):
+                    written = names
+                case CopyStep():
+                    written = (step.target,)
+            for name in written:
+                if name not in views:
+                    add(name, "result" if name in results else "intermediate")
+        for name in self.reused:
+            add(name, "intermediate")
+        needed = {v for s in steps if isinstance(s, LibraryStep) for v in s.operands} | set(graph.results)
+        needed |= {v for s in steps if isinstance(s, KernelStep) for v in s.arguments}
+        needed |= {s.source for s in steps if isinstance(s, CopyStep)}
+        for view in self.plan.views:
+            if view.value in needed:
+                base = self.in_place.get(view.base, view.base)
+                window = value_of(view.value, graph.type_of(view.value), view.strides, "view")
+                found[view.value] = replace(window, base=base, offset=view.offset)
+        return found
+
+
+def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: Options) -> Kernel:
+    """The kernel as one that starts when the one ahead has ended. It has nothing to wait for: the next one may stand ready in the places
+    that its last blocks leave, unless the kernel itself says from where on (small kernels behind one of 16 MiB and more took 0.7 to 1.1
+    us less on an H200) or its blocks move little each: an H200 takes 815 blocks a us that let the next one start, no more, and 256 MiB
+    through 65536 such blocks took 80.4 us instead of 65.8."""
+    says = any(isinstance(s, LetNextStart) for s in statements(kernel.body))
+    lets = device.starts_early and options.early_start != "off" and _blocks_move_enough(moved_bytes, kernel.launch) and not says
+    ready = (LetNextStart(),) if lets else ()
+    return replace(kernel, launch=replace(kernel.launch, early=False), body=(*ready, *kernel.body))
+
+
+def waits_itself(moved_bytes: int, launch: Launch) -> bool:
+    """Whether a kernel that moves so much may stand ready while the one ahead still runs: its blocks wait, or it is too large for that."""
+    return moved_bytes <= MAX_EARLY_BYTES or _blocks_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
+
+
+def _blocks_move_enough(moved_bytes: int, launch: Launch) -> bool:
+    """Whether each block, and each of its threads, moves so much that what it says about starts is little beside it."""
+    return max(EARLY_THREAD_BYTES * launch.num_threads, EARLY_BLOCK_BYTES) * launch.num_blocks <= moved_bytes
+
+
+def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
+    """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it takes over."""
+    return _inputs_but(plan, set(in_place.values()) | {target for target, _ in plan.graph.updates})
+
+
+def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
+    """Inputs of the program that these kernels of it do not write, and views of them. `in_place`: as for `unwritten_inputs`."""
+    written: set[str] = set()
+    for value in (v for k in kernels for v in k.pattern.written):
+        while value in in_place and in_place[value] not in written:
+            value = in_place[value]
+            written.add(value)
+    return _inputs_but(plan, written)
+
+
+def _inputs_but(plan: Plan, written: set[str]) -> frozenset[str]:
+    """Inputs of the program that are not among these values, and views of them."""
+    found = {i.name for i in plan.graph.inputs} - written
+    return frozenset(found | {v.value for v in plan.views if v.base in found})
+
+
+def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Value:
+    """A value with its type in the program's plain form."""
+    return Value(name, type_.dtype.name, type_.shape, strides, role)
+
+
+# The options that -ffast-math stands for, one by one: under that name gcc links start-up code into the shared object that makes the whole
+# process flush subnormal numbers to zero, the caller's arithmetic too (gcc's documentation of -mdaz-ftz).
+HOST_FAST_MATH = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
+                  "-ffinite-math-only")
+
+
+def compiler_flags(device: DeviceSpec, options: Options) -> tuple[str, ...]:
+    """Compiler flags that the options ask for, besides the executor's usual ones."""
+    if not options.fast_math:
+        return ()
+    return ("--use_fast_math",) if device.kind == "cuda" else HOST_FAST_MATH

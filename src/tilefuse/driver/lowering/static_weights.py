@@ -1,0 +1,82 @@
+"""Plans in which what is made of parameters alone has launches of its own, so that it can be kept from call to call (`keep_weights`).
+
+    %p = pack(%w)  %q = turn(%x)  %y = convolution(%q, %p)
+        one plan                p and q in one launch; y
+        apart                   p  |  q; y             the part before the bar runs when %w has changed
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from tilefuse.domain.tile import Layouts
+from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.plan.pattern import Plan, PlannedKernel, PlanStep
+from tilefuse.plan.rewrites.views import find_views, strides_of
+
+Planner = Callable[[Graph, Layouts, Layouts], Plan]
+
+
+def kept_values(graph: Graph, static: Collection[str], layouts: Layouts, fixed: Layouts) -> tuple[str, ...]:
+    """Values made of static inputs and constants alone that are stored for others: operands of library calls, and results of sums.
+
+    Maps of parameters that kernels read are computed in these kernels, which costs less than loading their results.
+    """
+    stable = (set(static) | {i.name for i in graph.inputs if i.constant}) - {target for target, _ in graph.updates}
+    for node in graph.nodes:
+        if stable.issuperset(node.reads()) and _depends_on_operands(node):
+            stable.add(node.name)
+    views = find_views(graph, layouts, fixed)
+    given = set(graph.escaping)
+    found: dict[str, None] = {}
+    for node in graph.nodes:
+        if node.name in stable:
+            continue
+        for value in node.reads():
+            base = views[value].base if value in views else value
+            made = graph.node_by_name.get(base)
+            if made is not None and base in stable and base not in given and (node.category == "library" or made.category != "map"):
+                found[base] = None
+    return tuple(found)
+
+
+def _depends_on_operands(node: Node) -> bool:
+    """Whether a node computes the same of the same values; an operator of torch's or of the user's may draw numbers or have a state."""
+    return bool(node.reads()) and (node.category != "library" or "." not in node.detail and node.detail != "random_seed")
+
+
+def planned_apart(graph: Graph, kept: Collection[str], given: Layouts, layouts: Layouts, fixed: Layouts, plan: Planner) -> Plan:
+    """The plan of a graph whose first steps make the values `kept`, and no others; `plan` plans a graph for strides given and wanted."""
+    first = _reaching(graph, kept, set())
+    read = {v for n in first for v in n.reads()}
+    laid = {v: strides_of(graph, layouts, v) for v in kept}
+    weights = plan(replace(graph, name=f"{graph.name}_weights", inputs=tuple(i for i in graph.inputs if i.name in read), nodes=first,
+                           results=tuple(kept), updates=()), given, laid)
+    inputs = (*graph.inputs, *(Input(v, graph.type_of(v)) for v in kept))
+    rest = plan(replace(graph, inputs=inputs, nodes=_reaching(graph, graph.escaping, set(kept))), {**given, **laid}, fixed)
+    return _joined(graph, weights, rest)
+
+
+def _reaching(graph: Graph, values: Iterable[str], known: set[str]) -> tuple[Node, ...]:
+    """The nodes that these values are computed by, where `known` values are there already."""
+    needed = set(values) - known
+    found = []
+    for node in reversed(graph.nodes):
+        if node.name in needed:
+            found.append(node)
+            needed.update(set(node.reads()) - known)
+    return tuple(reversed(found))
+
+
+def _joined(graph: Graph, weights: Plan, rest: Plan) -> Plan:
+    """Both plans as one of the whole graph, one after the other. Kernels of one name are equal: it tells all that is in them."""
+    steps: list[PlanStep] = []
+    for step in (*weights.steps, *rest.steps):
+        number = sum(isinstance(s, PlannedKernel) for s in steps)
+        steps.append(replace(step, name=f"k{number}") if isinstance(step, PlannedKernel) else step)
+    return replace(rest, graph=graph, steps=tuple(steps), views=(*weights.views, *rest.views), layouts={**weights.layouts, **rest.layouts},
+                   objective_us=weights.objective_us + rest.objective_us, unfused_us=weights.unfused_us + rest.unfused_us,
+                   unfused_kernels=weights.unfused_kernels + rest.unfused_kernels,
+                   unfused_bytes=weights.unfused_bytes + rest.unfused_bytes, notes=(*weights.notes, *rest.notes),
+                   unfused_kernels_us=weights.unfused_kernels_us + rest.unfused_kernels_us,
+                   alone_us={**weights.alone_us, **rest.alone_us})

@@ -1,0 +1,1 @@
+"""What runs kernels to learn from them."""

@@ -1,0 +1,1 @@
+"""Model files, and ONNX models that are split where data decides sizes."""

@@ -1,0 +1,1 @@
+"""What earlier compiles leave for later ones, and compiles in the background."""

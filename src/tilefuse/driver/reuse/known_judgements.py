@@ -1,0 +1,39 @@
+"""Which judgements of patterns hold for a compile: those made by the same compiler for the same device under the same options.
+
+`known_programs.py` finds whole programs; where a graph is new, or one node of it has changed, what it shares with graphs that were planned
+before is found here.
+"""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+
+from tilefuse.base.options import Options
+from tilefuse.driver.reuse import known_programs
+from tilefuse.runtime.stores.cache import cache_of
+from tilefuse.runtime.stores.judgement_store import JudgementStore, store_of
+from tilefuse.target.device import DeviceSpec
+
+
+def family(device: DeviceSpec, options: Options) -> str:
+    """Equal where a pattern's schedule and price are decided by the same files, device record and options."""
+    changed = sorted((name, value) for name, value in options.changed().items() if name not in known_programs.SILENT_OPTIONS)
+    told = [known_programs.compiler_fingerprint(), repr(device), options.code_key(), changed]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def judgements(device: DeviceSpec, options: Options) -> Iterator[JudgementStore | None]:
+    """The store for a compile, written when it ends; None where judgements are not kept.
+
+    Measured times decide prices too and are no part of a family; with `verify` everything is to be tried as it stands.
+    """
+    if not (known_programs.enabled and options.cache and options.plan_cache) or options.measure or options.verify >= 2:
+        yield None
+        return
+    store = store_of(cache_of(options.cache, options.cache_dir).folder, family(device, options))
+    try:
+        yield store
+    finally:
+        store.save()

@@ -1,0 +1,240 @@
+"""Graphs of torch that AOTAutograd traced before, here or in another process: found again without tracing them to ATen operators.
+
+    dynamo's graph + types of its inputs + torch's settings + frontend and compiler  ->  digest  ->  the imported graph
+
+Only inference graphs are kept, and of these only such as torch calls with its own arguments and gives away as they come: no argument is
+changed, no result looks into an argument or another result. What a graph computes stands in it alone if all that it names is torch's own;
+a user's operator, a tensor that the graph holds or a mode in force could change it unseen, so such graphs are traced each time.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import fx
+
+from tilefuse.base.options import Options
+from tilefuse.base.source import Span
+from tilefuse.driver.reuse.known_programs import compiler_fingerprint, files_digest, is_keepable
+from tilefuse.frontends.imported import Imported, Output, Titles
+from tilefuse.frontends.torch.nodes import span_of
+from tilefuse.ir.text import parse_graph, print_graph
+from tilefuse.runtime.stores.cache import TRACES, cache_of
+from tilefuse.runtime.stores.text_store import TextStore
+
+# Where functions of a graph may come from; each is looked up again by its name, so one that was replaced is not taken for torch's.
+OWN_MODULES = ("torch", "operator", "_operator", "math", "builtins")
+# Below torch, but not torch's alone: operators that anybody registers, and functions that call a user's.
+FOREIGN = ("torch.ops.", "torch.autograd.", "torch.utils.", "torch._higher_order_ops.", "torch.library.", "torch._dynamo.", "torch.fx.")
+LEAVES = (int, float, complex, bool, str, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Result of tracing a graph.
+
+    device: as `compile_imported` takes it. moved: numbers of arguments that torch passes on another device than the program's.
+    placeholders: torch's names of the arguments; () for a trace found again.
+    """
+
+    imported: Imported
+    device: str
+    moved: tuple[int, ...]
+    placeholders: tuple[str, ...] = ()
+
+
+def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, input_names: Sequence[str] = ()) -> str:
+    """The digest under which the trace of dynamo's graph is kept; "" where not all that decides it is known.
+
+    input_names: the user's, which values of the graph are called after.
+    Cost: linear in the graph; a fiftieth of the tracing.
+    """
+    if not is_keepable(options) or options.cuda_graph or _has_modes():
+        return ""
+    types = [_input_text(given) for given in inputs]
+    wants_gradient = torch.is_grad_enabled() and any(isinstance(given, torch.Tensor) and given.requires_grad for given in inputs)
+    lines = _graph_lines(gm)
+    if None in types or wants_gradient or lines is None:
+        return ""
+    told = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, list(input_names), _torch_settings(),
+            options.code_key()]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def find_trace(digest: str, options: Options, gm: fx.GraphModule | None = None) -> Trace | None:
+    """The trace kept under a digest. gm: the graph at hand, which tells places: the one that was traced may be another file's."""
+    nodes = [] if gm is None else list(gm.graph.nodes)
+    return _store(options).get(digest, lambda text: _read(text, nodes))
+
+
+def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options,
+               numbers: Mapping[str, int] = MappingProxyType({})) -> None:
+    """Keeps a trace whose graph its text tells whole. num_inputs: dynamo's. numbers: of the nodes of its graph, by name.
+
+    Requires: torch calls its program as it is (`is_called_as_it_is`).
+    """
+    made = trace.imported
+    plain = all(type(o.literal) in (int, float, bool, type(None)) for o in made.outputs)
+    if made.constants or not plain or len(made.arguments) != num_inputs:
+        return
+    text = print_graph(made.graph)
+    if parse_graph(text) == made.graph:
+        _store(options).put(digest, json.dumps({
+            "graph": text, "fallbacks": made.fallbacks, "layouts": dict(made.layouts), "result_layouts": dict(made.result_layouts),
+            "arguments": made.arguments, "outputs": [asdict(o) for o in made.outputs], "inputs": dict(made.titles.inputs),
+            "results": made.titles.results, "device": trace.device, "moved": trace.moved,
+            "spans": [None if n.span is None else asdict(n.span) for n in made.graph.nodes],
+            "origins": [-1 if n.span is None else numbers.get(n.span.node, -1) for n in made.graph.nodes]}))
+
+
+def _told_span(told: Mapping[str, Any] | None, origin: int, nodes: Sequence[fx.Node]) -> Span | None:
+    """The place of a node: that of the node of dynamo's graph at hand which it was traced from, as far as that is known."""
+    if told is None:
+        return None
+    span = Span(**told)
+    if not 0 <= origin < len(nodes):
+        return span
+    return replace(span_of(nodes[origin]), operator=span.operator, node=nodes[origin].name)
+
+
+def _read(text: str, dynamo: Sequence[fx.Node] = ()) -> Trace:
+    told = json.loads(text)
+
+    def tuples(found: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(strides) for name, strides in found.items()}
+
+    rows: list[dict[str, Any]] = [{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()} for row in told["outputs"]]
+    outputs = tuple(Output(**row) for row in rows)
+    # The text tells the graph; explanations and errors also tell where in the user's program each node was made.
+    graph = parse_graph(told["graph"])
+    graph = replace(graph, nodes=tuple(replace(n, span=_told_span(at, origin, dynamo))
+                                       for n, at, origin in zip(graph.nodes, told["spans"], told["origins"], strict=True)))
+    imported = Imported(graph, {}, tuple((o, r) for o, r in told["fallbacks"]), tuples(told["layouts"]),
+                        tuples(told["result_layouts"]), tuple(told["arguments"]), outputs, Titles(told["inputs"], tuple(told["results"])))
+    return Trace(imported, told["device"], tuple(told["moved"]))
+
+
+def is_called_as_it_is(num_inputs: int) -> bool:
+    """Whether AOTAutograd, which is compiling a graph now, adds nothing around its program at run time."""
+    from torch._functorch._aot_autograd.schemas import MutationType, OutputType
+
+    context = torch._guards.TracingContext.try_get()
+    facts = None if context is None else context.fw_metadata
+    if facts is None or facts.tokens or facts.is_rng_op_functionalized or facts.num_intermediate_bases:
+        return False
+    unchanged = all(i.mutation_type == MutationType.NOT_MUTATED for i in facts.input_info)
+    return unchanged and len(facts.input_info) == num_inputs and all(o.output_type == OutputType.non_alias for o in facts.output_info)
+
+
+def _has_modes() -> bool:
+    """Whether something is in force that may replace operators, or that torch puts back around each call."""
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    return torch._C._is_any_autocast_enabled() or bool(_get_current_function_mode_stack()) or bool(_get_current_dispatch_mode_stack())
+
+
+def _torch_settings() -> list[object]:
+    """Settings that torch's tracing depends on besides the graph."""
+    cuda = torch.backends.cuda
+    found: list[object] = [
+        str(torch.__version__), torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(), torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic,
+        torch.backends.mkldnn.enabled, cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
+        cuda.cudnn_sdp_enabled(), torch._functorch.config.get_hash(),
+    ]
+    if torch.cuda.is_available():
+        found += [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return [str(fact) for fact in found]
+
+
+def _input_text(given: object) -> str | None:
+    """The type of one input, without its values; None for what is no plain tensor."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    if type(given) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or not isinstance(given, torch.Tensor):
+        return None
+    if given.layout != torch.strided or given.is_conj() or given.is_neg() or given.is_quantized:
+        return None
+    sizes = [int(n) for n in (*given.shape, *given.stride(), given.storage_offset())]
+    return f"{given.dtype} {sizes} {given.device} {given.requires_grad}"
+
+
+def _graph_lines(gm: fx.GraphModule) -> list[str] | None:
+    """The graph as text that two graphs share only if they compute the same; None if it names what is not torch's."""
+    number: dict[fx.Node, int] = {}
+    lines: list[str] = []
+    for node in gm.graph.nodes:
+        target = _target_text(node)
+        arguments = _value_text((node.args, node.kwargs), number)
+        if target is None or arguments is None:
+            return None
+        number[node] = len(number)
+        lines.append(f"{target} {arguments}")
+    return lines
+
+
+def _target_text(node: fx.Node) -> str | None:
+    match node.op:
+        case "placeholder" | "output":
+            return str(node.op)
+        case "call_method" if isinstance(node.target, str):
+            method = getattr(torch.Tensor, node.target, None)
+            return f".{node.target}" if method is not None and _comes_from(("torch",), method) else None
+        case "call_function" if callable(node.target):
+            return _own_name(node.target)
+    return None
+
+
+def _comes_from(modules: Sequence[str], function: object) -> bool:
+    """Whether a function or method is of these modules; one in C may tell none, and is torch's."""
+    return (getattr(function, "__module__", None) or "torch").split(".")[0] in modules
+
+
+@functools.cache
+def _own_name(function: Callable[..., Any]) -> str | None:
+    """The name under which a function of torch or Python is found; None for a user's, or one put in another's place."""
+    try:
+        name = str(torch.fx.node._get_qualified_name(function))
+    except (AttributeError, RuntimeError):
+        return None
+    module, _, last = name.rpartition(".")
+    if module.split(".")[0] not in OWN_MODULES or name.startswith(FOREIGN) or not _comes_from(OWN_MODULES, function):
+        return None
+    try:
+        found = functools.reduce(getattr, module.split(".")[1:], importlib.import_module(module.split(".")[0]))
+    except AttributeError:
+        return None
+    return name if getattr(found, last, None) is function else None
+
+
+def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
+    """An argument as text; None for an object whose text does not tell all of it."""
+    match value:
+        case fx.Node():
+            return f"%{number[value]}"
+        case slice():
+            return _value_text(("slice", value.start, value.stop, value.step), number)
+        case tuple() | list():
+            inside = [_value_text(v, number) for v in value]
+            kind = "list" if isinstance(value, list) else "tuple"
+            return None if None in inside else f"{kind}({', '.join(map(str, inside))})"
+        case dict():
+            return _value_text([(key, item) for key, item in value.items()], number)
+        case float() if type(value) is float:
+            return value.hex() if math.isfinite(value) else repr(value)
+        case _ if type(value) in LEAVES:
+            return f"{type(value).__name__} {value!r}"
+    return None  # a function, say: an argument of a higher-order operator
+
+
+def _store(options: Options) -> TextStore:
+    return TextStore(cache_of(options.cache, options.cache_dir).folder, TRACES, "trace 2")

@@ -1,0 +1,166 @@
+"""How a torch model takes its arguments: in the structure of its example inputs, and with their numbers.
+
+A compiled model computes with the numbers, strings and containers that its example inputs had; only tensors may change from call to
+call. So a call is laid out as the examples were, by the model's own parameter names, and what differs is an error, not a wrong result.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tilefuse.base.errors import UserError
+from tilefuse.runtime.calls.arguments import as_tensor, is_numpy
+
+_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}  # type: ignore[attr-defined]
+AGAIN = "the program computes with what its example inputs were; compile for this call as well"
+
+
+class Arguments:
+    """The arguments of calls as the flat list that the program's graph was made for.
+
+    examples, named: the example inputs. model: its signature tells to which parameters a call's keywords belong; None where a model
+    has none to tell.
+    """
+
+    def __init__(self, model: Callable[..., Any] | None, examples: Sequence[Any], named: Mapping[str, Any] | None = None) -> None:
+        leaves, self._spec = pytree.tree_flatten((tuple(examples), dict(named or {})))
+        self._numbers = {n: leaf for n, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)}
+        self._shown = _shown(examples, named or {})
+        # Calls with as many plain tensors as the examples were need no walk over their structure.
+        self._num_plain = len(examples) if not named and len(leaves) == len(examples) and not self._numbers else -1
+        self._signature = _signature(model)
+
+    @classmethod
+    def kept(cls, examples: Sequence[Any], named: Mapping[str, Any], shown: str, parameters: Sequence[Sequence[Any]] | None) -> Arguments:
+        """Arguments as `shown` and `parameters` of others tell them, around examples with the same numbers."""
+        found = cls(None, examples, named)
+        found._shown = shown
+        if parameters is not None:
+            found._signature = inspect.Signature([
+                inspect.Parameter(name, _KINDS[kind], default=None if has_default else inspect.Parameter.empty)
+                for name, kind, has_default in parameters])
+        return found
+
+    @property
+    def structure(self) -> Any:
+        """The structure of a call: (arguments by place, by name)."""
+        return self._spec
+
+    @property
+    def numbers(self) -> Mapping[int, Any]:
+        """The leaves that are no tensors, by their place among all leaves."""
+        return self._numbers
+
+    @property
+    def shown(self) -> str:
+        """The structure for messages."""
+        return self._shown
+
+    def parameters(self) -> list[tuple[str, str, bool]] | None:
+        """(name, kind, whether it has a default) of the model's parameters; None where they cannot be told."""
+        if self._signature is None:
+            return None
+        return [(p.name, p.kind.name, p.default is not p.empty) for p in self._signature.parameters.values()]
+
+    def around(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, by place and by name, around one tensor a leaf (None: a number of the examples, or a tensor nobody reads)."""
+        leaves = [self._numbers.get(n, torch.empty(0)) if t is None else t for n, t in enumerate(tensors)]
+        by_place, by_name = pytree.tree_unflatten(leaves, self._spec)
+        return tuple(by_place), dict(by_name)
+
+    def flat(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
+        """The leaves of a call's arguments, in the order of the examples'.
+
+        Raises: UserError for another structure than that of the examples, and for another number in the place of theirs.
+        """
+        if len(arguments) == self._num_plain and not named and all(type(a) is torch.Tensor for a in arguments):
+            return arguments
+        given, by_name = self._bound(arguments, named)
+        leaves = self._leaves((given, by_name))
+        if leaves is None:
+            raise UserError(f"the model was compiled for {self._shown}, and is called with {_shown(given, by_name)}",
+                            hint="give arguments of the structure of the example inputs, or compile for these")
+        for n, number in self._numbers.items():
+            if not _same(leaves[n], number):
+                said = f"a {type(leaves[n]).__name__}" if isinstance(leaves[n], torch.Tensor) else repr(leaves[n])
+                raise UserError(f"argument {n} is {said}, but the model was compiled for {number!r}", hint=AGAIN)
+        return leaves
+
+    def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return _bound(self._signature, arguments, named) if named else (arguments, named)
+
+    def _leaves(self, tree: object) -> list[Any] | None:
+        """The leaves of a structure like the examples', whose mappings may have their keys in another order; None for any other."""
+        leaves: list[Any]
+        leaves, spec = pytree.tree_flatten(tree)
+        if spec == self._spec:
+            return leaves
+        try:
+            found: list[Any] = self._spec.flatten_up_to(tree)
+        except ValueError:
+            return None
+        return found if len(found) == len(leaves) and all(pytree.tree_is_leaf(leaf) for leaf in found) else None
+
+
+def bound(model: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call's arguments, by place as far as the model's parameters allow. Raises: UserError where they do not fit its parameters."""
+    return _bound(_signature(model), arguments, named)
+
+
+def as_tensors(tree: Any) -> Any:
+    """Arguments with torch tensors in place of NumPy's arrays, over the same memory where torch can have it."""
+    return pytree.tree_map(lambda leaf: as_tensor(leaf, "of the example inputs") if is_numpy(leaf) else leaf, tree)
+
+
+def _bound(signature: inspect.Signature | None, arguments: tuple[Any, ...],
+           named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if signature is None:
+        return arguments, named
+    try:
+        found = signature.bind(*arguments, **named)
+    except TypeError as error:
+        raise UserError(f"the model cannot be called with {_shown(arguments, named)}: {error}",
+                        hint=f"its parameters: {signature}") from error
+    return found.args, found.kwargs
+
+
+def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:
+    """A signature; None where it cannot be told (functions written in C)."""
+    if model is None:
+        return None
+    try:
+        return inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
+    except ValueError:
+        return None
+
+
+def _same(given: Any, number: Any) -> bool:
+    """Whether a call gives the number that the model was compiled for: True is not 1, and 2 is not 2.0, since results differ in type."""
+    if given is number:
+        return True
+    return type(given) is type(number) and not hasattr(number, "__array__") and bool(given == number)
+
+
+def _shown(arguments: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """`2 arguments (tensor, {'a': tensor})`: the structure of a call, for an error."""
+    parts = [*map(_part, arguments), *(f"{name}={_part(value)}" for name, value in named.items())]
+    return f"{len(parts)} argument{'' if len(parts) == 1 else 's'} ({', '.join(parts)})"
+
+
+def _part(value: Any) -> str:
+    match value:
+        case torch.Tensor():
+            return "tensor"
+        case dict():
+            return "{" + ", ".join(f"{key!r}: {_part(v)}" for key, v in value.items()) + "}"
+        case list() | tuple() if len(value) <= 4:
+            return "[" + ", ".join(map(_part, value)) + "]"
+        case list() | tuple():
+            return f"{type(value).__name__} of {len(value)}"
+        case bool() | int() | float() | str() | None:
+            return repr(value)
+    return type(value).__name__

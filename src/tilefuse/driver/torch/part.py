@@ -1,0 +1,177 @@
+"""One compiled part of a torch program (inference, forward or backward graph): the program and how torch calls it.
+
+Torch calls a part with a list that it gives away ("boxed"), so that arguments can be freed as they are used up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+
+from tilefuse.driver.model import restore
+from tilefuse.frontends.imported import Imported
+from tilefuse.runtime.calls.graphs import CudaGraphs
+from tilefuse.runtime.calls.kept_weights import KeptWeights, split_weights
+from tilefuse.runtime.calls.replay import ReplayedProgram, may_be_replayed
+from tilefuse.runtime.program import Program
+from tilefuse.runtime.spec import LibraryStep
+
+log = logging.getLogger("tilefuse")
+
+
+class CompiledPart:
+    """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
+
+    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
+    static: names of inputs that stay where they are from call to call (parameters). replay: whether calls become replays of a CUDA
+    graph: never, auto (where the host would take longer than the device), always. lent: results that may lie in the graph's memory.
+    sizes: those of the program, where torch traced its graph for any.
+    """
+
+    def __init__(
+        self, kind: str, program: Program, imported: Imported, moved: Sequence[int] = (), static: Sequence[str] = (), replay: str = "never",
+        lent: Collection[int] = (), sizes: str = "",
+    ) -> None:
+        self.kind = kind
+        self.sizes = sizes
+        self.program = program
+        self.imported = imported
+        self.calls = 0
+        self._places = tuple(n for n, name in enumerate(imported.arguments) if name is not None)
+        self._moved = frozenset(moved)
+        self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
+        self._outputs = imported.outputs
+        self._shared = _shared_results(program, imported)
+        # An output is a result, an argument or a literal as it is, found by its place among these; or, rarely, a view made of a result.
+        self._literals = tuple(o.literal for o in imported.outputs if o.argument is None and o.result is None)
+        self._places_given = _places_given(imported, len(program.spec.results), self._kept)
+        self._views = tuple(n for n, o in enumerate(imported.outputs) if o.argument is None and o.result is not None and (
+            o.permutation is not None or o.expanded is not None or o.complex or self._elsewhere(o.device)))
+        self._windows = (*self._views, *_view_results(program, imported)) if kind == "forward" else ()
+        self._takes_all = self._places == tuple(range(len(imported.arguments)))
+        self.replayed: ReplayedProgram | None = None
+        split = split_weights(program.spec, static) if kind == "inference" and program.options.keep_weights else None
+        self._run: Callable[[list[Any]], list[torch.Tensor]]
+        if split is None:
+            self._run = self._replays(program, static, replay, lent)
+        else:
+            kept = (*static, *split.kept)
+            self._run = KeptWeights(program, split, lambda rest: self._replays(rest, kept, replay, lent))
+
+    def explain(self) -> str:
+        """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
+        return (f"for {self.sizes}: " if self.sizes else "") + str(self.program.explain())
+
+    def boxed(self) -> Callable[[list[Any]], list[Any]]:
+        """The function that torch calls. Torch wraps functions and reads the mark from their own attributes, so it is a plain one."""
+
+        def run(arguments: list[Any]) -> list[Any]:
+            return self(arguments)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        """Runs the part; empties the list."""
+        self.calls += 1
+        if self._moved:
+            return self._call_across(arguments, [arguments[n] for n in self._places])
+        kept = [arguments[n] for n in self._kept]
+        if self._takes_all:
+            results = self._run(arguments)
+        else:
+            tensors = [arguments[n] for n in self._places]
+            arguments.clear()
+            results = self._run(tensors)
+        for n in self._shared:
+            results[n] = results[n].clone()
+        return self._given(results, kept)
+
+    def _given(self, results: list[Any], kept: list[Any]) -> list[Any]:
+        """The part's outputs from the program's results and the arguments that are outputs."""
+        sources = [*results, *kept, *self._literals]
+        made = [sources[n] for n in self._places_given]
+        for n in self._views:
+            made[n] = restore(self._outputs[n], results, ())
+        for n in self._windows:
+            # No output may be a view for autograd: one without gradient would ask for it as soon as what it looks into does.
+            if made[n]._is_view():
+                made[n] = made[n].detach()
+        return made
+
+    def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
+        """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
+        always = replay == "always"
+        places = [program.spec.inputs.index(name) for name in static]
+        if self.kind != "backward":
+            # Torch guards on the types of parameters and buffers. What a forward part keeps lies elsewhere at each direct call.
+            program.trust(places)
+        if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
+            return program.call_boxed
+        # AOTAutograd gives a backward part what its forward part kept, and gradients in the layout that it traced.
+        trusted = range(len(program.spec.inputs)) if self.kind == "backward" else ()
+        self.replayed = ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent,
+                                        copies_kept=self.kind != "forward", trusted=trusted)
+        return self.replayed
+
+    def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
+        """A call with arguments on another device: they are moved, and brought back where the program updates them."""
+        device = self.program.device
+        names = [self.imported.arguments[n] for n in self._places]
+        there = [t.to(device) if n in self._moved else t for n, t in zip(self._places, tensors)]
+        results = self._run(list(there))
+        for n in self._shared:
+            results[n] = results[n].clone()
+        updated = set(self.program.spec.updates)
+        for n, name, here, moved in zip(self._places, names, tensors, there):
+            if n in self._moved and name in updated:
+                here.copy_(moved)
+        kept = [arguments[n] for n in self._kept]
+        arguments.clear()
+        return self._given(results, kept)
+
+    def _elsewhere(self, device: str) -> bool:
+        return bool(device) and device != self.program.device.type
+
+
+def _places_given(imported: Imported, num_results: int, kept: Sequence[int]) -> tuple[int, ...]:
+    """The place of each output among the program's results, the arguments `kept` and the literals, in this order."""
+    place_of_kept = {n: num_results + i for i, n in enumerate(kept)}
+    found, literal = [], num_results + len(kept)
+    for output in imported.outputs:
+        if output.argument is not None:
+            found.append(place_of_kept[output.argument])
+        elif output.result is not None:
+            found.append(output.result)
+        else:
+            found.append(literal)
+            literal += 1
+    return tuple(found)
+
+
+def _view_results(program: Program, imported: Imported) -> tuple[int, ...]:
+    """Outputs that may be views: results that lie in another value's memory, and those of library calls."""
+    spec = program.spec
+    made = {name for step in spec.steps if isinstance(step, LibraryStep) for name in step.results}
+    made |= {v.name for v in spec.values if v.role == "view"}
+    given = [None if o.argument is not None or o.result is None else spec.results[o.result] for o in imported.outputs]
+    return tuple(n for n, name in enumerate(given) if name in made)
+
+
+def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
+    """Results that must be copied: the program gives them as windows onto an input, or onto memory of a result that torch holds apart."""
+    value_by_name = {v.name: v for v in program.spec.values}
+    memory_of = {o.result: o.memory for o in imported.outputs if o.result is not None}
+    owner: dict[str, int] = {}
+    found: list[int] = []
+    for n, name in enumerate(program.spec.results):
+        value = value_by_name[name]
+        while value.base:
+            value = value_by_name[value.base]
+        mine = memory_of.get(n, -1)
+        if value.role == "input" or owner.setdefault(value.name, mine) != mine:
+            found.append(n)
+    return tuple(found)

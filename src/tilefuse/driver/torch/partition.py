@@ -1,0 +1,310 @@
+"""Which values a training step keeps between forward and backward: a minimum cut of the joint graph over what each choice moves.
+
+    kept           a write where nothing else brings the value to memory, a read, and memory until the backward takes it
+    made again     arithmetic; the operands again where a reduction walks them or where they were used far ahead; a write and a read where
+                   a library operator of the backward takes it
+    always kept    what a library operator, a random operator or torch itself made
+
+Views and what autograd detaches are free. The cut decides; torch's partitioner, told the decision node by node, divides the graph: random
+operators, effects and writes into arguments are its to keep in order. Graphs that the user checkpoints are torch's alone.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from tilefuse.driver.torch.pool_places import keep_near_places
+from tilefuse.frontends.torch.ops import TORCH_OPS
+from tilefuse.target.device import DeviceSpec
+
+# Operators that share their operand's memory, and those whose result is all of it.
+WHOLE_VIEWS = frozenset({"view", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "alias", "detach",
+                         "unfold", "view_as", "reshape", "numpy_T", "lift_fresh"})
+VIEWS = WHOLE_VIEWS | {"slice", "select", "split", "split_with_sizes", "unbind", "as_strided", "diagonal", "chunk", "narrow"}
+# Operations an element: functions by series, roots and quotients, and all others. Source: the operator table's own counts.
+SLOW = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf", "erfc", "sin", "cos", "tan", "pow", "gelu",
+                  "silu", "softplus", "mish", "elu", "native_layer_norm", "native_group_norm", "_softmax", "_log_softmax"})
+SLOW_FLOPS, FLOPS = 12, 2
+# Operators with kernels of their own, whose adds to memory nothing is fused with.
+SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
+# Bytes of memory that are worth moving one byte less: where two choices move as much, the one that keeps less is taken.
+TIE = 1024
+# Price of reading an argument again in the backward that the forward overwrites: a copy is kept whatever it costs.
+NEVER = 1 << 60
+
+
+def without_detached(graph: torch.fx.Graph) -> None:
+    """Takes out what autograd detached: it is the same value, and the partitioner would keep it beside or instead of the operands.
+
+    A detached value that is a result itself stays.
+    """
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.detach.default and isinstance(node.args[0], Node):
+            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+            if not node.users:
+                graph.erase_node(node)
+
+
+def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device: DeviceSpec) -> bool:
+    """Marks every value of the forward as kept or made again, for torch's partitioner; False where the choice is left to it.
+
+    num_results: how many outputs of the joint graph are the forward's. static: numbers of arguments that stay in memory anyway.
+    Sizes that torch traces as symbols count as those of the first call. Left to torch: steps that the user checkpoints.
+    """
+    from torch._functorch.compile_utils import fx_graph_cse
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    without_detached(joint.graph)
+    joint.graph.eliminate_dead_code()
+    keep_near_places(joint.graph)
+    joint.graph = fx_graph_cse(joint.graph)
+    if any("recompute" in n.meta for n in joint.graph.nodes):
+        return False
+    step = Step(joint.graph, num_results, frozenset(static), device)
+    if not step.tangents:
+        return False
+    again = step.made_again()
+    for node in joint.graph.nodes:
+        if node.op == "call_function" and node not in step.backward and not _is_size(node):
+            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE if node in again else CheckpointPolicy.MUST_SAVE
+    return True
+
+
+@dataclass
+class Step:
+    """A joint graph with what its values cost. Units: bytes moved through global memory, other costs in as many."""
+
+    graph: torch.fx.Graph
+    num_results: int
+    static: frozenset[int]
+    device: DeviceSpec
+    level: dict[Node, int] = field(default_factory=dict)
+
+    @cached_property
+    def tangents(self) -> list[Node]:
+        """Gradients of the results: arguments of the backward."""
+        return [n for n in self.graph.nodes if n.op == "placeholder" and "tangents" in str(n.target)]
+
+    @cached_property
+    def backward(self) -> set[Node]:
+        """Values that need a gradient of a result, or that torch wants in the backward."""
+        found: set[Node] = set(self.tangents)
+        for node in self.graph.nodes:
+            if node.op != "output" and (not found.isdisjoint(node.all_input_nodes) or _is_tagged_backward(node)):
+                found.add(node)
+        return found
+
+    @cached_property
+    def _results(self) -> tuple[list[Any], list[Any]]:
+        listed = self.graph.output_node().args[0]
+        assert isinstance(listed, list | tuple)
+        return list(listed[:self.num_results]), list(listed[self.num_results:])
+
+    @cached_property
+    def forward(self) -> set[Node]:
+        """Values that the results and the writes into arguments need."""
+        todo = [n for n in self._results[0] if isinstance(n, Node)]
+        todo += [n for n in self.graph.nodes if _writes(n) and n not in self.backward]
+        found: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo.extend(node.all_input_nodes)
+        return found
+
+    @cached_property
+    def overwritten(self) -> set[Node]:
+        """Arguments that the forward writes into."""
+        return {n.args[0] for n in self.graph.nodes if _writes(n) and n.args and isinstance(n.args[0], Node)}
+
+    def made_again(self) -> set[Node]:
+        """Values that the backward computes again, by the cheapest cut. Cost: one maximum flow over the values that are free to choose."""
+        import networkx
+
+        flow = networkx.DiGraph()
+        flow.add_nodes_from(("source", "sink"))
+        for node in self.graph.nodes:
+            if node.op == "output" or node in self.backward:
+                continue
+            again, kept = self.remaking(node), self.keeping(node)
+            always = again is None and (node in self.forward or node.op == "placeholder")
+            # The forward would have to compute a value that only the backward needs, just to keep it.
+            before, after = "source" if always else (node, "in"), (node, "out")
+            if not always and again:
+                _add(flow, "source", before, again)
+                if node not in self.forward:
+                    _add(flow, before, "sink", again)
+            _add(flow, before, after, kept)
+            for user in node.users:
+                if user in self.backward or user.op == "output" and node in self._results[1]:
+                    _add(flow, after, "sink", None)
+                elif user.op != "output" and not self._is_always_kept(user):
+                    _add(flow, after, (user, "in"), None)
+        _, (kept_side, _) = networkx.minimum_cut(flow, "source", "sink")
+        return self._needed({n for n in self.graph.nodes if (n, "in") in flow and (n, "in") not in kept_side})
+
+    def _is_always_kept(self, node: Node) -> bool:
+        """Whether the backward never makes the node, so that it asks for no operands there."""
+        return node in self.forward and self.remaking(node) is None
+
+    def _needed(self, again: set[Node]) -> set[Node]:
+        """Those values of the backward's side that it really needs, directly or through others of them."""
+        todo = [i for n in self.backward for i in n.all_input_nodes] + [n for n in self._results[1] if isinstance(n, Node)]
+        found: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node in again and node not in found:
+                found.add(node)
+                todo.extend(node.all_input_nodes)
+        return found
+
+    def keeping(self, node: Node) -> int | None:
+        """Cost of keeping a value; None where it cannot be kept, or where its operand, whose memory it shares, is kept as well."""
+        if _is_size(node):
+            return 0
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or _op(node) in WHOLE_VIEWS and node.op == "call_function":
+            return None
+        if node in self.overwritten:
+            return NEVER
+        size = _num_bytes(value)
+        held = 0 if node.op == "placeholder" and self._numbers[node] in self.static else size
+        return size * (1 if self.in_memory(node) else 2) * TIE + held
+
+    def remaking(self, node: Node) -> int | None:
+        """Cost of computing a value again in the backward; None where it must not be."""
+        if node.op != "call_function" or _writes(node):
+            return None
+        op = _op(node)
+        if op == "getitem" or op in VIEWS or _is_size(node):
+            return 0
+        if self.is_library(node):
+            return None
+        value = node.meta.get("val")
+        size = max((_num_bytes(v) for v in _tensors(value)), default=0)
+        count = max((_known(v.numel()) for v in _tensors(value)), default=0)
+        operands = [i for i in node.all_input_nodes if _tensors(i.meta.get("val"))]
+        moved = count * (SLOW_FLOPS if op in SLOW else FLOPS) * self.device.global_bytes_per_s / max(self.device.flops_per_s, 1.0)
+        if self.is_reduction(node):
+            moved += sum(_num_bytes(v) for i in operands for v in _tensors(i.meta["val"]))
+        if any(user in self.backward and self.is_library(user) for user in _users(node)):
+            moved += 2 * size
+        if self.has_far_users(node):
+            moved += 2 * size
+        moved += sum(_num_bytes(v) for i in operands if self.is_far(i, node) for v in _tensors(i.meta["val"]))
+        return int(moved * TIE)
+
+    def in_memory(self, node: Node) -> bool:
+        """Whether the forward writes the value anyway: arguments, results, what library operators make or take, what is used far on."""
+        if node.op == "placeholder" or node in self._results[0] or self.is_library(_maker(node)):
+            return True
+        return any(u in self.forward and self.is_library(u) for u in _users(node)) or self.has_far_users(node)
+
+    def is_library(self, node: Node) -> bool:
+        """Whether no fused kernel computes the node: the library or torch does, or random bits must be drawn once."""
+        if node.op != "call_function" or _op(node) in VIEWS or _op(node) == "getitem":
+            return False
+        lowering = TORCH_OPS.get(_full_name(node))
+        if lowering is None or _op(node) in SCATTERS:
+            return True
+        return lowering.__module__.rpartition(".")[2] in ("torch_ops_library", "torch_ops_random", "torch_ops_search")
+
+    def is_reduction(self, node: Node) -> bool:
+        """Whether the node needs all of an operand before it gives anything."""
+        module = TORCH_OPS[_full_name(node)].__module__.rpartition(".")[2] if _full_name(node) in TORCH_OPS else ""
+        return module in ("torch_ops_reduce", "torch_ops_norm", "torch_ops_loss", "torch_ops_pool")
+
+    def depth(self, node: Node) -> int:
+        """Library operators on the longest way from the arguments to a value."""
+        if not self.level:
+            for n in self.graph.nodes:
+                self.level[n] = max((self.level[i] for i in n.all_input_nodes), default=0) + (1 if self.is_library(n) else 0)
+        return self.level[node]
+
+    def has_far_users(self, node: Node) -> bool:
+        """Whether kernels of the forward use a value before and behind a library operator that needs it."""
+        users = [u for u in _users(node) if u in self.forward and not self.is_library(u)]
+        return len({self.depth(u) for u in users}) > 1
+
+    def is_far(self, operand: Node, node: Node) -> bool:
+        """Whether other kernels used an operand before a library operator that stands ahead of the node."""
+        if operand.op == "placeholder" or not self.has_far_users(operand):
+            return False
+        return self.depth(node) > min(self.depth(u) for u in _users(operand) if u in self.forward and not self.is_library(u))
+
+    @cached_property
+    def _numbers(self) -> dict[Node, int]:
+        return {n: i for i, n in enumerate(self.graph.find_nodes(op="placeholder"))}
+
+
+def _add(flow: Any, one: object, other: object, cost: int | None) -> None:
+    """An edge; None stands for a cost without bound, which networkx writes by leaving it out."""
+    if cost is None:
+        flow.add_edge(one, other)
+    else:
+        flow.add_edge(one, other, capacity=cost)
+
+
+def _users(node: Node) -> list[Node]:
+    """Nodes that use a value, also through views of it."""
+    found: list[Node] = []
+    todo = list(node.users)
+    while todo:
+        user = todo.pop()
+        if user.op == "call_function" and (_op(user) in VIEWS or _op(user) == "getitem"):
+            todo.extend(user.users)
+        elif user.op != "output":
+            found.append(user)
+    return found
+
+
+def _maker(node: Node) -> Node:
+    """The node whose result a value is: itself, or behind an item of several results."""
+    while node.op == "call_function" and _op(node) == "getitem" and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+def _op(node: Node) -> str:
+    """Name of an operator without namespace and overload."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target._opname)
+    return str(getattr(target, "__name__", target))
+
+
+def _full_name(node: Node) -> str:
+    target = node.target
+    return f"{target.namespace}.{target._opname}.{target._overloadname}" if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def _writes(node: Node) -> bool:
+    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _is_tagged_backward(node: Node) -> bool:
+    return str(node.meta.get("partitioner_tag", "")) in ("is_backward", "must_be_in_backward")
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [v for v in (value if isinstance(value, tuple | list) else (value,)) if isinstance(v, torch.Tensor)]
+
+
+def _num_bytes(value: torch.Tensor) -> int:
+    return _known(value.numel()) * int(value.element_size())
+
+
+def _known(size: int | torch.SymInt) -> int:
+    """A size; that of the traced call where it is a symbol."""
+    return size if isinstance(size, int) else int(size.node.hint or 1)
+
+
+def _is_size(node: Node) -> bool:
+    """Whether a node gives a number, not a tensor: torch carries those over itself."""
+    return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)

@@ -1,0 +1,301 @@
+"""Emitter: turns resolved scalar bodies into kernel statements, each value once in the innermost frame that can hold it.
+
+A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an
+outer frame are visible in the inner ones; a value asked for is computed in the current frame if no frame has it.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from math import prod
+
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.online import KERNEL_MONOIDS
+from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, Use, resolved_children, resolved_dtype, resolved_walk
+from tilefuse.emit.statements import Statements
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL, F64, I32, I64, DType
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, checked_extent, const
+from tilefuse.kernel.checked_index import counts_from_end
+from tilefuse.kernel.ir import Assign, Comment, Declare, InRange, KExpr, Load, Reg
+
+# Strict and loose comparison with which an arg-reduction prefers an element.
+ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
+
+
+class Emitter(Statements):
+    """Writes the statements of one kernel over a domain. `env` gives every root axis as an index expression over kernel names."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__()
+        self.domain = domain
+        self.dimensions: dict[str, tuple[tuple[int, int], ...]] = {}  # extent and stride of every dimension of a boundary value
+        self.neighbours = 0  # > 0 inside loops whose steps read next to each other: the first-level cache holds what a step leaves
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def find(self, key: int) -> KExpr | None:
+        """The value of an instance where it is already computed at the current point, else None."""
+        for f in reversed(self.frames):
+            if key in f.values:
+                return f.values[key]
+        return None
+
+    def value(self, key: int) -> KExpr:
+        """The value of an instance at the current point."""
+        known = self.find(key)
+        if known is not None:
+            return known
+        instance = self.domain.instances[key]
+        if instance.shared:
+            raise InternalError(f"%{instance.node.name} is used before its reduction is done; please report")
+        if instance.serial:
+            made = self._serial(instance)
+        else:
+            made = self._scalar(instance)
+        self.frame.values[key] = made
+        return made
+
+    def _scalar(self, instance: Instance) -> KExpr:
+        body = instance.body
+        if isinstance(body, (Use, Const)):
+            return self.expression(body)
+        value = self.expression(body)
+        name = self.fresh(instance.node.name)
+        dtype = instance.node.type.dtype
+        self.emit(Declare(name, dtype, None, value))
+        return Reg(name, dtype)
+
+    def _serial(self, instance: Instance) -> KExpr:
+        """A reduction by this thread alone: a loop over its own axes."""
+        starts = self.identities(instance)
+        parts = [Reg(self.fresh(f"{instance.node.name}_{n}" if n else instance.node.name), start.dtype) for n, start in enumerate(starts)]
+        self.emit(Comment(f"%{instance.node.name}: {instance.node.kind} by one thread"))
+        for part, start in zip(parts, starts, strict=True):
+            self.emit(Declare(part.name, part.dtype, None, start))
+        saved = dict(self.env)
+        with contextlib.ExitStack() as stack:
+            for loop, extent in instance.serial:
+                self.env[loop] = stack.enter_context(self.loop(loop, extent, unroll=extent <= 8))
+            self.neighbours += 1
+            self.accumulate(instance, parts)
+            self.neighbours -= 1
+        self.env = saved
+        return self.finished(instance, parts)
+
+    def identities(self, instance: Instance) -> tuple[Const, ...]:
+        """Start of each component of a reduction, in the type this kernel holds it in.
+
+        The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles. Over no
+        elements it is the greatest i64, which 32 bits do not hold.
+        """
+        monoid = KERNEL_MONOIDS[instance.node.detail]
+        starts = monoid.identity(self.dtype(instance.body))
+        if monoid.name in ARG_COMPARISON:
+            return (starts[0], const(2**31 - 1, I32)) if self._narrow_position(instance) else starts
+        return starts
+
+    def _narrow_position(self, instance: Instance) -> bool:
+        return 0 < prod(e for _, e in instance.node.over) < 2**31 - 1
+
+    def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
+        """The result of a reduction from its components."""
+        made: KExpr = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
+        if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
+            return Call("i64", (made,))
+        dtype, summed = instance.node.type.dtype, self.dtype(instance.body)
+        # Sums of narrow types stay in the type they are summed in, but for those that the host widens beside squared deviations.
+        if instance.node.detail == "m2" and summed != dtype or instance.node.detail == "sum" and summed == F64 != dtype:
+            return Call(dtype.name, (made,))
+        return made
+
+    def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
+        """parts = combine(parts, lift(body)), at the current point."""
+        monoid = KERNEL_MONOIDS[instance.node.detail]
+        dtype = self.dtype(instance.body)
+        body = self.register(self.expression(instance.body), dtype, instance.node.name + "_x")
+        position: KExpr = const(0, I64)
+        if len(parts) > 1 and instance.position is not None:
+            position = Index(self.index(instance.position))
+        if monoid.name in ARG_COMPARISON:
+            self._accumulate_arg(instance, parts, body, position, dtype)
+            return
+        self.combine(monoid.name, parts, monoid.lift(body, position, dtype), dtype)
+
+    def _accumulate_arg(self, instance: Instance, parts: list[Reg], x: KExpr, position: KExpr, dtype: DType) -> None:
+        """One element of an arg-reduction. A thread meets its elements in ascending order, so a tie never wins and positions
+        need no comparison; "not <=" takes a NaN as better, and a NaN already held is never replaced."""
+        best, at = parts
+        strict, loose = ARG_COMPARISON[instance.node.detail]
+        if dtype.is_float:
+            is_number, no_better = Call("logical_not", (Call("isnan", (best,)),)), Call("logical_not", (Call(loose, (x, best)),))
+            better: KExpr = Call("logical_and", (no_better, is_number))
+        else:
+            better = Call(strict, (x, best))
+        first: KExpr = Call("eq", (at, self.identities(instance)[1]))
+        take = self.register(Call("logical_or", (first, better)), BOOL, "take")
+        if at.dtype != I64:
+            position = Call(at.dtype.name, (position,))
+        self.emit(Assign(best, Call("select", (take, x, best))), Assign(at, Call("select", (take, position, at))))
+
+    def dtype(self, body: Resolved) -> DType:
+        """The dtype of a resolved body."""
+        return resolved_dtype(body, self.domain)
+
+    def expression(self, e: Resolved, guarded: bool = False) -> KExpr:
+        """A resolved expression as a kernel expression; operands that need statements are emitted before it."""
+        match e:
+            case Const():
+                return e
+            case Index(affine):
+                return Index(self.index(affine))
+            case Call(fn, args):
+                for f in self.frames:
+                    if f.expressions and e in f.expressions:
+                        return f.expressions[e]
+                if checked_extent(e) is not None:
+                    return self.in_range(e, guarded)
+                return Call(fn, tuple(self.expression(a, guarded) for a in args))
+            case Use(key):
+                return self.value(key)
+            case Touch():
+                return self.touch(e, guarded)
+            case Guard(bounds, then, otherwise):
+                new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
+                if all(self.always(b) for b in new):
+                    return self.expression(then, guarded)
+                return Guard(new, self.expression(then, True), self.expression(otherwise, True))
+        raise InternalError(f"not a resolved expression: {e!r}")
+
+    def touch(self, e: Touch, guarded: bool) -> KExpr:
+        """An element of a boundary value: a register that already holds it, or a load."""
+        if not self.buffers[e.value].num_elements:
+            # Only loops of no steps read it. A load whose place does not depend on their variable would be written outside of them.
+            return const(0, e.dtype)
+        identity, load = self.load_of(e, guarded)
+        for f in reversed(self.frames):
+            if identity in f.loads:
+                return f.loads[identity]
+        if guarded:
+            return load
+        name = self.fresh(e.value + "_at")
+        self.emit(Declare(name, e.dtype, None, load))
+        held = Reg(name, e.dtype)
+        self.frame.loads[identity] = held
+        return held
+
+    def load_of(self, e: Touch, guarded: bool = False) -> tuple[tuple[object, ...], Load]:
+        """Key of the element among the loads of a frame, and the load itself."""
+        offset = self.index(e.offset)
+        dynamic = self.dynamic(e, guarded)
+        cache = self.cache.get(e.value, "")
+        load = Load(self.buffers[e.value].name, e.dtype, offset, dynamic, "" if self.neighbours and cache == "stream" else cache)
+        return (e.value, offset, dynamic), load
+
+    def dynamic(self, e: Touch, guarded: bool) -> tuple[tuple[KExpr, int], ...]:
+        """The data-dependent subscripts of a touch, each within its extent, with their strides."""
+        known = self.dimensions.get(e.value, ())
+        return tuple((self._clamped(d, extent, guarded, e.value, known.index((extent, stride)) if (extent, stride) in known else 0), stride)
+                     for d, extent, stride in e.dynamic)
+
+    def in_range(self, e: Call[Resolved], guarded: bool, value: str = "", dimension: int = 0, kept: bool = False) -> InRange:
+        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        extent = checked_extent(e)
+        assert extent is not None
+        source, place = self._read_from(e.args[0])
+        buffer = self.buffers[value].name if value else ""
+        index = self.expression(e.args[0], guarded)
+        return InRange(index, extent, buffer, dimension, source, place, counts_from_end(e.args[0]), kept)
+
+    def _read_from(self, index: Resolved) -> tuple[str, Affine]:
+        """The buffer of integers that an index is computed from, and the element's offset; "" where there is none at the current point."""
+        stack = [index]
+        while stack:
+            e = stack.pop()
+            if isinstance(e, Touch) and e.dtype.is_integer and not e.dynamic and e.offset.axes() <= self.env.keys():
+                return self.buffers[e.value].name, self.index(e.offset)
+            if isinstance(e, Use):
+                instance = self.domain.instances[e.key]
+                stack += () if instance.shared or instance.serial else (instance.body,)
+            stack.extend(resolved_children(e))
+        return "", Affine()
+
+    def _clamped(self, subscript: Resolved, extent: int, guarded: bool, of: str, dimension: int) -> KExpr:
+        """A data-dependent subscript within 0 .. extent - 1, as i64."""
+        checked = checked_extent(subscript)
+        if isinstance(subscript, Call) and checked is not None and checked <= extent:
+            return self.in_range(subscript, guarded, of, dimension)
+        value = self.expression(subscript, guarded)
+        dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
+        if dtype.name != "i64":
+            value = Call("i64", (value,))
+        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))
+
+    # -- hoisting ------------------------------------------------------------------------------------------------
+
+    def hoist(self, keys: Iterable[int], axes: frozenset[str]) -> None:
+        """Computes, in the current frame, what `keys` need that depends on nothing but `axes`."""
+        seen: set[int] = set()
+        wanted = list(keys)
+        for key in wanted:
+            self._hoist(key, axes, seen)
+
+    def _hoist(self, key: int, axes: frozenset[str], seen: set[int]) -> None:
+        if key in seen:
+            return
+        seen.add(key)
+        instance = self.domain.instances[key]
+        if instance.shared:
+            return
+        if instance.depends <= axes:
+            if self._ready(key):
+                self.value(key)
+                return
+        loops = {loop for loop, _ in instance.serial}
+        for x in resolved_walk(instance.body):
+            if isinstance(x, Touch):
+                within = x.offset.axes() <= axes and not x.offset.axes() & loops
+                if within and not x.dynamic and not _under_guard(instance.body, x):
+                    self.touch(x, False)
+            elif isinstance(x, Use):
+                self._hoist(x.key, axes, seen)
+
+    def hoist_body(self, body: Resolved, axes: frozenset[str]) -> None:
+        """As `hoist`, for what a body uses directly."""
+        seen: set[int] = set()
+        for x in resolved_walk(body):
+            if isinstance(x, Use):
+                self._hoist(x.key, axes, seen)
+            elif isinstance(x, Touch) and not x.dynamic and x.offset.axes() <= axes and not _under_guard(body, x):
+                self.touch(x, False)
+
+    def _ready(self, key: int) -> bool:
+        """Whether every shared reduction that the instance needs is done. Cost: linear in what it needs, each value looked at once."""
+        seen = {key}
+        stack = [key]
+        while stack:
+            top = stack.pop()
+            if self.find(top) is not None:
+                continue
+            instance = self.domain.instances[top]
+            if instance.shared:
+                return False
+            fresh = [u for u in instance.uses if u not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return True
+
+
+def _under_guard(body: Resolved, leaf: Resolved) -> bool:
+    """Whether `leaf` occurs in `body` only behind guards."""
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if e == leaf:
+            return False
+        if isinstance(e, Call):
+            stack.extend(e.args)
+        elif isinstance(e, Touch):
+            stack.extend(d for d, _, _ in e.dynamic)
+    return True

@@ -1,0 +1,183 @@
+"""Operands that lie in memory as one vector although their reads are guarded or data-dependent.
+
+    guard(0 <= j < 1024 ? x[i, j] : z[i, j - 1024])     bounds are multiples of the vector: it lies on one side as a whole
+    lookup(t, ids[i], j)                                every lane looks up the same row of t
+
+Both are loaded before the loop over the lanes; inside it the guarded or looked-up element is a register.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tilefuse.domain.access import is_vector, stride_of
+from tilefuse.domain.resolved import Resolved, Touch, resolved_walk
+from tilefuse.emit.kernel_writer import Held, KernelWriter
+from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
+from tilefuse.kernel.ir import Declare, If, KExpr, VectorLoad
+
+# The guards around a read, outermost first, each with the side on which the read stands.
+Path = tuple[tuple[tuple[Bound, ...], bool], ...]
+
+
+def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
+                    known: Collection[Touch] = ()) -> list[Held]:
+    """Loads, in the current frame, the vectors of guarded and looked-up reads; what cannot be a vector is left to its place.
+
+    known: touches that are loaded already.
+    """
+    if width == 1 or writer.row_axis:
+        return []  # lanes may lie outside of the row
+    bodies = list(bodies)
+    found: dict[Touch, set[Path]] = {}
+    for body in bodies:
+        _collect(body, (), found)
+    plain = {*writer.touches(bodies), *known}
+    point = _Point(writer, lane_env, lane, width)
+    wanted: dict[Touch, Path] = {}
+    for touch, paths in found.items():
+        # A read on two paths would be loaded on one of them only.
+        if touch in plain or len(paths) != 1:
+            continue
+        path = next(iter(paths))
+        if (path or touch.dynamic) and point.is_vector(touch, bool(path)) and all(point.is_uniform(bounds) for bounds, _ in path):
+            wanted[touch] = path
+    held: list[Held] = []
+    for touch in wanted:
+        array = writer.emitter.fresh(touch.value + "_v")
+        writer.emitter.emit(Declare(array, touch.dtype, width))
+        held.append(Held(touch, array, width, True, True, point.subscripts(touch)))
+    _load(point, [(wanted[h.touch], h) for h in held])
+    return held
+
+
+def guarded_elements(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str,
+                     width: int) -> dict[Touch, Path]:
+    """Reads of the row's elements behind guards that no vector takes, each with the one path on which it stands."""
+    bodies = list(bodies)
+    found: dict[Touch, set[Path]] = {}
+    for body in bodies:
+        _collect(body, (), found)
+    plain = set(writer.touches(bodies))
+    point = _Point(writer, lane_env, lane, width)
+    chosen: dict[Touch, Path] = {}
+    for touch, paths in found.items():
+        path = next(iter(paths))
+        axes = touch.offset.axes().union(*(b.index.axes() for bounds, _ in path for b in bounds))
+        vector = width > 1 and not writer.row_axis and point.is_vector(touch, True) and all(point.is_uniform(bounds) for bounds, _ in path)
+        known = touch not in plain and not touch.dynamic and len(paths) == 1 and axes <= lane_env.keys() and not vector
+        if known and touch.offset.axes() & set(writer.domain.reduced) and writer.emitter.buffers[touch.value].num_elements:
+            chosen[touch] = path
+    return chosen
+
+
+def fill_guarded(writer: KernelWriter, held: Held, path: Path, chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
+    """Loads what a vector's lanes read behind the guards of `path`, lane by lane; other lanes of the register array stay as they are."""
+    e = writer.emitter
+    with writer.lanes(held.width, lane_env, lane) as v:
+        _fill_lane(writer, held, path, chunk * held.width + v, e.cache.get(held.touch.value, ""))
+
+
+def _fill_lane(writer: KernelWriter, held: Held, path: Path, place: Affine, cache: str) -> None:
+    e = writer.emitter
+    if not path:
+        e.emit(VectorLoad(held.array, place, e.buffers[held.touch.value].name, e.index(held.touch.offset), 1, cache))
+        return
+    (bounds, side), rest = path[0], path[1:]
+    here = tuple(b for b in (Bound(e.index(b.index), b.low, b.high) for b in bounds) if not e.always(b))
+    with e.nested() as inner:
+        _fill_lane(writer, held, rest, place, cache)
+    if side and not here:
+        e.emit(*inner.statements)
+    elif here:
+        e.emit(If(here, tuple(inner.statements)) if side else If(here, (), tuple(inner.statements)))
+
+
+def _collect(e: Resolved, path: Path, found: dict[Touch, set[Path]]) -> None:
+    match e:
+        case Touch():
+            found.setdefault(e, set()).add(path)
+        case Call(_, args):
+            for a in args:
+                _collect(a, path, found)
+        case Guard(bounds, then, otherwise):
+            _collect(then, (*path, (bounds, True)), found)
+            _collect(otherwise, (*path, (bounds, False)), found)
+
+
+class _Point:
+    """The vector being computed: root axes as functions of its first lane."""
+
+    def __init__(self, writer: KernelWriter, lane_env: dict[str, Affine], lane: str, width: int) -> None:
+        self.writer, self.lane, self.width = writer, lane, width
+        self.env = writer.emitter.env | lane_env
+        self.first = {a: substitute(x, {lane: number(0)}) for a, x in self.env.items()}
+        # Loops of reductions by one thread that do not run around this point.
+        self.loops = {loop for loop in writer.domain.serial_loops if loop not in self.env}
+
+    def at(self, index: Affine) -> Affine:
+        """An index over root axes as one over kernel names and the lane."""
+        return substitute(index, self.env, self.writer.emitter.extents | {self.lane: self.width})
+
+    def is_vector(self, touch: Touch, guarded: bool) -> bool:
+        """Whether the lanes read neighbours from an aligned place, whatever the looked-up subscripts are."""
+        if touch.offset.axes() & self.loops or not is_vector(self.at(touch.offset), self.lane, self.width):
+            return False
+        if guarded and touch.dynamic:
+            return False
+        return all(stride % self.width == 0 and self._same_for_all(d) for d, _, stride in touch.dynamic)
+
+    def _same_for_all(self, subscript: Resolved) -> bool:
+        """Whether a looked-up subscript is the same for all lanes (and made of plain reads, which can be done here)."""
+        for x in resolved_walk(subscript):
+            match x:
+                case Const() | Call():
+                    pass
+                case Touch(_, _, index, ()) | Index(index):
+                    if index.axes() & self.loops or self.lane in self.at(index).axes():
+                        return False
+                case _:
+                    return False
+        return True
+
+    def is_uniform(self, bounds: tuple[Bound, ...]) -> bool:
+        """Whether the bounds hold for all lanes or for none."""
+        for b in bounds:
+            index = self.at(b.index)
+            if b.index.axes() & self.loops:
+                return False
+            if self.lane in index.axes() and (stride_of(index, self.lane) != 1 or not is_vector(index, self.lane, self.width)
+                                              or b.low % self.width or b.high % self.width):
+                return False
+        return True
+
+    def subscripts(self, touch: Touch) -> tuple[tuple[KExpr, int], ...]:
+        """The looked-up subscripts of a touch, their reads done in the current frame."""
+        e = self.writer.emitter
+        saved, e.env = e.env, self.first
+        made = e.dynamic(touch, False)
+        e.env = saved
+        return made
+
+
+def _load(point: _Point, wanted: list[tuple[Path, Held]]) -> None:
+    """The loads of vectors whose guards, from here inwards, are their paths."""
+    e = point.writer.emitter
+    inner: dict[tuple[Bound, ...], tuple[list[tuple[Path, Held]], list[tuple[Path, Held]]]] = {}
+    for path, h in wanted:
+        if path:
+            (bounds, side), rest = path[0], path[1:]
+            inner.setdefault(bounds, ([], []))[0 if side else 1].append((rest, h))
+            continue
+        at = substitute(h.touch.offset, point.first, e.extents)
+        e.emit(VectorLoad(h.array, number(0), e.buffers[h.touch.value].name, at, h.width, e.cache.get(h.touch.value, ""), h.dynamic))
+    for bounds, (inside, outside) in inner.items():
+        here = tuple(b for b in (Bound(substitute(b.index, point.first, e.extents), b.low, b.high) for b in bounds) if not e.always(b))
+        if not here:
+            _load(point, inside)
+            continue
+        with e.nested() as then:
+            _load(point, inside)
+        with e.nested() as otherwise:
+            _load(point, outside)
+        e.emit(If(here, tuple(then.statements), tuple(otherwise.statements)))

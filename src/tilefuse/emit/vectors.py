@@ -1,0 +1,19 @@
+"""Cuts neighbouring elements into accesses that a thread can make at once."""
+from __future__ import annotations
+
+from tilefuse.domain.access import is_vector
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import DType
+
+ACCESS_BYTES = 16
+
+
+def vector_parts(offset: Affine, lane: str, count: int, dtype: DType) -> list[tuple[int, int]]:
+    """(start, width) of the accesses that cover `count` lanes: the widest aligned ones, 16 bytes at most. Units: elements.
+
+    `offset` is the place of the lane that `lane` names.
+    """
+    width = max(ACCESS_BYTES // dtype.itemsize, 1)
+    while width > 1 and (count % width or not is_vector(offset, lane, width)):
+        width //= 2
+    return [(start, width) for start in range(0, count, width)]

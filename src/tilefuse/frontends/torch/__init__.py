@@ -1,0 +1,1 @@
+"""Graphs of torch as tensor expressions, operators by theme."""

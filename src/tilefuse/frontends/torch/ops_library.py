@@ -1,0 +1,144 @@
+"""Torch operators that a vendor library performs: matrix products, convolutions, attention, sorting.
+
+The library computes the product; a bias stands outside it as a map where something follows that can share the map's kernel,
+and inside the call otherwise. Operators of `BY_DESIGN` go to torch and are not reported as fallbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefuse.frontends.torch.ops import Scalar, TorchBuilder, Value, lowers
+from tilefuse.ir.graph import Attribute, Type
+from tilefuse.ir.scalar import call
+
+BY_DESIGN = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_scaled_dot_product_flash_attention.default",
+        "_scaled_dot_product_flash_attention_backward.default",
+        "_scaled_dot_product_efficient_attention.default",
+        "_scaled_dot_product_efficient_attention_backward.default",
+        "_scaled_dot_product_cudnn_attention.default",
+        "_scaled_dot_product_cudnn_attention_backward.default",
+        "_scaled_dot_product_flash_attention_for_cpu.default",
+        "_scaled_dot_product_flash_attention_for_cpu_backward.default",
+        "_scaled_dot_product_fused_attention_overrideable.default",
+        "_scaled_dot_product_fused_attention_overrideable_backward.default",
+        "_flash_attention_forward.default",
+        "_flash_attention_backward.default",
+        "_efficient_attention_forward.default",
+        "_efficient_attention_backward.default",
+        "_int_mm.default",
+        "_scaled_mm.default",
+        "sort.default",
+        "sort.stable",
+        "topk.default",
+    )
+)
+
+
+@lowers("aten.mm.default", "aten.bmm.default")
+def mm(b: TorchBuilder, x: Value, y: Value) -> str:
+    return b.matmul(x, y)
+
+
+@lowers("aten.mv.default", "aten.dot.default", "aten.matmul.default")
+def product(b: TorchBuilder, x: Value, y: Value) -> str:
+    return b.matmul(x, y)
+
+
+@lowers("aten.addmm.default", "aten.baddbmm.default")
+def addmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> str:
+    # A row added in the product's own epilogue is free; where the sum lies in memory anyway, a map would only read and write it again.
+    inside = b.feeds_library_only or b.feeds_library and b.rank_of(bias) == 1
+    if beta == 1 and alpha == 1 and inside and b.dtype_of(bias) == b.result_dtype:
+        attributes: dict[str, Attribute] = {"transpose_a": False, "transpose_b": False, "precision": "default", "has_bias": True}
+        return b.library(b.hint or "matmul", "matmul", Type(b.result_dtype, b.result_shape), (x, y, bias), attributes)
+    made = b.matmul(x, y)
+    if beta == 0:
+        return made if alpha == 1 else b.elementwise("mul", made, alpha)
+    if beta == 1 and alpha == 1:
+        return b.pointwise(lambda p, q: call("add", p, q), Value(made), bias, name="addmm")
+    return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), Value(made), bias, beta, alpha, name="addmm")
+
+
+@lowers("aten.addbmm.default")
+def addbmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> str:
+    total = Value(b.reduce(b.matmul(x, y), "sum", (0,)))
+    if beta == 0:
+        return total if alpha == 1 else b.elementwise("mul", total, alpha)
+    return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), total, bias, beta, alpha, name="addbmm")
+
+
+def _each(value: Sequence[int], count: int) -> list[int]:
+    return list(value) * count if len(value) == 1 else list(value)
+
+
+@lowers("aten.convolution.default")
+def convolution(
+    b: TorchBuilder,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> str:
+    rank = b.rank_of(x) - 2
+    inside = bias if b.feeds_library_only else None
+    steps, gaps = _each(stride, rank), _each(dilation, rank)
+    pads = [(p, p) for p in _each(padding, rank)]
+    if transposed:
+        made = b.convolution_transpose(x, weight, inside, steps, pads, gaps, groups, _each(output_padding, rank))
+    else:
+        made = b.convolution(x, weight, inside, steps, pads, gaps, groups)
+    if bias is None or inside is not None:
+        return made
+    return b.pointwise(lambda p, q: call("add", p, q), Value(made), Value(_columns(b, bias, rank)), name="convolution")
+
+
+def _columns(b: TorchBuilder, bias: str, rank: int) -> str:
+    return b.reshape(bias, [1, -1, *(1 for _ in range(rank))])
+
+
+@lowers("aten.convolution_backward.default")
+def convolution_backward(
+    b: TorchBuilder,
+    grad: Value,
+    x: Value,
+    weight: Value,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[str | None, ...]:
+    """Gradients of input and weight by the library; that of the bias is a sum that fuses with what makes the gradient."""
+    rank = b.rank_of(x) - 2
+    attributes: dict[str, Attribute] = {
+        "stride": tuple(_each(stride, rank)),
+        "padding": tuple((p, p) for p in _each(padding, rank)),
+        "dilation": tuple(_each(dilation, rank)),
+        "groups": groups,
+        "transposed": transposed,
+        "output_padding": tuple(_each(output_padding, rank)),
+        "mask": (bool(mask[0]), bool(mask[1]), False),
+    }
+    made: list[str | None] = []
+    for n, like in enumerate((x, weight)):
+        wanted = Type(b.dtype_of(like), b.shape_of(like))
+        made.append(
+            b.library(b.hint or "convolution_backward", "convolution_backward", wanted, (grad, x, weight), attributes | {"result": n})
+            if mask[n]
+            else None
+        )
+    over = tuple(d for d in range(rank + 2) if d != 1)
+    made.append(b.reduce(grad, "sum", over) if mask[2] else None)
+    return tuple(made)

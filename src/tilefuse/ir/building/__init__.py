@@ -1,0 +1,1 @@
+"""Graphs written operator by operator."""

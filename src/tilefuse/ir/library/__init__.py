@@ -1,0 +1,1 @@
+"""Library operators: what they mean, and their gradients."""

@@ -1,0 +1,83 @@
+"""How wide a kernel's index arithmetic must be: 32 bits where every sum that the printers write is proved to fit, else 64.
+
+The one idea: a kernel states an extent for each of its names. Each index expression has a range then, and so has every partial sum of
+its terms. An expression without a known range counts as wide.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefuse.base.errors import UnsupportedError
+from tilefuse.ir.affine import Affine
+from tilefuse.kernel.expression import INT32_MAX, IndexScope
+from tilefuse.kernel.ir import Atomic, For, Group, Kernel, Let, Load, OfTwo, Store, Touched, VectorLoad
+from tilefuse.kernel.visit import parts
+
+# Blocks of a launch along its only dimension. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
+MOST_BLOCKS = 2**31 - 1
+# Records that have index arithmetic or state extents; most records of a kernel have none.
+LOOKED_AT = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad))
+
+
+def with_index_bits(kernel: Kernel) -> Kernel:
+    """The kernel with index arithmetic of 32 bits where all of it is proved to fit, else of 64.
+
+    Exact: 32 is a proof, from the extents that the kernel states for its names. Cost: linear in the kernel's index expressions.
+    """
+    bits = 32 if fits_32_bits(kernel) else 64
+    return kernel if bits == kernel.index_bits else replace(kernel, index_bits=bits)
+
+
+def check_launch(kernel: Kernel) -> None:
+    """Raises: UnsupportedError where a kernel for a GPU has more blocks than a launch can have."""
+    if kernel.launch.num_blocks > MOST_BLOCKS:
+        raise UnsupportedError(f"kernel {kernel.name} needs {kernel.launch.num_blocks} blocks; a launch has {MOST_BLOCKS} at most",
+                               hint="compute the tensor in parts along its largest axis")
+
+
+def fits_32_bits(kernel: Kernel) -> bool:
+    """Whether all index arithmetic of the kernel is proved to fit 32 bits with sign."""
+    scope = IndexScope(kernel)
+    sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
+    fitting: set[Affine] = set()
+    # A name is stated before it is used, and what is stated last is in force: parts come in the order of the text.
+    for part in parts(kernel.body):
+        if type(part) not in LOOKED_AT:
+            continue
+        match part:
+            case Affine():
+                if part not in fitting and not _fits(part, scope):
+                    return False
+                fitting.add(part)
+            case Let(name, value, extent):
+                # The parts of a product of sizes are looked at as they come; what it is at most, its name says.
+                if isinstance(value, OfTwo) and extent - 1 > INT32_MAX:
+                    return False
+                scope.extents[name] = extent
+            case For(var, start, stop, step):
+                scope.add_loop(var, start, stop)
+                if not _fits(stop + step - 1, scope):  # the value that ends the loop
+                    return False
+            case Group():
+                scope.enter_group(part)
+                fitting.clear()
+            case Touched(loops=loops):
+                scope.extents.update(loops)
+            case Load(buffer, _, index, dynamic) | Store(buffer, index, _, dynamic) | Atomic(_, buffer, index, _, dynamic) if dynamic:
+                if not _lies_within(sizes[buffer], index, scope):
+                    return False
+            case VectorLoad(buffer=buffer, index=index, dynamic=dynamic) if dynamic:
+                if not _lies_within(sizes[buffer], index, scope):
+                    return False
+    return True
+
+
+def _fits(e: Affine, scope: IndexScope) -> bool:
+    """Whether the terms of an index expression, all sums of some of them, and what it divides fit 32 bits."""
+    return scope.sums_fit(e) and all(isinstance(atom, str) or atom.by <= INT32_MAX and _fits(atom.of, scope) for atom, _ in e.terms)
+
+
+def _lies_within(num_elements: int, index: Affine, scope: IndexScope) -> bool:
+    """Whether the data-dependent parts of an offset fit 32 bits. They are never negative, and the whole offset lies in the buffer."""
+    span = scope.range_of(index)
+    return span is not None and num_elements - min(span[0], 0) <= INT32_MAX

@@ -1,0 +1,1 @@
+"""Reverse differentiation of graphs."""

@@ -1,0 +1,141 @@
+"""Reverse-mode differentiation: a graph in, a graph of the same operators out, with the gradients as results.
+
+Every value's gradient is the sum of what its users' reads contribute. A contribution is an expression over the user's domain
+(`autodiff_scalar`), brought to the value's own axes by transposing the read (`autodiff_transpose`) and summed over what is left;
+only lookups and irregular subscripts add atomically. It is no pass of a pipeline, because its result means something else.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilefuse.base.errors import NameLookupError, ShapeError, TypeMismatchError, UserError, nearest
+from tilefuse.ir.graph import Graph, Node, library_call_key
+from tilefuse.ir.library.adjoint import OF_COMPLEX, Request, has_complex_operands
+from tilefuse.ir.library.adjoint_fft import LIBRARY_ADJOINTS
+from tilefuse.ir.scalar import const
+from tilefuse.passes.autodiff.nodes import body_gradients, seeds_of_scatter
+from tilefuse.passes.autodiff.sums import Gradients
+
+
+def gradient_graph(
+    graph: Graph,
+    of: str | Sequence[str],
+    wrt: Sequence[str],
+    seeds: Mapping[str, str] | None = None,
+    with_values: bool = False,
+) -> Graph:
+    """`graph` with the gradients of the sum of all `of` with respect to each value of `wrt` as its results, in this order.
+
+    seeds: for a value of `of` the value that is its gradient from outside (of its type); the others must be scalars, with gradient 1.
+    with_values: the values of `of` are results too, in front.
+    All nodes of `graph` stay, under their names. A gradient has the type of its value; a value that `of` does not depend on has
+    gradient zero. Integers and booleans carry no gradient: what depends on a value only through them does not depend on it.
+    At points without a derivative: a maximum or minimum over elements gives all to the first that attains it, one of two equal operands
+    gives half to each, and of an operand and a constant the constant wins (relu has gradient 0 at 0).
+    Exact: gradients are those of the graph's own formulas, in the values' types; sums into 16-bit values are taken in f32.
+    Raises: NameLookupError for an unknown value, TypeMismatchError for one that is no float, ShapeError for a tensor of `of` without a
+        seed or a seed of another shape, UserError for an operator without a gradient.
+    Cost: linear in the nodes that lie between `wrt` and `of`.
+    """
+    wanted = (of,) if isinstance(of, str) else tuple(of)
+    given = dict(seeds or {})
+    _check(graph, wanted, wrt, given)
+    found = Gradients(graph, _active(graph, wrt))
+    for name in dict.fromkeys(wanted):
+        seed = given.get(name)
+        times = wanted.count(name)
+        if seed is None:
+            found.add(name, const(times, found.work(name)))
+        else:
+            for _ in range(times):
+                found.add_value(name, seed)
+    _walk_back(graph, found)
+    results = tuple(found.result(name) for name in wrt)
+    b = found.build
+    return replace(graph, inputs=tuple(b.inputs), nodes=tuple(b.nodes), results=(*(wanted if with_values else ()), *results))
+
+
+def _check(graph: Graph, of: Sequence[str], wrt: Sequence[str], seeds: Mapping[str, str]) -> None:
+    types = graph.type_by_name
+    for name in (*of, *wrt, *seeds, *seeds.values()):
+        if name not in types:
+            raise NameLookupError(f"graph @{graph.name} has no value %{name}", hint=nearest(name, types))
+    for name in (*of, *wrt):
+        if not types[name].dtype.is_float:
+            raise TypeMismatchError(f"%{name} is {types[name]}: only floats have a gradient", where=_place(graph, name))
+    for name in of:
+        seed = seeds.get(name)
+        if seed is None and types[name].num_elements != 1:
+            raise ShapeError(f"the gradient of %{name}: {types[name]} needs a seed, because it is not a single number",
+                             where=_place(graph, name), hint="sum it, or give what arrives at it as a seed")
+        if seed is not None and types[seed].shape != types[name].shape:
+            raise ShapeError(f"the seed %{seed}: {types[seed]} does not fit %{name}: {types[name]}", where=_place(graph, name))
+        if seed is not None and not types[seed].dtype.is_float:
+            raise TypeMismatchError(f"the seed %{seed} of %{name} is {types[seed]}, not a float", where=_place(graph, name))
+
+
+def _place(graph: Graph, name: str) -> str | None:
+    node = graph.node_by_name.get(name)
+    return str(node.span) if node is not None and node.span is not None else None
+
+
+def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
+    """Values through which some value of `wrt` reaches others: floats that it is or that read one."""
+    active = set(wrt)
+    for node in graph.nodes:
+        if node.type.dtype.is_float and node.name not in active and any(v in active for v in node.reads()):
+            active.add(node.name)
+    return active
+
+
+def _walk_back(graph: Graph, found: Gradients) -> None:
+    """Contributes every active node's gradient to what it reads, users before what they use."""
+    calls: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        if node.category == "library":
+            calls.setdefault(library_call_key(node), []).append(node)
+    for node in reversed(graph.nodes):
+        if node.category == "library":
+            results = calls[library_call_key(node)]
+            # All results' users have been met when the first of the results is.
+            if results[0] is node and any(found.has(n.name) for n in results):
+                _library(found, results)
+        elif found.has(node.name) and any(v in found.active for v in node.reads()):
+            found.begin(node)
+            if 0 in node.extents.values():
+                continue
+            if node.category == "scatter":
+                seeds_of_scatter(found, node)
+            else:
+                body_gradients(found, node)
+
+
+def _library(found: Gradients, results: Sequence[Node]) -> None:
+    """Contributes the gradients of one library call's operands."""
+    node = results[0]
+    wanted = tuple(v in found.active for v in node.operands)
+    if not any(wanted):
+        return
+    rule = LIBRARY_ADJOINTS.get(node.detail)
+    if rule is None:
+        raise UserError(f"no gradient is defined for the operator {node.detail} (%{node.name})", where=node.span,
+                        hint=f"it is defined for {', '.join(sorted(n for n in LIBRARY_ADJOINTS if not n.startswith('aten.')))}")
+    if has_complex_operands(node) and node.detail not in OF_COMPLEX:
+        raise UserError(f"no gradient is defined for the operator {node.detail} of complex numbers (%{node.name})", where=node.span,
+                        hint=f"it is defined for {', '.join(sorted(OF_COMPLEX))}")
+    found.begin(node)
+    number_of: dict[int, str] = {}
+    gradients: dict[int, str] = {}
+    for n in results:
+        # The same call may have been recorded twice: both nodes' gradients arrive at one result.
+        at = int(str(n.attribute("result", 0)))
+        number_of.setdefault(at, n.name)
+        if found.has(n.name):
+            arrived = found.value_of(n.name)
+            gradients[at] = found.build.elementwise("add", gradients[at], arrived) if at in gradients else arrived
+    representative = next((n for n in results if n.attribute("result", 0) == 0), node)
+    made = rule(found.build, Request(representative, number_of, gradients, wanted))
+    for operand, gradient in zip(node.operands, made, strict=True):
+        if gradient is not None and operand in found.active:
+            found.add_value(operand, gradient)

@@ -1,0 +1,1 @@
+"""What proposes kernels: substitution, exploration, connecting, packing, walks."""

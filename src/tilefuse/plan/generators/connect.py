@@ -1,0 +1,351 @@
+"""Greedy connecting: patterns grow along edges and between siblings while the cost model says that one kernel is faster than two.
+
+    {a} -> {b} -> {c}      {a, b} -> {c}      {a, b, c}
+
+Smaller unions are tried before larger ones and, among those, the union that saves most bytes first. A chain of n nodes is so joined in
+log n rounds, and a pattern is scheduled about as often as it doubles. Edges inside a pattern get their levels from its schedule.
+Source: Welder (OSDI 2023), 3.1, connecting of tile graphs.
+"""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from tilefuse.base import trace
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.assemble import Chosen
+from tilefuse.plan.generators.found import Found
+from tilefuse.plan.generators.light import flops_per_element, light_nodes
+from tilefuse.plan.generators.units import Unit, Units, values_in_memory
+from tilefuse.plan.pattern import Pattern, View
+from tilefuse.plan.price.cost import RESOLUTION
+from tilefuse.plan.price.price import Priced, Pricer, require
+
+# Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
+MAX_RECOMPUTED_FLOPS = 64
+
+# Kernels that read one value are not joined where that makes what could begin early wait for more steps than this: two directions of a
+# recurrence that meet in one input would run one after the other, and could not share launches any more.
+MAX_STEPS_APART = 4
+
+
+def steps_before(graph: Graph) -> dict[str, int]:
+    """For every node how many products and reductions stand on the longest way to it, itself included."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        found[node.name] = max((found.get(v, 0) for v in node.reads()), default=0) + (node.category in ("library", "reduce"))
+    return found
+
+
+class Connecting:
+    """One run of greedy connecting over a graph."""
+
+    def __init__(self, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, light: set[str] | None = None) -> None:
+        self._graph = graph
+        self._views = views
+        self._pricer = pricer
+        self._options = options
+        self._light = light_nodes(graph, values_in_memory(graph, views)) - views.keys() if light is None else light
+        self._units = Units(graph, self._light, views)
+        self._priced: dict[int, Priced] = {}
+        self._generator: dict[int, str] = {}
+        self._queue: list[tuple[int, int, int, int]] = []
+        self._rejected: dict[tuple[str, str], Rejected] = {}
+        self._num_rejected = 0
+        self._steps: list[tuple[str, ...]] = []
+        self._recomputed: set[str] = set()
+        # Readers of one value are siblings of the next reader only, in graph order, so that a value with thousands of readers
+        # (a mask, a step size) costs thousands of trials and not millions.
+        self._siblings: dict[str, dict[str, None]] = {}
+        self._depth = steps_before(graph)
+        self._values: dict[int, tuple[set[str], dict[str, int]]] = {}
+
+    def run(self, merge: bool = True) -> Found:
+        """Prices single units, merges, recomputes where cheaper."""
+        self._price_units()
+        if merge:
+            self._merge_all()
+            self._recompute()
+        return self._result()
+
+    def resume(self, kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
+        """Takes kernels that were decided elsewhere (generator, numbers of units, price) instead of merging.
+
+        recompute: maps are recomputed where that is cheaper; not for packed kernels, which are priced in another way.
+        Requires: every unit has a schedule alone; the kernels are disjoint and free of cycles.
+        """
+        priced_by_core: dict[tuple[str, ...], tuple[str, Priced]] = {}
+        for unit in self._units.units.values():
+            if not unit.is_library:
+                alone = require(self._pricer.price(self._units.pattern(unit)), unit.core[-1])
+                priced_by_core[unit.core] = ("recompute" if unit.extra else "single", alone)
+        for generator, members, priced in kernels:
+            priced_by_core[self._units.union([self._units.units[m] for m in members]).core] = (generator, priced)
+        self._units.regroup(members for _, members, _ in kernels)
+        for number, unit in self._units.units.items():
+            if not unit.is_library:
+                self._generator[number], self._priced[number] = priced_by_core[unit.core]
+        if recompute:
+            self._recompute()
+        return self._result()
+
+    def continue_from(self, kernels: Iterable[tuple[str, tuple[str, ...], Priced]], merge: bool = True) -> Found | Rejected:
+        """Takes kernels of another plan (generator, core nodes, price); merges and recomputes where that is cheaper.
+
+        Returns the plan, whose `steps` are the merges beyond those kernels; or why a unit that is in no kernel has no schedule.
+        Requires: the kernels are disjoint and free of cycles.
+        """
+        unit_of = self._units.unit_of
+        taken = {core: (generator, priced) for generator, core, priced in kernels}
+        self._units.regroup(tuple(sorted({unit_of[n] for n in core})) for core in taken)
+        for number, unit in self._units.units.items():
+            if unit.core in taken:
+                self._generator[number], self._priced[number] = taken[unit.core]
+            elif not unit.is_library:
+                alone = self._pricer.price(self._units.pattern(unit))
+                if isinstance(alone, Rejected):
+                    return alone
+                self._generator[number], self._priced[number] = "recompute" if unit.extra else "single", alone
+        if merge:
+            self._merge_all()
+            self._recompute()
+        return self._result()
+
+    def _price_units(self) -> None:
+        """Prices every unit alone; a light node that some user cannot absorb is kept in memory instead, and all starts over."""
+        while True:
+            pinned: set[str] = set()
+            for number, unit in self._units.units.items():
+                if unit.is_library:
+                    continue
+                priced = self._pricer.price(self._units.pattern(unit))
+                if isinstance(priced, Rejected) and unit.extra:
+                    pinned.update(v for n in unit.core for v in self._units.reads(n) if v in self._light)
+                    self._note(unit.extra[-1], unit.core[-1], priced)
+                    continue
+                self._priced[number] = require(priced, unit.core[-1])
+                self._generator[number] = "recompute" if unit.extra else "single"
+            if not pinned:
+                return
+            self._light -= pinned
+            self._priced.clear()
+            self._units = Units(self._graph, self._light, self._views)
+
+    # The queue
+
+    def _merge_all(self) -> None:
+        """Merges until no union of neighbours is cheaper."""
+        self._fill_queue()
+        while self._queue:
+            _, _, first, second = heapq.heappop(self._queue)
+            if first in self._units.units and second in self._units.units:
+                self._try(first, second)
+
+    def _fill_queue(self) -> None:
+        for first, followers in self._units.contracted.successors.items():
+            for second in followers:
+                self._push(first, second)
+        for readers in self._units.users.values():
+            for a, b in pairwise(readers):
+                self._siblings.setdefault(a, {})[b] = None
+                self._siblings.setdefault(b, {})[a] = None
+                self._push(self._units.unit_of[a], self._units.unit_of[b])
+
+    def _push(self, a: int, b: int) -> None:
+        first, second = self._units.units[a], self._units.units[b]
+        if a == b or not (self._can_join(first) and self._can_join(second)) or first.is_library and second.is_library:
+            return
+        size = len(first.core) + len(second.core)
+        if size > self._options.max_kernel_nodes:
+            return
+        shared_bytes = self._shared_bytes(a, b)
+        if self._units.contracted.position[a] > self._units.contracted.position[b]:
+            a, b = b, a
+        heapq.heappush(self._queue, (size.bit_length(), -shared_bytes, a, b))
+
+    def _can_join(self, unit: Unit) -> bool:
+        return not unit.is_library or len(unit.core) == 1 and self._pricer.calls_us(unit.core) > 0
+
+    def _us(self, number: int) -> float:
+        """Cost of a unit as it is. Units: microseconds."""
+        if number in self._priced:
+            return self._priced[number].cost.us
+        unit = self._units.units[number]
+        return self._pricer.call_or_kernel(unit.core, self._units.kernel(unit))[0]
+
+    def _shared_bytes(self, first: int, second: int) -> int:
+        """Bytes of values that both touch: what a common kernel would read once or not at all."""
+        touched, _ = self._touched(first)
+        _, sources = self._touched(second)
+        return sum([sources[v] for v in sources if v in touched])
+
+    def _touched(self, number: int) -> tuple[set[str], dict[str, int]]:
+        """Values that a unit computes or reads, and the bytes of those that it reads; asked again with every neighbour that it may join."""
+        found = self._values.get(number)
+        if found is None:
+            unit = self._units.units[number]
+            sources = {v: self._graph.type_of(v).num_bytes for v in self._units.sources(unit)}
+            found = self._values[number] = ({*unit.core, *sources}, sources)
+        return found
+
+    def _push_neighbours(self, number: int) -> None:
+        contracted = self._units.contracted
+        near = dict.fromkeys((*contracted.predecessors[number], *contracted.successors[number]))
+        for name in self._units.units[number].core:
+            for sibling in self._siblings.get(name, ()):
+                near[self._units.unit_of[sibling]] = None
+        for other in near:
+            self._push(number, other)
+
+    # One trial
+
+    def _try(self, a: int, b: int) -> None:
+        contracted = self._units.contracted
+        if contracted.position[a] > contracted.position[b]:
+            a, b = b, a
+        first, second = self._units.units[a], self._units.units[b]
+        between = contracted.between(a, b)
+        if between is None:
+            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_CONVEX, "a path leaves the pattern and comes back"))
+            return
+        steps = self._steps_apart(a, b)
+        if steps > MAX_STEPS_APART:
+            told = f"one would wait for the other: {steps} products and reductions lie between them"
+            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_TRIED, told))
+            return
+        joined = self._units.joined(first, second)
+        priced = self._pricer.price(self._units.pattern(joined))
+        if isinstance(priced, Rejected):
+            self._note(first.core[-1], second.core[-1], priced)
+            return
+        apart_us = self._us(a) + self._us(b)
+        if priced.cost.us >= apart_us:
+            why = Rejected(Reason.WORSE_THAN_INCUMBENT, f"one kernel {priced.cost.us:.3f} us, two kernels {apart_us:.3f} us")
+            self._note(first.core[-1], second.core[-1], why)
+            return
+        number = self._units.merge(a, b, joined, between)
+        self._priced.pop(a, None)
+        self._priced.pop(b, None)
+        self._values.pop(a, None)
+        self._values.pop(b, None)
+        self._priced[number] = priced
+        self._generator[number] = "connect"
+        self._steps.append(joined.core)
+        self._push_neighbours(number)
+
+    def _steps_apart(self, a: int, b: int) -> int:
+        """How many more products and reductions on one way lead to one of two units than to the other, if they do not read each other and
+        somebody waits for the one that could begin earlier; else 0."""
+        contracted = self._units.contracted
+        if b in contracted.successors[a]:
+            return 0
+        depth = [max(self._depth[n] for n in self._units.units[u].core) for u in (a, b)]
+        early = a if depth[0] < depth[1] else b
+        return abs(depth[0] - depth[1]) if contracted.successors[early] else 0
+
+    def _note(self, first: str, second: str, why: Rejected) -> None:
+        self._num_rejected += 1
+        self._rejected[first, second] = why
+        trace.current().line("rejected", f"{{%{first}, %{second}}}: {why}")
+
+    # Recomputation of whole maps
+
+    def _recompute(self) -> None:
+        """Maps written for other kernels: computed in those kernels instead where that is cheaper in sum."""
+        for node in self._graph.nodes:
+            if node.kind == "map" and node.name in self._units.unit_of and node.name not in self._units.escaping:
+                if flops_per_element(node) <= MAX_RECOMPUTED_FLOPS:
+                    self._recompute_one(node.name)
+
+    def _recompute_one(self, name: str) -> None:
+        units = self._units
+        home = units.unit_of[name]
+        outside = list(dict.fromkeys(u for r in units.users[name] if (u := units.unit_of[r]) != home))
+        if not outside or any(units.units[u].is_library for u in outside):
+            return
+        chain = self._chain(name, units.units[home])
+        if chain is None:
+            return
+        own, gone = units.units[home], set(chain)
+        # The users keep their own copy; the home unit keeps one only if it uses it itself.
+        changed = {u: Unit(units.units[u].core, (*units.units[u].extra, *chain)) for u in outside}
+        rest = tuple(n for n in own.core if n not in gone)
+        if any(units.unit_of[r] == home and r not in gone for r in units.users[name]):
+            changed[home] = Unit(rest, (*own.extra, *chain))
+        elif rest:
+            changed[home] = Unit(rest, own.extra)
+        self._take_if_cheaper(chain, home, changed)
+
+    def _chain(self, name: str, own: Unit) -> tuple[str, ...] | None:
+        """The maps of a unit that give a value from values in memory, ending in it; None where others of the unit need parts of it.
+
+            scaled = conv * s     shifted = scaled + b     gated = sigmoid(shifted)        gated is computed again from conv
+        """
+        units = self._units
+        in_memory = set(units.pattern(own).written) - {name}
+        found, todo, flops = {name}, [name], 0
+        while todo:
+            inner = todo.pop()
+            node = self._graph.node_by_name[inner]
+            flops += flops_per_element(node)
+            if node.kind != "map" or flops > MAX_RECOMPUTED_FLOPS or any(v in units.light for v in units.reads(inner)):
+                return None
+            for v in units.sources(Unit((inner,), ())):
+                if v in own.extra:
+                    return None
+                if v in own.core and v not in in_memory and v not in found:
+                    found.add(v)
+                    todo.append(v)
+        if any(not found.issuperset(units.users[n]) for n in found if n != name):
+            return None
+        return tuple(n for n in own.core if n in found)
+
+    def _take_if_cheaper(self, chain: tuple[str, ...], home: int, changed: dict[int, Unit]) -> None:
+        units = self._units
+        if home in changed and not units.pattern(changed[home]).written:
+            return
+        involved = dict.fromkeys((home, *changed))
+        before_us = sum(self._priced[u].cost.us for u in involved)
+        priced: dict[int, Priced] = {}
+        for number, unit in changed.items():
+            found = self._pricer.price(units.pattern(unit))
+            if isinstance(found, Rejected):
+                return
+            priced[number] = found
+        if sum(p.cost.us for p in priced.values()) >= before_us * (1 - RESOLUTION):
+            return
+        self._recomputed.update(chain)
+        users = {u: None for n in chain for u in units.users[n] if u not in chain}
+        for value in units.sources(Unit(chain, ())):
+            for n in chain:
+                units.users[value].pop(n, None)
+            units.users[value].update(users)
+        for n in chain:
+            units.users[n] = {}
+            del units.unit_of[n]
+        for number, unit in changed.items():
+            units.units[number] = unit
+            self._priced[number] = priced[number]
+            self._generator[number] = "recompute" if self._generator[number] == "single" else self._generator[number]
+        if home not in changed:
+            del units.units[home], self._priced[home]
+
+    def _result(self) -> Found:
+        chosen: list[Chosen] = []
+        for number in self._units.contracted.ordered():
+            unit = self._units.units.get(number)
+            if unit is None:
+                continue
+            if unit.is_library:
+                pattern = self._units.kernel(unit)
+                _, kernel = self._pricer.call_or_kernel(unit.core, pattern)
+                call = Chosen("library", Pattern(unit.core, unit.core), None)
+                chosen.append(call if kernel is None else Chosen("product", pattern, kernel))
+            else:
+                chosen.append(Chosen(self._generator[number], self._units.pattern(unit), self._priced[number], unit.core))
+        objective_us = sum(c.priced.cost.us for c in chosen if c.priced is not None)
+        light = frozenset(self._light | self._recomputed)
+        return Found(chosen, objective_us, self._rejected, self._num_rejected, tuple(self._steps), light)

@@ -1,0 +1,140 @@
+"""Exploratory fusion: from a unit that moves much data, grow by one producer or user at a time, and try every set on the way.
+
+    {b}  ->  {a, b} {b, c}  ->  {a, b, c} {b, c, d} ...        each set once, the one that saves most first
+
+The search is exponential, so it is bounded: only units with large tensors and few operands are seeds, only so many sets are tried, and
+seeds whose surroundings look alike are explored once; what was found there is tried in the same places around the others.
+Source: FusionStitching (arXiv:1911.11576), 4.2.2 and algorithm 2.
+"""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tilefuse.plan.generators.candidates import Candidate, Candidates
+from tilefuse.target.device import DeviceSpec
+
+# Source: FusionStitching 4.2.2 leaves out operators with more operands.
+MAX_OPERANDS = 10
+# Sets tried from one seed, and from all of them. Source: BERT-base training, where more find nothing that the integer program takes.
+MAX_SETS_A_SEED = 24
+MAX_SETS = 2048
+# How far two seeds' surroundings must look alike to be explored once.
+ALIKE_RADIUS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One step: from the member at `place` to its neighbour number `which` (producers first, then users)."""
+
+    place: int
+    which: int
+
+
+def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
+    """Offers what grows from every seed, within the limits of this file."""
+    large = seeds(candidates, device)
+    if not large:
+        return
+    explored: dict[Hashable, list[tuple[Growth, ...]]] = {}
+    surroundings = colours(candidates)
+    left = MAX_SETS
+    for seed in large:
+        if left <= 0 or candidates.is_over:
+            return
+        ways = explored.get(surroundings[seed])
+        if ways is None:
+            ways, tried = explore(candidates, seed, min(left, MAX_SETS_A_SEED))
+            explored[surroundings[seed]] = ways
+            left -= tried
+            continue
+        for way in ways:
+            members = _followed(candidates, seed, way)
+            if members is not None:
+                candidates.offer(members, "exploratory")
+
+
+def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
+    """Units whose tensors take longer to move than a kernel takes to launch, and that have few operands; most bytes first."""
+    large_bytes = device.graph_launch_us * 1e-6 * device.global_bytes_per_s
+    found: list[tuple[int, int]] = []
+    for number, unit in candidates.units.units.items():
+        priced = candidates.alone.get(number)
+        if priced is None or len(candidates.units.sources(unit)) > MAX_OPERANDS:
+            continue
+        num_bytes = priced.figures.bytes_moved
+        if num_bytes >= large_bytes:
+            found.append((-num_bytes, number))
+    return [number for _, number in sorted(found)]
+
+
+def explore(candidates: Candidates, seed: int, most: int) -> tuple[list[tuple[Growth, ...]], int]:
+    """How the candidates around a seed are reached from it, and how many sets were tried.
+
+    A set without schedule is not grown: it would have to be healed by a larger one, which another order of growth also reaches.
+    """
+    ways: list[tuple[Growth, ...]] = []
+    seen: set[frozenset[int]] = {frozenset((seed,))}
+    queue: list[tuple[float, int, tuple[int, ...], tuple[Growth, ...]]] = [(0.0, 0, (seed,), ())]
+    tried = 0
+    while queue and tried < most and not candidates.is_over:
+        _, _, members, way = heapq.heappop(queue)
+        for growth, neighbour in _neighbours(candidates, members):
+            grown = frozenset((*members, neighbour))
+            if grown in seen or tried >= most:
+                continue
+            seen.add(grown)
+            tried += 1
+            found = candidates.offer(grown, "exploratory")
+            if isinstance(found, Candidate):
+                further = (*way, growth)
+                if found.score_us > 0:
+                    ways.append(further)
+                heapq.heappush(queue, (-found.score_us, tried, (*members, neighbour), further))
+    return ways, tried
+
+
+def _neighbours(candidates: Candidates, members: tuple[int, ...]) -> list[tuple[Growth, int]]:
+    """Producers and users of the members that may join them."""
+    inside = set(members)
+    found: dict[int, Growth] = {}
+    for place, member in enumerate(members):
+        for which, neighbour in enumerate(_around(candidates, member)):
+            if neighbour not in inside and neighbour not in found and candidates.fusible(neighbour):
+                found[neighbour] = Growth(place, which)
+    return [(growth, neighbour) for neighbour, growth in found.items()]
+
+
+def _around(candidates: Candidates, unit: int) -> tuple[int, ...]:
+    contracted = candidates.units.contracted
+    return (*contracted.predecessors[unit], *contracted.successors[unit])
+
+
+def _followed(candidates: Candidates, seed: int, way: tuple[Growth, ...]) -> tuple[int, ...] | None:
+    """The members that the same growth reaches from another seed; None where its surroundings differ after all."""
+    members = [seed]
+    for growth in way:
+        around = _around(candidates, members[growth.place])
+        if growth.which >= len(around) or around[growth.which] in members or not candidates.fusible(around[growth.which]):
+            return None
+        members.append(around[growth.which])
+    return tuple(members)
+
+
+def colours(candidates: Candidates) -> dict[int, Hashable]:
+    """A colour for every unit, equal where units and what lies within `ALIKE_RADIUS` of them look alike (colour refinement).
+
+    Source: Weisfeiler and Leman 1968. Colours may be equal by accident; what is found is tried in each place, so nothing breaks.
+    """
+    contracted = candidates.units.contracted
+    numbers: dict[Hashable, int] = {}
+    colour = {n: numbers.setdefault(candidates.form(n), len(numbers)) for n in candidates.units.units}
+    for _ in range(ALIKE_RADIUS):
+        numbers = {}
+        told = {n: (colour[n], tuple(colour[p] for p in contracted.predecessors[n]), tuple(colour[s] for s in contracted.successors[n]))
+                for n in colour}
+        colour = {n: numbers.setdefault(t, len(numbers)) for n, t in told.items()}
+    return dict(colour)
+
+

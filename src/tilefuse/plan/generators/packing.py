@@ -1,0 +1,168 @@
+"""Kernel packing: kernels that do not depend on each other, in one launch.
+
+    adam(w0)  adam(w1)  ...  adam(w95)  ->  one kernel with 96 parts           the steps of an optimiser
+    f(x)  g(x)                          ->  one kernel that reads x            siblings
+    f(x)  f(y)                          ->  one kernel over one space          like iteration spaces
+
+Kernels of a plan at equal depth (counted from the inputs) or equal height (counted from the results) never depend on each other, and
+merging kernels of equal depth only never closes a cycle. There is no limit on how many are packed: the scheduler says what one launch
+holds, and what it refuses is halved. Here unions are proposed, and the integer program decides; what greedy planning packs by itself
+(`pack_kernels.py`) is its start, and what stands where no program is solved.
+Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.plan.generators.candidates import Candidates, is_convex
+from tilefuse.plan.price.price import Priced
+from tilefuse.templates.packed.common_threads import packable
+
+# Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
+MAX_HALVES = 64
+# Products of one value that are tried in one launch: of more, those that belong together are not told from the others.
+MAX_SIBLINGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Units that are one kernel of a plan; `priced` is None for a library call."""
+
+    members: tuple[int, ...]
+    priced: Priced | None
+
+
+def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
+    """Offers unions of the plan's kernels. Requires: `plan` covers all units, in an order of execution."""
+    free: dict[int, Priced] = {}
+    for number, group in enumerate(plan):
+        if group.priced is None:
+            continue
+        why = packable(group.priced.program)
+        if why is None:
+            free[number] = group.priced
+        else:
+            candidates.refuse(group.members, "packing", why)
+    depth, height = depths(candidates, plan)
+    for levels in (height, depth):
+        alike: dict[int, list[int]] = {}
+        for number in free:
+            alike.setdefault(levels[number], []).append(number)
+        for level in sorted(alike):
+            for kernels in unions(candidates, plan, alike[level], free):
+                _offer(candidates, plan, kernels)
+                if candidates.is_over:
+                    return
+
+
+def siblings(candidates: Candidates) -> None:
+    """Offers products of one value in one launch, each with what follows it in the candidate that saves most and holds no other call.
+
+        q = n wq + bq,  k = n wk + bk   ->   one kernel, where the plan has norm(x) and q in one since that beats norm, q and k apart
+    """
+    units = candidates.units
+    position = units.contracted.position
+    own: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for members, candidate in candidates.found.items():
+        calls = [m for m in members if units.units[m].is_library]
+        if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
+            own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
+    for products in (p for p in _readers_of_one_value(candidates) if _independent(candidates, p)):
+        # Beside them what follows them, or else they alone: the maps behind one may wait for the other.
+        for parts in ([own.get(p, (0.0, (p,)))[1] or (p,) for p in products], [(p,) for p in products]):
+            together = [m for part in parts for m in part]
+            if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
+                candidates.offer(together, "packing", packed=True)
+                break
+        if candidates.is_over:
+            return
+
+
+def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
+    """Products that read one value: all of them, and those among them that can begin at the same time."""
+    units = candidates.units
+    readers: dict[str, list[int]] = {}
+    for number, unit in units.units.items():
+        if unit.is_library and candidates.fusible(number):
+            for value in units.sources(unit):
+                readers.setdefault(value, []).append(number)
+    depth, _ = depths(candidates, [Group((n,), None) for n in units.units])
+    place = {n: p for p, n in enumerate(units.units)}
+    sets: dict[tuple[int, ...], None] = {}
+    for products in readers.values():
+        sets[tuple(products)] = None
+        by_depth: dict[int, list[int]] = {}
+        for product in products:
+            by_depth.setdefault(depth[place[product]], []).append(product)
+        sets |= {tuple(some): None for some in by_depth.values()}
+    return (found for found in sets if 1 < len(found) <= MAX_SIBLINGS)
+
+
+def _independent(candidates: Candidates, products: Sequence[int]) -> bool:
+    """Whether none of these calls waits for another, as the steps of a recurrence do that read the same weights."""
+    successors = candidates.units.contracted.successors
+    return is_convex(candidates.units, products) and not any(s in products for p in products for s in successors[p])
+
+
+def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:
+    """For every kernel of the plan how many stand before it on the longest way from an input, and after it to a result."""
+    group_of = {unit: number for number, group in enumerate(plan) for unit in group.members}
+    before: list[set[int]] = [set() for _ in plan]
+    after: list[set[int]] = [set() for _ in plan]
+    for unit, followers in candidates.units.contracted.successors.items():
+        for following in followers:
+            a, b = group_of[unit], group_of[following]
+            if a != b:
+                before[b].add(a)
+                after[a].add(b)
+    depth, height = [0] * len(plan), [0] * len(plan)
+    for number in range(len(plan)):
+        depth[number] = max((depth[p] + 1 for p in before[number]), default=0)
+    for number in reversed(range(len(plan))):
+        height[number] = max((height[s] + 1 for s in after[number]), default=0)
+    return depth, height
+
+
+def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int], priced: dict[int, Priced]) -> Iterator[tuple[int, ...]]:
+    """Sets of at least two of these kernels, the likeliest first: equal ones, readers of a value, those of like space; all mostly launch.
+
+    Last all of them together: one kernel for a whole depth.
+    """
+    classes: dict[tuple[Hashable, ...], list[int]] = {}
+    for number in kernels:
+        program = priced[number].program
+        classes.setdefault(("equal", id(priced[number])), []).append(number)
+        classes.setdefault(("space", program.template, program.launch.num_blocks), []).append(number)
+        classes.setdefault(("template", program.template), []).append(number)
+        for value in candidates.units.sources(candidates.unit_of(plan[number].members)):
+            classes.setdefault(("reads", value), []).append(number)
+    sets = {tuple(members): None for kind in ("equal", "reads", "space", "template") for key, members in classes.items() if key[0] == kind}
+    sets[tuple(n for n in kernels if priced[n].cost.source == "launch")] = None
+    sets[tuple(kernels)] = None
+    for found in sets:
+        if len(found) > 1:
+            yield found
+
+
+def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ...]) -> None:
+    """Offers the union; where it is refused, its halves, and so on."""
+    queue = [kernels]
+    for tried, some in enumerate(queue):
+        if tried >= MAX_HALVES or candidates.is_over:
+            return
+        if _overwrites(candidates, [plan[n].members for n in some]):
+            continue
+        found = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
+        if isinstance(found, Rejected) and len(some) > 2:
+            middle = len(some) // 2
+            queue += [half for half in (some[:middle], some[middle:]) if len(half) > 1]
+
+
+def _overwrites(candidates: Candidates, kernels: Sequence[Sequence[int]]) -> bool:
+    """Whether one of the kernels (their units) updates an input that another one reads: side by side it could not do so in place."""
+    graph, units = candidates.units.graph, candidates.units
+    targets = {value: target for target, value in graph.updates}
+    home = {targets[v]: k for k, members in enumerate(kernels) for u in members for v in units.units[u].core if v in targets}
+    return bool(home) and any(home.get(v, k) != k for k, members in enumerate(kernels) for v in units.sources(candidates.unit_of(members)))

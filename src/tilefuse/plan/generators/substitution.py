@@ -1,0 +1,133 @@
+"""Substitution fusion: everything between two partition operators is one pattern.
+
+    product  a b c  product  d e  product         step 1: {a, b, c}  {d, e}; with what they wait for: {product, a, b, c}  {product, d, e}
+    product  a r c  product  d e  product         step 3, r a column reduction: {a} {c} {d, e}
+
+Partition operators are those that share a kernel with nothing. Their list grows step by step, from what never fuses to what fuses less
+well than elementwise operators and row reductions; every step gives patterns, and the integer program picks among all of them. Products
+that a kernel may hold are offered once more with the whole of what follows them: the gates of a recurrent cell want all columns of a unit
+in one place, and pay with neither half of them. Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.domain.coordinates import over_is_contiguous
+from tilefuse.ir.graph import Node
+from tilefuse.plan.generators.candidates import Candidates
+
+# Products that a part between them is offered with.
+MAX_PRODUCTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One extension of the partition operators."""
+
+    name: str
+    partitions: Callable[[Node], bool]
+
+
+# In the order in which they join the partition operators. Library operators that no kernel may hold are partition operators from the
+# start (large products, convolutions). Running sums and scattered writes stand at the end: fused, they restrict everything around them.
+STEPS = (
+    Step("library", lambda n: False),
+    Step("products", lambda n: n.category == "library"),
+    Step("column-reductions", lambda n: n.category == "reduce" and n.type.num_elements > 1 and not over_is_contiguous(n)),
+    Step("scalar-reductions", lambda n: n.category == "reduce" and n.type.num_elements == 1 and prod(e for _, e in n.over) > 1),
+    Step("scans-and-scatters", lambda n: n.category in ("scan", "scatter")),
+    Step("row-reductions", lambda n: n.category == "reduce"),
+)
+
+
+def substitution(candidates: Candidates) -> None:
+    """Offers the patterns of all steps: each whole segment, and each connected part of it where it is not connected."""
+    kinds: set[str] = set()
+    for step in STEPS:
+        parting = _partitions(candidates, kinds | {step.name})
+        kinds.add(step.name)
+        for segment in segments(candidates, parting):
+            if len(segment) > 1:
+                candidates.offer(segment, "substitution")
+            for part in connected(candidates, segment):
+                if 1 < len(part) < len(segment):
+                    candidates.offer(part, "substitution")
+        if candidates.is_over:
+            return
+
+
+def after_products(candidates: Candidates) -> None:
+    """Offers each connected part between products with the products that it waits for: with every one of them, and with all.
+
+    Once more without what is larger than the products, for a stack of all steps' outputs behind the last step has other blocks; and with
+    the maps that the products read, as where a cell's input and state are put side by side.
+    """
+    for kinds in (("library", "products"), tuple(s.name for s in STEPS)):
+        parting = _partitions(candidates, set(kinds))
+        for segment in segments(candidates, parting):
+            for part in connected(candidates, segment):
+                predecessors = (p for m in part for p in candidates.units.contracted.predecessors[m])
+                products = sorted({p for p in predecessors if candidates.units.units[p].is_library and candidates.fusible(p)})
+                largest = max((_num_elements(candidates, p) for p in products), default=0)
+                small = tuple(m for m in part if _num_elements(candidates, m) <= largest)
+                for held in dict.fromkeys((*((p,) for p in products), tuple(products))) if 0 < len(products) <= MAX_PRODUCTS else ():
+                    before = tuple(m for p in held for m in candidates.units.contracted.predecessors[p] if _is_map(candidates, m))
+                    for following in dict.fromkeys((part, small)):
+                        candidates.offer((*held, *following), "substitution")
+                        candidates.offer((*before, *held, *following), "substitution")
+            if candidates.is_over:
+                return
+
+
+def _is_map(candidates: Candidates, unit: int) -> bool:
+    """Whether a unit is nothing but a map."""
+    return all(candidates.units.graph.node_by_name[v].kind == "map" for v in candidates.units.units[unit].core)
+
+
+def _num_elements(candidates: Candidates, unit: int) -> int:
+    """Of the largest value of a unit."""
+    return max(candidates.units.graph.type_of(v).num_elements for v in candidates.units.units[unit].core)
+
+
+def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:
+    """Units that are partition operators when the named steps have joined."""
+    tests = [s.partitions for s in STEPS if s.name in kinds]
+    node_by_name = candidates.units.graph.node_by_name
+    return {number for number, unit in candidates.units.units.items()
+            if not candidates.fusible(number) or any(test(node_by_name[v]) for v in unit.core for test in tests)}
+
+
+def segments(candidates: Candidates, parting: set[int]) -> Iterator[tuple[int, ...]]:
+    """Units between partition operators, in a topological order that lists by how many partition operators come before a unit.
+
+    All units with equally many before them are neighbours in that order, on whatever branch they lie: fewest segments. None of them
+    depends on another through a partition operator, so each segment is convex and all together are free of cycles.
+    """
+    before: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
+    for number in candidates.units.units:
+        before[number] = max((before[p] + (p in parting) for p in candidates.units.contracted.predecessors[number]), default=0)
+        if number not in parting:
+            found.setdefault(before[number], []).append(number)
+    for place in sorted(found):
+        yield tuple(found[place])
+
+
+def connected(candidates: Candidates, segment: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The parts of a segment that depend on each other, by first unit."""
+    inside = set(segment)
+    contracted = candidates.units.contracted
+    seen: set[int] = set()
+    for start in segment:
+        if start in seen:
+            continue
+        part, stack = {start}, [start]
+        while stack:
+            unit = stack.pop()
+            near = [n for n in (*contracted.predecessors[unit], *contracted.successors[unit]) if n in inside and n not in part]
+            part.update(near)
+            stack.extend(near)
+        seen |= part
+        yield tuple(sorted(part))

@@ -1,0 +1,61 @@
+"""The generator of walks: each as a whole (`walks.py`), then with the maps around it as long as that saves more.
+
+    {scores, ..., y}   ->   {scaled q, scores, ..., y}   ->   {scaled q, scores, ..., y, y + residual}
+"""
+from __future__ import annotations
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.plan.generators.candidates import Candidate, Candidates
+from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.price.known_patterns import renamed_reason
+from tilefuse.plan.price.structure import boundary
+from tilefuse.templates.staged.online_products import online_form
+
+# Nodes that a walk takes in beside it.
+MAX_GROWTH = 8
+
+# For every structure the names of the first pattern that has it, and why it is no walk.
+Known = dict[tuple[int, ...], tuple[tuple[str, ...], Rejected | None]]
+
+
+def offer_walks(candidates: Candidates) -> None:
+    """Offers every walk of the products that kernels may hold, and what grows from it by one neighbour at a time while that saves more."""
+    units = candidates.units
+    refusals: Known = {}
+    for walk in candidates.walks:
+        members = tuple(dict.fromkeys(units.unit_of[n] for n in walk if n in units.unit_of))
+        form = _refusal(candidates, units.pattern(candidates.unit_of(members)), refusals)
+        if form is not None:
+            # As where the softmax is kept for its gradient.
+            candidates.refuse(members, "walk", form)
+            continue
+        best = candidates.offer(members, "walk")
+        for _ in range(MAX_GROWTH):
+            if not isinstance(best, Candidate):
+                break
+            grown = [candidates.offer((*best.members, n), "walk") for n in _neighbours(candidates, best.members)]
+            better = [c for c in grown if isinstance(c, Candidate) and c.score_us > best.score_us]
+            if not better:
+                break
+            best = max(better, key=lambda c: (c.score_us, c.members))
+
+
+def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected | None:
+    """Why a pattern has not the form of a walk; asked once of patterns that are equal up to names."""
+    whole = candidates.units.graph
+    key, names = candidates.form_of(pattern), (*pattern.nodes, *boundary(whole, pattern))
+    if key in known:
+        others, why = known[key]
+        again = why and renamed_reason(why, others, names)
+        if why is None or again is not None:
+            return again
+    form = online_form(pattern.graph(whole))
+    known[key] = (names, form if isinstance(form, Rejected) else None)
+    return known[key][1]
+
+
+def _neighbours(candidates: Candidates, members: tuple[int, ...]) -> list[int]:
+    """Producers and users of the members that are no calls."""
+    contracted, inside = candidates.units.contracted, set(members)
+    near = dict.fromkeys(n for m in members for n in (*contracted.predecessors[m], *contracted.successors[m]) if n not in inside)
+    return [n for n in near if not candidates.units.units[n].is_library]

@@ -1,0 +1,70 @@
+"""Walks: sets of nodes from a product to the product that takes its columns up again, which one kernel may hold whatever their length.
+
+    scores = q k'   ->  scale, mask, maximum, exp, sum, divide  ->   y = p v        {scores, ..., y}
+
+No part of such a set is worth a kernel on its own: only together the scores never reach memory. So they are found as a whole, and large
+products join a kernel only here. Whether the set has the form is for the scheduler to say (`templates/staged/online_products.py`).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefuse.domain.contraction import contraction_of
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.target.device import DeviceSpec
+
+# An attribute of products whose operands were padded for the library (`plan/rewrites/padded_products.py`): no kernel holds them.
+PADDED = "padded"
+# Nodes between two products.
+MAX_BETWEEN = 48
+# Columns from which on walking them may pay, and elements of a row of the other operands that a block can hold for it.
+LEAST_COLUMNS, MAX_DEPTH = 64, 256
+
+
+def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
+    """The walks of a graph, each in graph order. Cost: linear in the nodes, times what lies between products."""
+    if device.kind != "cuda":
+        return ()
+    found: dict[tuple[str, ...], None] = {}
+    for node in graph.nodes:
+        if _is_product(node) and node.type.shape[-1] >= LEAST_COLUMNS:
+            contraction = contraction_of(node, graph)
+            if contraction is not None and contraction.inner <= MAX_DEPTH:
+                for walk in _from(node, graph):
+                    found[walk] = None
+    return tuple(found)
+
+
+def _is_product(node: Node) -> bool:
+    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute(PADDED)
+
+
+def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
+    """Walks that begin with a product."""
+    reached: dict[str, None] = {score.name: None}
+    ends: dict[str, None] = {}
+    stack = [score.name]
+    while stack:
+        for name in graph.users_by_name[stack.pop()]:
+            user = graph.node_by_name[name]
+            if name in reached or name in ends:
+                continue
+            if _is_product(user):
+                if user.operands[0] in reached and user.type.shape[-1] <= MAX_DEPTH and name != score.name:
+                    ends[name] = None
+                continue
+            if user.category in ("map", "gather", "reduce") and len(reached) < MAX_BETWEEN:
+                reached[name] = None
+                stack.append(name)
+    if not ends:
+        return
+    # The nodes that lead to an end, backwards.
+    wanted: dict[str, None] = dict(ends)
+    stack = list(ends)
+    while stack:
+        for value in graph.node_by_name[stack.pop()].reads():
+            if value in reached and value not in wanted:
+                wanted[value] = None
+                stack.append(value)
+    if score.name in wanted:
+        yield tuple(n.name for n in graph.in_order(wanted))

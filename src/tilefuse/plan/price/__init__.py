@@ -1,0 +1,1 @@
+"""Prices of patterns and library calls: predicted, remembered, measured."""

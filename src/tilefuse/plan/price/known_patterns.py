@@ -1,0 +1,134 @@
+"""Patterns that were judged before, in another graph or another process: neither scheduled nor priced again.
+
+    nodes and wiring + types and layouts + tiles that like patterns have here   ->  digest  ->  price and figures, or why there is no kernel
+
+What is kept is up to names. The device, the options and the compiler itself are not in a digest: a `Store` holds what was judged under one
+choice of them. The schedule of a kernel that a plan takes is made again from the pattern, so it has the names of its own graph.
+"""
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.tile import TileProgram
+from tilefuse.plan.pattern import Cost
+from tilefuse.plan.select.ilp import Selection
+from tilefuse.templates.staged.stitched import computed_by_several
+from tilefuse.templates.template import Stitched
+
+# Names of values in reasons are kept as their numbers in the pattern, between characters that no reason holds.
+_NAMED = re.compile(r"%([A-Za-z0-9_.]+)")
+_NUMBERED = re.compile("\x01(\\d+)\x02")
+
+
+class Store(Protocol):
+    """Texts by digest, which outlive a graph and, on disk, a process. What is damaged or lost is not found."""
+
+    def get(self, digest: str) -> str | None:
+        """The text of a digest."""
+        ...
+
+    def put(self, digest: str, text: str) -> None:
+        """Keeps a text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Facts that planning asks of a kernel before it is part of a plan. Units: as of `TileProgram`.
+
+    several: which boundary values, by number, several blocks compute.
+    """
+
+    template: str
+    num_blocks: int
+    bytes_read: int
+    bytes_written: int
+    work_us: float
+    several: tuple[int, ...] = ()
+
+    @property
+    def bytes_moved(self) -> int:
+        """Read and written. Units: bytes."""
+        return self.bytes_read + self.bytes_written
+
+    @classmethod
+    def of(cls, program: TileProgram, values: Sequence[str]) -> Figures:
+        """The figures of a program with these boundary values."""
+        several = computed_by_several(program)
+        return cls(program.template, program.launch.num_blocks, program.bytes_read, program.bytes_written, program.work_us,
+                   tuple(n for n, value in enumerate(values) if value in several))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Verdict of scheduling and pricing on a pattern. `tiles`: those that like patterns take from it, where it has products."""
+
+    found: tuple[Figures, Cost, float] | Rejected
+    tiles: Stitched | None = None
+
+
+def judgement_text(judged: Judgement, names: Sequence[str]) -> str | None:
+    """A judgement as text, up to names (those of the pattern's values, by number); None where it speaks of a value outside them."""
+    tiles = None if judged.tiles is None else [list(judged.tiles.tiles), judged.tiles.threads, judged.tiles.groups]
+    if isinstance(judged.found, Rejected):
+        detail = _numbered(judged.found.detail, {name: n for n, name in enumerate(names)})
+        return None if detail is None else json.dumps([judged.found.reason.value, detail, tiles])
+    figures, cost, limit_us = judged.found
+    told = [figures.template, figures.num_blocks, figures.bytes_read, figures.bytes_written, figures.work_us,
+            list(figures.several)]
+    return json.dumps([told, [cost.us, cost.source], limit_us, tiles])
+
+
+def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
+    """The judgement that a text keeps, in these names; None for a text that is none."""
+    try:
+        row = json.loads(text)
+        tiles = None if row[-1] is None else Stitched(tuple(row[-1][0]), int(row[-1][1]), int(row[-1][2]))
+        if isinstance(row[0], str):
+            return Judgement(Rejected(Reason(row[0]), _NUMBERED.sub(lambda m: f"%{names[int(m[1])]}", row[1])), tiles)
+        template, num_blocks, bytes_read, bytes_written, work_us, several = row[0]
+        figures = Figures(str(template), int(num_blocks), int(bytes_read), int(bytes_written), float(work_us), tuple(map(int, several)))
+        return Judgement((figures, Cost(float(row[1][0]), str(row[1][1])), float(row[2])), tiles)
+    except (ValueError, TypeError, IndexError, KeyError):
+        return None
+
+
+def renamed_reason(why: Rejected, names: Sequence[str], others: Sequence[str]) -> Rejected | None:
+    """A reason that speaks of a pattern's values (`names`) as that of another one's (`others`); None where it speaks of a value outside."""
+    detail = _numbered(why.detail, {name: n for n, name in enumerate(names)})
+    return None if detail is None else Rejected(why.reason, _NUMBERED.sub(lambda m: f"%{others[int(m[1])]}", detail))
+
+
+def _numbered(detail: str, number_of: Mapping[str, int]) -> str | None:
+    outside = False
+
+    def number(found: re.Match[str]) -> str:
+        nonlocal outside
+        name = found[1] if found[1] in number_of else found[1].rstrip(".")
+        outside = outside or name not in number_of
+        return f"\x01{number_of.get(name, 0)}\x02{found[1][len(name):]}"
+
+    made = _NAMED.sub(number, detail)
+    return None if outside else made
+
+
+def selection_text(chosen: Selection) -> str:
+    """A solved part of the integer program as text."""
+    return json.dumps([list(chosen.taken), chosen.objective_us, chosen.bound_us, chosen.rounds, chosen.cuts])
+
+
+def parse_selection(text: str, num_columns: int) -> Selection | None:
+    """The proven choice that a text keeps; None for a text that is none."""
+    try:
+        taken, objective_us, bound_us, rounds, cuts = json.loads(text)
+        columns = tuple(int(n) for n in taken)
+        if any(not 0 <= n < num_columns for n in columns):
+            return None
+        return Selection(columns, float(objective_us), float(bound_us), int(rounds), int(cuts), 0.0, True)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,265 @@
+"""Costs by execution: kernels are generated, run and timed, and what was predicted is kept beside what was measured.
+
+The planner does not run anything itself: it is handed a `Measurer`, and `Records` that remember between compiles. Predictions filter; a
+measurement decides for the kernels that a plan would use (`timed_check`), because those are few.
+"""
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilefuse.base import trace
+from tilefuse.base.candidate import Rejected
+from tilefuse.domain.coordinates import over_is_contiguous
+from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.plan.pattern import Cost, Plan, PlannedKernel
+from tilefuse.plan.price.category import is_product
+from tilefuse.plan.price.cost import CostModel
+
+# Rounds of planning, timing and planning again; the last one takes nothing that was not timed.
+MAX_ROUNDS = 6
+# With fewer records their median says little about predictions in general.
+LEAST_RECORDS = 5
+# By what part a kernel that ties with its parts counts as faster than they are.
+TIE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Repeated timings of one kernel. Units: microseconds; `spread_us` is half of them around the median."""
+
+    median_us: float
+    spread_us: float
+    repeats: int
+
+
+def timing_of(samples_us: Sequence[float]) -> Timing:
+    """Median and interquartile range of some samples. Units: microseconds. Requires: at least one sample."""
+    ordered = sorted(samples_us)
+    quarter = len(ordered) // 4
+    return Timing(statistics.median(ordered), ordered[-1 - quarter] - ordered[quarter], len(ordered))
+
+
+def is_faster(a: Timing, b: Timing) -> bool:
+    """Whether `a` is faster than `b` by more than the spread of either; anything less is a tie."""
+    return b.median_us - a.median_us > max(a.spread_us, b.spread_us)
+
+
+def total(timings: Iterable[Timing]) -> Timing:
+    """Kernels one after another. Units: microseconds; spreads of independent timings add in squares."""
+    listed = list(timings)
+    spread_us = math.sqrt(sum(t.spread_us ** 2 for t in listed))
+    return Timing(sum(t.median_us for t in listed), spread_us, min((t.repeats for t in listed), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class LoneCall:
+    """A library operator by itself: a graph of its own, and the strides of its values that are not dense."""
+
+    graph: Graph
+    layouts: Layouts
+
+    @property
+    def node(self) -> Node:
+        """The operator."""
+        return self.graph.nodes[0]
+
+
+class Measurer(Protocol):
+    """Generates a kernel, runs it on the device and times it; see `driver.measure.measure`."""
+
+    def prepare(self, programs: Sequence[TileProgram]) -> None:
+        """Compiles kernels that will be measured, all at once."""
+        ...
+
+    def measure(self, program: TileProgram) -> Timing | Rejected:
+        """Time of the kernel inside a running stream, launch included; or why it has none."""
+        ...
+
+    def measure_call(self, call: LoneCall) -> Timing | Rejected:
+        """Time of a call of the library, as of a kernel."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One kernel on one device. Units: microseconds. `label` names it for people."""
+
+    key: str
+    label: str
+    predicted_us: float
+    timing: Timing
+
+
+class Records(Protocol):
+    """Measurements by kernel; see `runtime.stores.measurements`."""
+
+    def find(self, key: str) -> Record | None:
+        """The record of a kernel."""
+        ...
+
+    def keep(self, record: Record) -> None:
+        """Remembers a record, in place of an earlier one of the same kernel."""
+        ...
+
+    def all(self) -> Sequence[Record]:
+        """Every record."""
+        ...
+
+
+def key_of(program: TileProgram | LoneCall) -> str:
+    """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: its operator, types and layouts."""
+    if isinstance(program, LoneCall):
+        node = program.node
+        number = {v: n for n, v in enumerate((*node.operands, node.name))}
+        told = repr((node.kind, node.attributes, [program.graph.type_of(v) for v in number], [number[v] for v in node.operands],
+                     sorted((number[v], strides) for v, strides in program.layouts.items() if v in number)))
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+    told = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
+                 program.parameters, program.launch))
+    if any(n.category in ("gather", "scatter") for n in program.graph.nodes):
+        # Records without this word are of indices below 100 and of tables that were copied first.
+        told += "spread"
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+class MeasuredCost:
+    """A cost model that knows better where a kernel was measured. Units: microseconds. Source: `records`, else the wrapped model's.
+
+    Predictions are scaled by the median of measured over predicted, so that kernels that nobody ran are compared fairly with those that
+    were. `only_measured`: kernels of several nodes that nobody ran are not taken at all.
+    """
+
+    def __init__(self, model: CostModel, records: Records) -> None:
+        self._model = model
+        self._records = records
+        self._refused: set[str] = set()
+        self._tied_us: dict[str, float] = {}
+        self._bias = 1.0
+        self.only_measured = False
+        self.learn()
+
+    def learn(self) -> None:
+        """Takes the bias of predictions from the records. Done between plans, so that one plan is made under one model."""
+        ratios = [r.timing.median_us / r.predicted_us for r in self._records.all() if r.predicted_us > 0]
+        self._bias = statistics.median(ratios) if len(ratios) >= LEAST_RECORDS else 1.0
+
+    def refuse(self, program: TileProgram) -> None:
+        """No plan takes this kernel from now on: it does not compile or does not run."""
+        self._refused.add(key_of(program))
+
+    def tie(self, program: TileProgram, apart_us: float) -> None:
+        """The kernel is as fast as its parts, whose time is `apart_us`, as far as can be measured: one kernel is then taken."""
+        self._tied_us[key_of(program)] = apart_us * (1 - TIE)
+
+    def total_us(self, plan: Plan, call_us: Callable[[Node], float]) -> float:
+        """Time of all kernels of a plan as far as they are known, and of its calls. Units: microseconds. Source: `cost`, `call_us`."""
+        calls = (call_us(plan.graph.node_by_name[v]) for c in plan.library_calls for _, v in c.results)
+        return sum(self.cost(k.program).us for k in plan.kernels) + sum(calls)
+
+    def call_us(self, call: LoneCall, predicted_us: float) -> float:
+        """The measured time of a call, else the predicted one. Units: microseconds."""
+        found = self._records.find(key_of(call))
+        return predicted_us if found is None else found.timing.median_us
+
+    def cost(self, program: TileProgram) -> Cost:
+        """The measured time, else the predicted one. Units: microseconds."""
+        key = key_of(program)
+        found = self._records.find(key)
+        if key in self._refused or self.only_measured and found is None and len(program.graph.nodes) > 1:
+            return Cost(math.inf, "measurement")
+        if found is not None:
+            return Cost(min(found.timing.median_us, self._tied_us.get(key, math.inf)), "measurement")
+        predicted = self._model.cost(program)
+        return Cost(predicted.us * self._bias, predicted.source)
+
+    def limit_us(self, program: TileProgram) -> float:
+        """As the wrapped model. Units: microseconds. Source: the wrapped model's."""
+        return self._model.limit_us(program)
+
+    def knows(self, program: TileProgram) -> bool:
+        """Whether the kernel was measured, or refused."""
+        key = key_of(program)
+        return key in self._refused or self._records.find(key) is not None
+
+    def timing(self, program: TileProgram | LoneCall, measurer: Measurer) -> Timing | Rejected:
+        """The kernel's or the call's time, measured now unless it was before; the record keeps a kernel's beside the prediction."""
+        key = key_of(program)
+        found = self._records.find(key)
+        if found is not None:
+            return found.timing
+        if isinstance(program, LoneCall):
+            timing = measurer.measure_call(program)
+            if isinstance(timing, Timing):
+                # No prediction: the bias of kernels' predictions says nothing of calls.
+                self._records.keep(Record(key, f"call {program.node.detail}", 0.0, timing))
+            return timing
+        timing = measurer.measure(program)
+        if isinstance(timing, Timing):
+            self._records.keep(Record(key, program.name, self._model.cost(program).us, timing))
+        return timing
+
+
+def is_complex(graph: Graph) -> bool:
+    """Whether a prediction deserves doubt: row and column reductions together, or a product with another reduction.
+
+    Source: FusionStitching 4.3, the patterns for which it evaluates by execution.
+    """
+    products = [n for n in graph.nodes if is_product(n)]
+    reductions = [n for n in graph.nodes if n.category == "reduce" and n not in products]
+    return len({over_is_contiguous(n) for n in reductions}) > 1 or bool(products) and len(products) + len(reductions) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A kernel of a plan that its unfused parts beat. Units: microseconds."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    fused: Timing
+    apart: Timing
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: one kernel {self.fused.median_us:.2f} us, {len(self.nodes)} kernels {self.apart.median_us:.2f} us"
+
+
+Parts = Callable[[PlannedKernel], Sequence[TileProgram | LoneCall | Rejected]]
+
+
+def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Parts, enough: Callable[[], bool]) -> tuple[Slower, ...]:
+    """The kernels that are slower than one kernel a node, by measurement; all that was measured is in the model's records.
+
+    parts: the programs of a kernel's nodes alone, and the library's calls for its products.
+    enough: whether the time for measuring is over; complex patterns come first.
+    Cost: a compile and some runs for each distinct kernel and each of its nodes.
+    """
+    slower: list[Slower] = []
+    distinct = {id(k.program): k for k in reversed(plan.kernels) if len(k.pattern.nodes) > 1}
+    ordered = sorted(distinct.values(), key=lambda k: (not is_complex(k.program.graph), -k.cost.us, k.name))
+    parts_of = {k.name: parts(k) for k in ordered}
+    measurer.prepare([p for k in ordered for p in (k.program, *parts_of[k.name]) if isinstance(p, TileProgram) and not model.knows(p)])
+    for kernel in ordered:
+        if enough():
+            trace.current().event("time for measuring is over", "plan", kernel=kernel.name)
+            break
+        fused = model.timing(kernel.program, measurer)
+        alone = [p if isinstance(p, Rejected) else model.timing(p, measurer) for p in parts_of[kernel.name]]
+        timed = [t for t in alone if isinstance(t, Timing)]
+        if len(timed) < len(alone):
+            continue
+        apart = total(timed)
+        if isinstance(fused, Rejected):
+            # Its parts have just run, and it does not.
+            trace.current().line("rejected", f"{kernel.name}: {fused}")
+            model.refuse(kernel.program)
+            slower.append(Slower(kernel.name, kernel.pattern.nodes, Timing(math.inf, 0.0, 0), apart))
+        elif is_faster(apart, fused):
+            slower.append(Slower(kernel.name, kernel.pattern.nodes, fused, apart))
+        elif fused.median_us >= apart.median_us:
+            model.tie(kernel.program, apart.median_us)
+    return tuple(slower)

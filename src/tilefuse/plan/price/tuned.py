@@ -1,0 +1,97 @@
+"""Tuning results: which template a pattern was found to be fastest with on a device, stored under the pattern's form.
+
+A form knows nothing of names, so a result holds for every layer that computes the same on the same shapes and layouts. Templates are
+stored in canonical names (n0, n1, ...) and renamed to those of the kernel that takes them.
+"""
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from tilefuse.base import trace
+from tilefuse.base.errors import UnsupportedError, UserError
+from tilefuse.domain.tile import TileProgram
+from tilefuse.plan.pattern import Plan, PlannedKernel
+from tilefuse.plan.price.cost import CostModel
+from tilefuse.plan.price.structure import anonymous
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.by_hand import program_by_hand
+from tilefuse.templates.notation import Template, parse_template
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A pattern without its names: `key` is equal for equal patterns; nodes and inputs stand in canonical order."""
+
+    key: str
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+    def canonical_names(self) -> dict[str, str]:
+        """n0, n1, ... for nodes and i0, i1, ... for inputs, by their names."""
+        return {name: f"{letter}{n}" for letter, names in (("n", self.nodes), ("i", self.inputs)) for n, name in enumerate(names)}
+
+
+def form_of(program: TileProgram) -> Form:
+    """The form of a program's pattern: node forms, wiring, boundary types and layouts."""
+    graph = program.graph
+    place: dict[str, str] = {}
+    told: list[object] = []
+    for node in graph.nodes:
+        reads = node.reads()
+        for value in reads:
+            if value not in place:
+                place[value] = f"v{len(place)}"
+                told.append((place[value], graph.type_of(value), program.layouts.get(value)))
+        told.append((anonymous(node, reads), tuple(place[v] for v in reads)))
+        place[node.name] = f"v{len(place)}"
+    told.append(tuple((place[r], program.layouts.get(r)) for r in graph.results))
+    nodes = tuple(n.name for n in graph.nodes)
+    return Form(hashlib.sha256(repr(told).encode()).hexdigest()[:32], nodes, tuple(v for v in place if v not in graph.node_by_name))
+
+
+def canonical(template: Template, form: Form) -> str:
+    """A template's text in canonical names."""
+    return str(_renamed(template, form.canonical_names()))
+
+
+def named(text: str, form: Form) -> Template:
+    """The template of a canonical text in the names of a form. Raises: ParseError for what is no template."""
+    return _renamed(parse_template(text, "<tuning result>"), {short: name for name, short in form.canonical_names().items()})
+
+
+def _renamed(template: Template, names: Mapping[str, str]) -> Template:
+    return replace(template, schedules=tuple(replace(s, name=names.get(s.name, s.name)) for s in template.schedules),
+                   parts=tuple((count, _renamed(part, names)) for count, part in template.parts))
+
+
+Find = Callable[[str], str | None]
+
+
+def with_tuned(plan: Plan, find: Find, device: DeviceSpec, model: CostModel) -> Plan:
+    """The plan with the template that tuning found for each kernel, where `find` (by form key) knows one; the same object if none.
+
+    A stored template that no longer fits its kernel is passed over with an event.
+    """
+    made: dict[int, TileProgram] = {}
+    for program in plan.programs:
+        form = form_of(program)
+        text = find(form.key)
+        if text is None:
+            continue
+        try:
+            tuned = program_by_hand(program, named(text, form), device)
+        except (UserError, UnsupportedError) as error:
+            trace.current().event("stale tuning result", "plan", kernel=program.name, why=error.message)
+            continue
+        if tuned.choice != program.choice:
+            made[id(program)] = replace(tuned, name=f"{program.name}_t{hashlib.sha256(text.encode()).hexdigest()[:4]}")
+    if not made:
+        return plan
+    steps = tuple(replace(s, program=made[id(s.program)], cost=model.cost(made[id(s.program)]))
+                  if isinstance(s, PlannedKernel) and id(s.program) in made else s for s in plan.steps)
+    tuned_plan = replace(plan, steps=steps)
+    gained_us = sum(k.cost.us for k in plan.kernels) - sum(k.cost.us for k in tuned_plan.kernels)
+    return replace(tuned_plan, objective_us=plan.objective_us - gained_us,
+                   notes=(*plan.notes, f"{len(made)} of {len(plan.programs)} kernels have a tuned template"))

@@ -1,0 +1,1 @@
+"""Rewrites of graphs that need a device or memory layouts."""

@@ -1,0 +1,91 @@
+"""Convolutions of each channel by itself in plain f32, row-major: windows that a kernel sums, not calls.
+
+    y = convolution(x, w), groups = channels      ->      y[n, c, i, j] = sum_(p, q) x[n, c / m, i + p, j + q] w[c, 0, p, q]
+
+The bytes decide what such a convolution takes, and operators behind it share its kernel. What the call costs is no product's: row-major
+f32 goes to a kernel of torch's own, whose threads compute each subscript anew.
+Source: H200, f32, in us as a call, as a kernel of shifted sums, and what the bytes take: 3 x 3 over [16, 64, 512, 512] 2552, 763, 502;
+3 x 1 over [64, 8, 512, 512] 1453, 276, 251; 3 x 3 with padding over [64, 144, 112, 112] 1093, 459, 217.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefuse.domain.tile import Layouts
+from tilefuse.ir.affine import Affine, axis
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Bound, Expr, Guard, Read, call, const
+from tilefuse.plan.rewrites.layout import is_channels_last
+from tilefuse.target.device import DeviceSpec
+
+
+def sum_channel_windows(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Graph:
+    """The graph with such convolutions as sums over windows; the same object if there is none.
+
+    layouts: strides of what is not row-major; images and results that lie channels last stay calls, which cuDNN has fast kernels for.
+    Exact: no; sums are associated differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    found = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
+    if not found:
+        return graph
+    taken = set(graph.type_by_name)
+    return replace(graph, nodes=tuple(made for n in graph.nodes for made in (_summed(graph, n, taken) if n.name in found else (n,))))
+
+
+def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
+    """Whether a node is a convolution of each channel by itself whose image and result lie row-major, in f32."""
+    if node.kind != "library.convolution" or node.attribute("transposed", False) or node.type.dtype.name != "f32":
+        return False
+    x, w = (graph.type_of(v) for v in node.operands[:2])
+    if node.attribute("groups", 1) != x.shape[1] or w.shape[1] != 1 or len(x.shape) not in (3, 4, 5) or not node.type.num_elements:
+        return False
+    return not any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (node.name, node.operands[0]))
+
+
+def _summed(graph: Graph, node: Node, taken: set[str]) -> tuple[Node, ...]:
+    """The sum over the window of each result, and the bias behind it where the call has one."""
+    x, w = node.operands[:2]
+    image, weight = graph.type_of(x), graph.type_of(w)
+    rank = len(weight.shape) - 2
+    axes = axis_names(rank + 2)
+    taps = tuple(f"{a}_tap" for a in axes[2:])
+    index, bounds = [], []
+    for d in range(rank):
+        low, high = _pairs(node, "padding", rank)[d]
+        at = axis(axes[d + 2]) * _numbers(node, "stride")[d] + axis(taps[d]) * _numbers(node, "dilation")[d] - low
+        index.append(at)
+        if low or high:
+            bounds.append(Bound(at, 0, image.shape[d + 2]))
+    per_group = weight.shape[0] // image.shape[1]
+    channel = axis(axes[1]) if per_group == 1 else axis(axes[1]) // per_group
+    product: Expr = call("mul", Read(x, (axis(axes[0]), channel, *index)), Read(w, (axis(axes[1]), Affine(), *map(axis, taps))))
+    body = Guard(tuple(bounds), product, const(0.0, node.type.dtype)) if bounds else product
+    over = tuple(zip(taps, weight.shape[2:], strict=True))
+    if not node.attribute("has_bias", False):
+        return (Node(node.name, node.type, "reduce.sum", axes, over=over, body=body),)
+    total = free_name(f"{node.name}_sum", taken)
+    taken.add(total)
+    added = call("add", Read(total, tuple(map(axis, axes))), Read(node.operands[2], (axis(axes[1]),)))
+    return (Node(total, node.type, "reduce.sum", axes, over=over, body=body), Node(node.name, node.type, "map", axes, body=added))
+
+
+def _numbers(node: Node, name: str) -> tuple[int, ...]:
+    found = node.attribute(name, ())
+    assert isinstance(found, tuple)
+    return tuple(int(n) for n in found)  # type: ignore[arg-type]
+
+
+def _pairs(node: Node, name: str, rank: int) -> tuple[tuple[int, int], ...]:
+    found = node.attribute(name, ())
+    assert isinstance(found, tuple) and len(found) == rank
+    pairs = []
+    for pair in found:
+        assert isinstance(pair, tuple)
+        low, high = pair
+        assert isinstance(low, int) and isinstance(high, int)
+        pairs.append((low, high))
+    return tuple(pairs)

@@ -1,0 +1,126 @@
+"""Column reductions of data that a row kernel reads anyway: split so that the row kernel can carry them along.
+
+    c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(t*G + g, j)      each of G groups of rows sums its own
+                                      c[j]    = sum_g p[g, j]                  a small second kernel
+
+In a row kernel with one group of rows a block, p is a register accumulator a column (layer norm's backward reads its
+two large operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilefuse.domain.carried import num_groups, written_rows
+from tilefuse.domain.coordinates import over_is_contiguous
+from tilefuse.ir.affine import axis, delinearise
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.monoids import MONOIDS
+from tilefuse.ir.names import free_name
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
+from tilefuse.target.device import DeviceSpec
+
+# How many maps deep operands are followed to the tensors they come from.
+MAX_DEPTH = 12
+
+
+def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every column reduction that shares a large operand with a row reduction split in two; the same object if none.
+
+    Exact: no; sums are associated differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    rows: dict[tuple[int, int], list[tuple[str, set[str]]]] = {}
+    for node in graph.nodes:
+        if node.category == "reduce" and prod(e for _, e in node.over) >= 32 and over_is_contiguous(node):
+            shape = (node.type.num_elements, prod(e for _, e in node.over))
+            rows.setdefault(shape, []).append((node.name, _sources(graph, node, shape[0] * shape[1])))
+    chosen: list[tuple[Node, set[str]]] = []
+    for node in graph.nodes:
+        if node.kind != "reduce.sum" or not node.axes or not node.type.dtype.is_float or over_is_contiguous(node):
+            continue
+        count, length = prod(e for _, e in node.over), node.type.num_elements
+        shared = rows.get((count, length))
+        if not shared or not num_groups(count, length, device, node.type.dtype.itemsize):
+            continue
+        sources, later = _sources(graph, node, count * length), _users_of(graph, node.name)
+        # A row reduction that needs the whole column sums (w = A (A^T y)) cannot stand in their kernel.
+        if any(sources & read and name not in later for name, read in shared):
+            chosen.append((node, sources))
+    if not chosen:
+        return graph
+    split: dict[str, tuple[Node, Node]] = {}
+    names = {node.name for node, _ in chosen}
+    for node, sources in chosen:
+        count, length = prod(e for _, e in node.over), node.type.num_elements
+        alone = all(other is node or not sources & read for other, read in chosen)
+        written = any(_leaves_elements(graph, name, count * length, names) for name, read in rows[count, length] if sources & read)
+        light = alone and written and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
+        operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
+        rows_written = written_rows([graph.type_of(v).dtype.itemsize for v in operands], several=not alone) if written else None
+        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written))
+    nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
+    return replace(graph, nodes=nodes)
+
+
+def _leaves_elements(graph: Graph, reduction: str, num_elements: int, sums: set[str]) -> bool:
+    """Whether elements that depend on a row reduction are wanted by more than the sums down the columns."""
+    later = _users_of(graph, reduction)
+    full = {n.name for n in graph.nodes if n.name in later and n.category == "map" and n.type.num_elements == num_elements}
+    return bool(full & set(graph.results)) or any(not full.isdisjoint(n.reads()) for n in graph.nodes if n.name not in sums)
+
+
+def _users_of(graph: Graph, name: str) -> set[str]:
+    """Names of the nodes that need a value, directly or through others."""
+    found = {name}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.reads()):
+            found.add(node.name)
+    return found - {name}
+
+
+def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
+    """Values of `num_elements` elements that are no maps and from which the node's body is computed."""
+    assert node.body is not None
+    found: set[str] = set()
+    seen: set[str] = set()
+    todo = [(v, 0) for v in reads(node.body)]
+    while todo:
+        value, depth = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        inner = graph.node_by_name.get(value)
+        if inner is not None and inner.category == "map" and depth < MAX_DEPTH and inner.body is not None:
+            todo.extend((v, depth + 1) for v in reads(inner.body))
+        elif graph.type_of(value).num_elements == num_elements:
+            found.add(value)
+    return found
+
+
+def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
+    """The partial sums by groups of every `groups`-th row, and their sum under the node's own name."""
+    assert node.body is not None
+    shape = tuple(e for _, e in node.over)
+    count = prod(shape)
+    while groups in {prod(shape[n:]) for n in range(1, len(shape))}:
+        # Its subscripts would be those of an ordinary reduction over the first axes.
+        groups -= 1
+    span = -(-count // groups)
+    taken = set(node.axes) | {a for a, _ in node.over}
+    group, step = free_name("g", taken), free_name("t", taken)
+    extents = dict(zip(node.axes, node.type.shape)) | {group: groups, step: span}
+    flat = axis(step) * groups + axis(group)
+    where = delinearise(flat, shape, extents)
+    body = substitute_axes(node.body, dict(zip((a for a, _ in node.over), where, strict=True)), extents)
+    dtype = dtype_of(node.body, lambda v: graph.type_of(v).dtype)
+    if groups * span > count:
+        body = Guard((Bound(flat, 0, count),), body, MONOIDS["sum"].identity(dtype)[0])
+    name = free_name(node.name + "_partial", set(graph.type_by_name))
+    partial = replace(node, name=name, type=Type(node.type.dtype, (groups, *node.type.shape)), axes=(group, *node.axes),
+                      over=((step, span),), body=body)
+    whole = replace(node, over=((group, groups),), body=Read(name, (axis(group), *(axis(a) for a in node.axes))))
+    return partial, whole
+

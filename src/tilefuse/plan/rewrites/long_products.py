@@ -1,0 +1,113 @@
+"""Products of few rows and columns over a long inner axis: split into pieces along it, whose results are added up.
+
+    w[i, j] = sum_k a[i, k] b[k, j]      ->      p[c, i, j] = sum_(k < L) a[i, c*L + k] b[c*L + k, j]      each of C pieces
+                                                 w[i, j]    = sum_c p[c, i, j]
+
+What a gradient of a small weight over a large batch is. One product has few tiles of results, and a device then adds up a whole inner
+axis in a few of its multiprocessors, or a library splits it in its own way in two kernels that hold nothing else. Pieces are products
+like others: short enough for kernels to hold beside what computes their operands, and their sum is a reduction that shares a kernel
+with the update that reads it. Where an operand lays pieces of a tensor side by side, pieces are cut along its seams, so that it
+needs no copy.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.library.meaning import inner_extent
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Expr, Read, substitute_axes
+from tilefuse.target.device import DeviceSpec
+
+# The inner axis that is worth splitting, and how long pieces are at least and at most.
+LONG, SHORTEST_PIECE, LONGEST_PIECE = 4096, 32, 512
+# Side of a library's tile of results; with this many tiles for each multiprocessor a device is busy.
+TILE, BUSY = 64, 2
+# A product with tiles for more than this part of the multiprocessors is left whole.
+FEW_TILES = 0.25
+
+
+def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every long product of few results split along its inner axis; the same object if there is none.
+
+    Exact: no; sums are associated differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    pieces = {n.name: length for n in graph.nodes if (length := piece_length(graph, n, device))}
+    if not pieces:
+        return graph
+    taken = set(graph.type_by_name)
+    nodes = tuple(made for n in graph.nodes for made in (_split(graph, n, pieces[n.name], taken) if n.name in pieces else (n,)))
+    return without_unused(replace(graph, nodes=nodes), {v for name in pieces for v in graph.node_by_name[name].operands})
+
+
+def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
+    """How long the pieces of a product's inner axis are; 0 for a product that stays whole."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or len(node.type.shape) != 2 or not node.type.num_elements:
+        return 0
+    if node.type.dtype.name not in ("f32", "f64") or node.attribute("precision", "default") == "tf32":
+        # On the matrix unit a library's own split is as fast.
+        return 0
+    rows, columns = node.type.shape
+    inner = inner_extent(node, graph)
+    tiles = -(-rows // TILE) * -(-columns // TILE)
+    if inner < LONG or tiles > FEW_TILES * device.num_multiprocessors:
+        return 0
+    seams = list(dict.fromkeys(s for v in node.operands for s in _seams(graph.node_by_name.get(v))))
+    if len(seams) == 1 and SHORTEST_PIECE <= seams[0] <= LONGEST_PIECE and inner % seams[0] == 0:
+        length = seams[0]
+    else:
+        most = min(LONGEST_PIECE, max(SHORTEST_PIECE, inner * tiles // (BUSY * device.num_multiprocessors)))
+        length = next((n for n in range(most, SHORTEST_PIECE - 1, -1) if inner % n == 0), 0)
+    # Results of pieces are written and read again: no more than the operands themselves.
+    return length if length and 2 * rows * columns <= length * (rows + columns) else 0
+
+
+def _seams(node: Node | None) -> Iterator[int]:
+    """Divisors by which a value that only reads another one walks it: where its inner axis steps from one piece to the next."""
+    if node is None or node.kind != "map" or not isinstance(node.body, Read):
+        return
+    todo: list[Affine] = list(node.body.index)
+    while todo:
+        for atom, _ in todo.pop().terms:
+            if isinstance(atom, FloorDiv | Mod):
+                yield atom.by
+                todo.append(atom.of)
+
+
+def _split(graph: Graph, node: Node, length: int, taken: set[str]) -> tuple[Node, ...]:
+    """Pieces of both operands, their products, and the sum of these under the node's own name."""
+    rows, columns = node.type.shape
+    left, right = node.operands
+    turned = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
+    count = inner_extent(node, graph) // length
+    whole_inner = axis("c") * length + axis("k")
+    a = _pieces(graph, left, (axis("i"), whole_inner), turned[0], ("c", "i", "k"), (count, rows, length), taken)
+    b = _pieces(graph, right, (whole_inner, axis("j")), turned[1], ("c", "k", "j"), (count, length, columns), taken)
+    attributes = tuple((k, False if k.startswith("transpose_") else v) for k, v in node.attributes)
+    product = replace(node, name=free_name(f"{node.name}_pieces", taken), type=Type(node.type.dtype, (count, rows, columns)),
+                      operands=(a.name, b.name), attributes=attributes)
+    piece = Read(product.name, (axis("c"), axis("i"), axis("j")))
+    return a, b, product, Node(node.name, node.type, "reduce.sum", ("i", "j"), (("c", count),), body=piece, span=node.span)
+
+
+def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: bool, axes: tuple[str, ...], shape: tuple[int, ...],
+            taken: set[str]) -> Node:
+    """An operand as [pieces, ...]; one that only reads another value reads it at once."""
+    index = place[::-1] if is_turned else place
+    extents = dict(zip(axes, shape))
+    body: Expr = Read(value, index)
+    inner = graph.node_by_name.get(value)
+    if inner is not None and inner.kind == "map" and isinstance(inner.body, Read):
+        body = substitute_axes(inner.body, dict(zip(inner.axes, index, strict=True)), extents)
+    return Node(free_name(f"{value}_pieces", taken), Type(graph.type_of(value).dtype, shape), "map", axes, body=body)
+
+
+def without_unused(graph: Graph, names: set[str]) -> Graph:
+    """The graph without those of some maps that nothing reads any more."""
+    gone = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
+            and n not in graph.escaping}
+    return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in gone)) if gone else graph

@@ -1,0 +1,87 @@
+"""Scans along rows that no kernel holds: pieces are scanned, then their totals, and both are combined.
+
+    y[i] = x[0] + ... + x[i]     ->     p[c, l] = x[c*L] + ... + x[c*L + l]      every piece of L elements
+                                        t[c]    = p[0, L-1] + ... + p[c, L-1]    totals of the pieces, scanned
+                                        y[i]    = t[i // L - 1] + p[i // L, i % L]
+
+A row that is scanned lies in the registers of a cluster of blocks. Pieces are as long as there are pieces, about; totals or pieces that
+are still too long are split again.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from math import isqrt
+
+from tilefuse import templates
+from tilefuse.base.candidate import Rejected
+from tilefuse.domain.tile import Layouts
+from tilefuse.ir.affine import Affine, axis, floordiv, mod, number
+from tilefuse.ir.graph import Graph, Input, Node, Type
+from tilefuse.ir.monoids import MONOIDS
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Bound, Expr, Guard, Read, substitute_axes
+from tilefuse.target.device import DeviceSpec
+
+
+def split_long_scans(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Graph:
+    """The graph with every scan that has no kernel of its own split in pieces; the same object if there is none.
+
+    Exact: for integers, maxima and minima; sums and products of floats are associated differently.
+    """
+    if device.kind != "cuda":  # elsewhere one thread scans a row, of any length
+        return graph
+    types = dict(graph.type_by_name)
+    nodes = tuple(made for n in graph.nodes for made in (_with_kernels(n, types, layouts, device) if n.category == "scan" else (n,)))
+    return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
+
+
+def _with_kernels(node: Node, types: dict[str, Type], layouts: Layouts, device: DeviceSpec) -> tuple[Node, ...]:
+    """The scan, or nodes that compute it, of which each scan has a kernel. `types`: of all values; those of new nodes are added."""
+    length = 1 << isqrt(max(node.extents[node.along] - 1, 0)).bit_length()
+    if length >= node.extents[node.along] or not node.type.num_elements or _has_kernel(node, types, layouts, device):
+        return (node,)
+    taken = set(types)
+    inner, totals, whole = split_scan(node, length, taken)
+    types |= {inner.name: inner.type, totals.name: totals.type}
+    return (*_with_kernels(inner, types, layouts, device), *_with_kernels(totals, types, layouts, device), whole)
+
+
+def _has_kernel(node: Node, types: dict[str, Type], layouts: Layouts, device: DeviceSpec) -> bool:
+    alone = Graph(node.name, tuple(Input(v, types[v]) for v in node.reads()), (node,), (node.name,))
+    return not isinstance(templates.schedule_pattern(alone, (node.name,), layouts, device), Rejected)
+
+
+def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, Node]:
+    """A scan as scans of pieces of `length` elements and of their totals, and what combines them under the node's own name.
+
+    Requires: the axis is longer than one piece. `taken`: names in use; new ones are added.
+    """
+    assert node.body is not None
+    place = node.axes.index(node.along)
+    extent = node.type.shape[place]
+    pieces = -(-extent // length)
+    shape = (*node.type.shape[:place], pieces, length, *node.type.shape[place + 1:])
+    piece = next(name for n in count() if (name := f"c{n}") not in node.axes)
+    axes = (*node.axes[:place], piece, *node.axes[place:])
+    identity = MONOIDS[node.detail].identity(node.type.dtype)[0]
+    whole = axis(piece) * length + axis(node.along)
+    body: Expr = substitute_axes(node.body, {node.along: whole}, dict(zip(axes, shape, strict=True)))
+    if extent % length:
+        body = Guard((Bound(whole, 0, extent),), body, identity)
+    inner = Node(free_name(f"{node.name}_pieces", taken), Type(node.type.dtype, shape), node.kind, axes, along=node.along, body=body,
+                 span=node.span)
+
+    def at(c: Affine, within: Affine | None) -> tuple[Affine, ...]:
+        """Subscripts of a piece's element, or of its total."""
+        own = [number(0) if e == 1 else axis(a) for a, e in zip(node.axes, node.type.shape, strict=True)]
+        return (*own[:place], c, *(() if within is None else (within,)), *own[place + 1:])
+
+    outer_axes = (*node.axes[:place], piece, *node.axes[place + 1:])
+    totals = Node(free_name(f"{node.name}_totals", taken), Type(node.type.dtype, (*shape[:place], pieces, *shape[place + 2:])), node.kind,
+                  outer_axes, along=piece, body=Read(inner.name, at(axis(piece), number(length - 1))), span=node.span)
+    along = axis(node.along)
+    number_of_piece, within = floordiv(along, length, node.extents), mod(along, length, node.extents)
+    before = Guard((Bound(number_of_piece - 1, 0, pieces),), Read(totals.name, at(number_of_piece - 1, None)), identity)
+    combined = MONOIDS[node.detail].combine((before,), (Read(inner.name, at(number_of_piece, within)),), node.type.dtype)[0]
+    return inner, totals, Node(node.name, node.type, "map", node.axes, body=combined, span=node.span)

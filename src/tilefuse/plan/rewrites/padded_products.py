@@ -1,0 +1,242 @@
+"""Products on the matrix unit whose rows in memory are no multiples of 16 bytes: padded with zeros to such.
+
+    w[i, j] = sum_(k < 197) a[i, k] b[k, j]  (j < 197)    ->    p = a' b'  with  a'[i, k] = a[i, k] if k < 197 else 0  (k < 200)
+                                                                w[i, j] = p[i, j]                                    (j < 197)
+
+A library has its fast kernels for such rows only. An operand that kernels compute is stored padded by the one that computes it, another
+is copied; what reads the result reads a window of it. A product is padded where that costs less than it gains, and then it is the
+library's; it is left alone where a kernel of our own holds it together with another one, and where it has few rows.
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.affine import Extents, axis, row_major_strides
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.library.meaning import inner_extent
+from tilefuse.ir.names import free_name
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, substitute_axes, transform
+from tilefuse.plan.generators.products import FEW_ROWS, library_product_us
+from tilefuse.plan.generators.walks import PADDED, find_walks
+from tilefuse.plan.price.cost import AnalyticCost, transfer_us
+from tilefuse.plan.rewrites.long_products import without_unused
+from tilefuse.plan.rewrites.views import as_view
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.pattern import schedule_pattern
+
+ALIGNED_BYTES = 16
+# The library's time for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
+# second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
+# 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197
+# x 197 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long
+# gain nothing.
+LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
+EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
+# Least gain of padding. Units: microseconds.
+LEAST_GAIN_US = 1.0
+# A product as (rows, inner, columns); which of them each operand has.
+ROW, INNER, COLUMN = 0, 1, 2
+
+
+def pad_products(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every product padded that gains by it; the same object if there is none.
+
+    Exact: sums take zeros in; a library may associate them differently.
+    """
+    if device.kind != "cuda":
+        return graph
+    names = {n.name for n in graph.nodes if _may_be_padded(graph, n)}
+    names -= _held(graph, names, device) if names else set()
+    padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device))}
+    if not padded:
+        return graph
+    taken = set(graph.type_by_name)
+    made: dict[tuple[Expr, tuple[int, ...]], str] = {}
+    nodes: list[Node] = []
+    windows: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.name in padded:
+            nodes.extend(_padded(graph, node, padded[node.name], taken, made))
+            if nodes[-1].category == "map":
+                windows[node.name] = nodes[-2].name
+        else:
+            nodes.append(_reading(graph, node, windows))
+    return without_unused(replace(graph, nodes=tuple(nodes)), set(windows))
+
+
+def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
+    """The node with what it reads and looks up of windows taken from the padded products: no kernel need then store a window.
+
+    Exact: what is looked up outside of a window is still the element at its end.
+    """
+    if node.body is None or node.category not in ("map", "reduce", "scan", "gather") or not windows.keys() & set(node.reads()):
+        return node
+
+    def inside(subscript: Expr, extent: int) -> Expr:
+        dtype = dtype_of(subscript, lambda v: graph.type_of(v).dtype)
+        return subscript if isinstance(subscript, Index) else call("minimum", subscript, const(extent - 1, dtype))
+
+    def taken(e: Expr) -> Expr:
+        match e:
+            case Read(value, index) if value in windows:
+                return Read(windows[value], index)
+            case Lookup(value, subscripts) if value in windows:
+                return Lookup(windows[value], tuple(inside(s, n) for s, n in zip(subscripts, graph.type_of(value).shape)))
+        return e
+
+    return replace(node, body=transform(node.body, taken))
+
+
+def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
+    """Products that a kernel of our own should hold together, as the two of an attention, and rather than the library do each.
+
+    Units: estimates in microseconds. The library's products are taken at their time when padded, and what lies between them once there and
+    once back.
+    """
+    model, faster = AnalyticCost(device), dict[Hashable, bool]()
+    found: set[str] = set()
+    for walk in find_walks(graph, device):
+        products = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
+        first, last = products[0], products[-1]
+        if not names & {p.name for p in products} or inner_extent(last, graph) != first.type.shape[-1]:
+            continue
+        key = tuple((graph.node_by_name[n].kind, graph.type_of(n)) for n in walk)
+        if key not in faster:
+            program = schedule_pattern(graph, walk, {}, device)
+            apart_us = sum(library_product_us(p, graph, device) for p in products) + transfer_us(2 * first.type.num_bytes, device)
+            faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
+        found |= {p.name for p in products if faster[key]}
+    return found
+
+
+def _may_be_padded(graph: Graph, node: Node) -> bool:
+    """Whether a product is one of matrices on the matrix unit, with rows that are not aligned."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= FEW_ROWS:
+        return False
+    if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
+        return False
+    on_matrix_unit = node.type.dtype.name in ("f16", "bf16") or node.attribute("precision", "default") == "tf32"
+    return on_matrix_unit and _sizes(graph, node) != _wanted(graph, node)
+
+
+def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
+    rows, columns = node.type.shape
+    return rows, inner_extent(node, graph), columns
+
+
+# Which sizes of the product the dimensions of each operand are, where it is not turned.
+DIMENSIONS = ((ROW, INNER), (INNER, COLUMN))
+
+
+def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
+    """Both operands, each as the matrix that it is the transposed one of, if it is one; and which sizes that one's dimensions are."""
+    found = []
+    for value, place, turn in zip(node.operands, DIMENSIONS, ("transpose_a", "transpose_b")):
+        is_turned = bool(node.attribute(turn))
+        maker = graph.node_by_name.get(value)
+        if maker is not None and maker.kind == "map" and isinstance(maker.body, Read) and maker.body.index == tuple(
+                axis(a) for a in reversed(maker.axes)) and graph.type_of(maker.body.value).shape == maker.type.shape[::-1]:
+            value, is_turned = maker.body.value, not is_turned
+        found.append((value, place[::-1] if is_turned else place))
+    return found
+
+
+def _runs_along_first(graph: Graph, value: str) -> bool:
+    """Whether a matrix lies column by column: a view of one that lies row by row."""
+    maker = graph.node_by_name.get(value)
+    if maker is None or maker.kind != "map" or not isinstance(maker.body, Read):
+        return False
+    view = as_view(graph, maker, row_major_strides(graph.type_of(maker.body.value).shape))
+    return view is not None and view.strides[0] == 1 and view.strides[1] > 1
+
+
+def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
+    """The product's sizes with those rounded up that memory runs along."""
+    each = ALIGNED_BYTES // node.type.dtype.itemsize
+    along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in _operands(graph, node)}
+    rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
+    return rows, inner, columns
+
+
+def _gaining(graph: Graph, node: Node, device: DeviceSpec) -> tuple[int, int, int] | None:
+    """The sizes that a product should have; None where padding costs more than it gains. Units: estimates in microseconds."""
+    sizes, wanted = _sizes(graph, node), _wanted(graph, node)
+    item = node.type.dtype.itemsize
+    eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
+    work_us = 2 * prod(sizes) / (EIGHT_BYTES_RATE if eight else OTHER_RATE) * 1e6
+    unaligned_us = device.graph_launch_us + LEAST_US + min(INNER_US * sizes[INNER], LONGEST_INNER_US) + work_us
+    gained = unaligned_us - library_product_us(node, graph, device)
+    copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
+    calls = int(copied > 0)
+    for value, place in _operands(graph, node):
+        if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
+            copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
+    cost = (transfer_us(copied, device) if copied else 0.0) + calls * device.graph_launch_us
+    return wanted if gained - cost > LEAST_GAIN_US else None
+
+
+def _is_stored_for(graph: Graph, value: str) -> bool:
+    """Whether a kernel computes the value, or what it is a view of, for one product alone."""
+    while value not in graph.escaping and len(set(graph.users_by_name[value])) == 1:
+        maker = graph.node_by_name.get(value)
+        if maker is None or maker.kind != "map":
+            return False
+        if not isinstance(maker.body, Read):
+            return True
+        value = maker.body.value
+    return False
+
+
+def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[str],
+            made: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
+    """The operands with zeros behind their ends, the product of these, and a window of it under the node's own name."""
+    sizes = _sizes(graph, node)
+    operands: list[str] = []
+    turned: list[bool] = []
+    for given, (value, place), usual, turn in zip(node.operands, _operands(graph, node), DIMENSIONS, ("transpose_a", "transpose_b")):
+        if all(sizes[p] == wanted[p] for p in place):
+            operands.append(given)
+            turned.append(bool(node.attribute(turn)))
+            continue
+        # As it lies in memory, so that a copy runs along it.
+        across = _runs_along_first(graph, value)
+        shape = tuple(wanted[p] for p in (place[::-1] if across else place))
+        # Both products of a gradient read one copy of it, turned or not.
+        copied = _looked_through(graph, Read(value, (axis("j"), axis("i")) if across else (axis("i"), axis("j"))),
+                                 dict(zip("ij", (sizes[p] for p in (place[::-1] if across else place)), strict=True))), shape
+        name = made.get(copied)
+        if name is None:
+            name = made[copied] = free_name(f"{value}_padded", taken)
+            yield _with_zeros(graph, name, value, shape, across)
+        operands.append(name)
+        turned.append((place != usual) != across)
+    attributes = tuple(sorted((dict(node.attributes) | {"transpose_a": turned[0], "transpose_b": turned[1], PADDED: True}).items()))
+    if (sizes[ROW], sizes[COLUMN]) == (wanted[ROW], wanted[COLUMN]):
+        yield replace(node, operands=tuple(operands), attributes=attributes)
+        return
+    product = replace(node, name=free_name(f"{node.name}_padded", taken), type=Type(node.type.dtype, (wanted[ROW], wanted[COLUMN])),
+                      operands=tuple(operands), attributes=attributes)
+    yield product
+    yield Node(node.name, node.type, "map", ("i", "j"), body=Read(product.name, (axis("i"), axis("j"))), span=node.span)
+
+
+def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
+    """The read of what a read through views reads in the end."""
+    while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+        found = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
+        assert isinstance(found, Read)
+        read = found
+    return read
+
+
+def _with_zeros(graph: Graph, name: str, value: str, shape: tuple[int, ...], across: bool) -> Node:
+    type_ = graph.type_of(value)
+    index = (axis("j"), axis("i")) if across else (axis("i"), axis("j"))
+    ends = type_.shape[::-1] if across else type_.shape
+    bounds = tuple(Bound(axis(a), 0, end) for a, end, padded in zip("ij", ends, shape) if end != padded)
+    body: Expr = Guard(bounds, Read(value, index), const(0, type_.dtype))
+    return Node(name, Type(type_.dtype, shape), "map", ("i", "j"), body=body)

@@ -1,0 +1,106 @@
+"""Views: nodes that only rename memory. A strided window onto a value needs no kernel where its reader takes strides.
+
+Library calls and callers take strided tensors; kernels do not read views (passes substitute them into the subscripts instead), except
+windows that lie like tensors of their own, which products in kernels take as operands.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilefuse.domain.tile import Layouts
+from tilefuse.ir.affine import linearise, row_major_strides, simplify
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import Read
+from tilefuse.plan.pattern import View
+
+# Alignment that kernels take for granted of their operands' addresses.
+ALIGNMENT_BYTES = 16
+
+
+def strides_of(graph: Graph, layouts: Layouts, value: str) -> tuple[int, ...]:
+    """Strides of a value in memory. Units: elements."""
+    found = layouts.get(value)
+    return row_major_strides(graph.type_of(value).shape) if found is None else found
+
+
+def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | None:
+    """The node as a window onto the one value it reads, or None where it computes, guards or has a subscript with a remainder.
+
+    Units: offset and strides in elements of the base's memory.
+    """
+    if node.kind != "map" or not isinstance(node.body, Read):
+        return None
+    read = node.body
+    if graph.type_of(read.value).dtype != node.type.dtype or node.type.num_elements == 0:
+        return None
+    extents = node.extents
+    # Quotient and remainder of a reshape meet again in the flat offset.
+    flat = simplify(linearise(read.index, base_strides), extents)
+    if not flat.is_linear:
+        return None
+    strides = tuple(flat.coefficient(a) for a in node.axes)
+    # torch has no negative strides; a flip is copied.
+    if any(s < 0 for s in strides) or flat.axes() - set(extents):
+        return None
+    return View(node.name, read.value, flat.const, _tidy(strides, node.type.shape))
+
+
+def _tidy(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of dimensions with one element are free: give them what a dense tensor would have there, as frameworks do."""
+    tidy = list(strides)
+    for d in reversed(range(len(shape))):
+        if shape[d] == 1:
+            tidy[d] = tidy[d + 1] * shape[d + 1] if d + 1 < len(shape) else 1
+    return tuple(tidy)
+
+
+def is_window(graph: Graph, view: View) -> bool:
+    """Whether a view is a part of its base that lies dense in memory, and aligned as a tensor of its own would be."""
+    type_ = graph.type_of(view.value)
+    dense = view.strides == row_major_strides(type_.shape)
+    return dense and type_.num_bytes < graph.type_of(view.base).num_bytes and view.offset * type_.dtype.itemsize % ALIGNMENT_BYTES == 0
+
+
+def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:
+    """The layouts of values with memory of their own: a view lies as its base has it, whatever was decided for it as a value."""
+    return {value: strides for value, strides in layouts.items() if value not in views}
+
+
+def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, View]:
+    """Nodes of the graph that need no kernel: every user is a library call or another view, or it goes to the caller as it is.
+
+    The base of a view is never a view itself: chains are resolved to the value that has memory.
+
+    wanted: strides that the caller wants of results; a result that has others is not left as a view.
+    """
+    # Values whose memory a result must not share.
+    frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
+    views: dict[str, View] = {}
+    for node in graph.nodes:
+        if node.kind != "map" or not isinstance(node.body, Read):
+            continue
+        under = views.get(node.body.value)
+        found = as_view(graph, node, strides_of(graph, layouts, node.body.value) if under is None else under.strides)
+        if found is None:
+            continue
+        views[node.name] = found if under is None else View(found.value, under.base, under.offset + found.offset, found.strides)
+    updated = frozenset(v for _, v in graph.updates)
+    # Users come after what they use, so one walk backwards sees the decision on every user.
+    for name in [n.name for n in reversed(graph.nodes) if n.name in views]:
+        if name in updated or not _allowed(graph, views, name, wanted, frozen):
+            del views[name]
+    return views
+
+
+def _allowed(graph: Graph, views: Mapping[str, View], value: str, wanted: Layouts, frozen: frozenset[str]) -> bool:
+    for user in graph.users_by_name[value]:
+        if graph.node_by_name[user].category != "library" and user not in views:
+            return False
+    if value not in graph.results:
+        return True
+    view = views[value]
+    if value in wanted and wanted[value] != view.strides:
+        return False
+    # A caller may write into what it is given: overlapping memory, weights and updated inputs must not be handed out.
+    overlapping = any(s == 0 and n > 1 for s, n in zip(view.strides, graph.type_of(value).shape, strict=True))
+    return not overlapping and view.base not in frozen

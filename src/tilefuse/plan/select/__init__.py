@@ -1,0 +1,1 @@
+"""The integer program over candidates: cycle cuts, parts solved apart, memory."""

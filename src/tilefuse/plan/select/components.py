@@ -1,0 +1,110 @@
+"""Parts of the integer program that do not touch each other, each solved by itself and equal ones once.
+
+Two candidates belong together where they share a node, or where both can stand on one cycle. Draw every dependence as it is and every
+candidate as a ring through its nodes: whatever a choice contracts, its cycles and its conflicts lie inside one strongly connected part.
+
+    layer 0            layer 1            layer 2
+    {a, b} {b, c}  ->  {d, e} {e, f}  ->  {g, h} {h, i}        three programs with two candidates each, all equal: one is solved
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from tilefuse.plan.price.known_patterns import Store, parse_selection, selection_text
+from tilefuse.plan.price.structure import digest_text
+from tilefuse.plan.select.cycles import strongly_connected
+from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, IntegerProgram, Selection, Separator
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One part: its nodes and columns by number, ascending, and the edges between its nodes."""
+
+    nodes: tuple[int, ...]
+    columns: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+
+
+def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], seconds: float, start: Sequence[int] = (),
+           separator: Separator | None = None, known: dict[Hashable, Selection] | None = None,
+           store: Store | None = None) -> Selection:
+    """The best choice of columns, part by part. With a separator everything is one part, for its conditions may join any two columns.
+
+    start: columns known to be a legal choice; the result is never worse than it.
+    known: parts that were solved before, for programs that are asked again with a few other columns; new ones are added.
+    store: parts that were solved in other graphs; what is proven is added.
+    Units: seconds for all parts together. Raises: as `IntegerProgram.solve`.
+    """
+    began = time.perf_counter()
+    if separator is not None:
+        return IntegerProgram(num_nodes, edges, columns, separator).solve(seconds, start)
+    started = set(start)
+    solved = {} if known is None else known
+    taken: list[int] = []
+    objective_us = bound_us = 0.0
+    rounds = cuts = 0
+    proven = True
+    for part in split(num_nodes, edges, columns):
+        place = {node: n for n, node in enumerate(part.nodes)}
+        own = [Column(tuple(place[m] for m in columns[c].members), columns[c].score_us) for c in part.columns]
+        inside = [(place[a], place[b]) for a, b in part.edges]
+        begin = tuple(n for n, c in enumerate(part.columns) if c in started)
+        key = (len(part.nodes), tuple(inside), tuple(own), begin)
+        found = solved.get(key)
+        if found is None:
+            left = max(seconds - (time.perf_counter() - began), 0.0)
+            found = solved[key] = _solved(len(part.nodes), inside, own, begin, left, store)
+            rounds += found.rounds
+            cuts += found.cuts
+        taken += [part.columns[n] for n in found.taken]
+        objective_us += found.objective_us
+        bound_us += found.bound_us
+        proven = proven and found.proven
+    return Selection(tuple(sorted(taken)), objective_us, bound_us, rounds, cuts, time.perf_counter() - began, proven)
+
+
+def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], begin: Sequence[int], seconds: float,
+            store: Store | None) -> Selection:
+    """The best choice of one part, from the store if it is there."""
+    if store is None:
+        return IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
+    told = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
+    digest = digest_text(told)
+    text = store.get(digest)
+    known = None if text is None else parse_selection(text, len(columns))
+    if known is not None:
+        return known
+    found = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
+    if found.proven:
+        # A search that the time limit cut short may come out better another time.
+        store.put(digest, selection_text(found))
+    return found
+
+
+def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column]) -> list[Component]:
+    """The parts that hold a column that saves something, by their first node. Cost: linear in edges and members."""
+    successors: dict[int, list[int]] = {node: [] for node in range(num_nodes)}
+    for before, after in edges:
+        successors[before].append(after)
+    useful = [n for n, c in enumerate(columns) if c.score_us > SCORE_TOLERANCE_US]
+    if not useful:
+        return []
+    for number in useful:
+        members = columns[number].members
+        for before, after in zip(members, (*members[1:], members[0]), strict=True):
+            successors[before].append(after)
+    part_of: dict[int, int] = {}
+    nodes: list[tuple[int, ...]] = []
+    for part in sorted(strongly_connected(successors)):
+        part_of.update(dict.fromkeys(part, len(nodes)))
+        nodes.append(part)
+    columns_of: list[list[int]] = [[] for _ in nodes]
+    edges_of: list[list[tuple[int, int]]] = [[] for _ in nodes]
+    for number in useful:
+        columns_of[part_of[columns[number].members[0]]].append(number)
+    for before, after in edges:
+        if part_of[before] == part_of[after]:
+            edges_of[part_of[before]].append((before, after))
+    return [Component(n, tuple(c), tuple(sorted(e))) for n, c, e in zip(nodes, columns_of, edges_of, strict=True) if c]

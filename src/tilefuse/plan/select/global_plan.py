@@ -1,0 +1,282 @@
+"""Planning by integer program: every generator proposes, one program decides.
+
+    greedy connecting (with its steps) ----+
+    substitution, exploration -------------+-> integer program -> kernels, recomputed maps -> packing -> integer program -> plan
+    single nodes --------------------------+
+
+The plan of greedy connecting is what the program starts from, so the result is never worse than it under its own costs.
+Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.base import trace
+from tilefuse.base.candidate import Reason, Rejected, group_by_reason
+from tilefuse.base.errors import InfeasibleError
+from tilefuse.base.options import Options
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.generators.candidates import Candidate, Candidates
+from tilefuse.plan.generators.connect import Connecting
+from tilefuse.plan.generators.exploratory import exploratory
+from tilefuse.plan.generators.found import Found
+from tilefuse.plan.generators.packing import Group, packing, siblings
+from tilefuse.plan.generators.substitution import after_products, substitution
+from tilefuse.plan.generators.units import Units
+from tilefuse.plan.generators.walking import offer_walks
+from tilefuse.plan.pattern import Search, View
+from tilefuse.plan.price.price import Pricer
+from tilefuse.plan.select.components import select
+from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, Selection
+from tilefuse.plan.select.memory import PeakMemory, more_with_packing, peak, stored_values
+from tilefuse.target.device import DeviceSpec
+
+# Structures that each generator may have scheduled. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
+NEW_STRUCTURES = 60
+
+# Part of the planning time after which generators stop.
+GENERATOR_SHARE = 0.5
+
+# Peaks of memory at which packed kernels are struck out, before there is no packing at all.
+MOST_PEAKS = 16
+
+
+def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
+                  greedy: Found, given_up: Collection[str] = ()) -> tuple[Found, Search]:
+    """A plan that saves most of what any choice of candidates can save, and how it was found.
+
+    Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
+    Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
+    """
+    return _Decision(graph, views, pricer, options, device, greedy, given_up).run()
+
+
+def pack_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, plan: Found,
+                  packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
+    """The kernels of a plan with independent ones in common launches, as many as save time and do not keep much more memory alive.
+
+    packed: sets of nodes whose kernels are offered as one launch besides what is proposed for any plan.
+    Raises: ToolchainError where the solver fails.
+    """
+    return _Decision(graph, views, pricer, options, device, plan).pack(packed)
+
+
+@dataclass
+class _Decision:
+    """State of one decision."""
+
+    graph: Graph
+    views: dict[str, View]
+    pricer: Pricer
+    options: Options
+    device: DeviceSpec
+    greedy: Found
+    given_up: Collection[str] = ()
+
+    def run(self) -> tuple[Found, Search]:
+        """Candidates, program, recomputation, packing, program."""
+        self._begin()
+        candidates = self._candidates(self.greedy.light)
+        if candidates.without_schedule:
+            # A map that greedy connecting recomputes inside its kernels cannot be recomputed by every unit alone.
+            if self.ceiling_bytes:
+                candidates = self._candidates(frozenset())
+            else:
+                return self.greedy, self._search("greedy", candidates, [])
+        start = _offer_greedy(candidates, self.greedy)
+        begun_us = sum(candidates.found[m].score_us for m in start if m in candidates.found)
+        substitution(candidates)
+        candidates.allow(NEW_STRUCTURES)
+        after_products(candidates)
+        offer_walks(candidates)
+        candidates.allow(NEW_STRUCTURES)
+        exploratory(candidates, self.device)
+        taken = self._selected(candidates, start, self.ceiling_bytes)
+        found = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
+        if found.light != candidates.units.light:
+            candidates, taken = self._carried_over(candidates, found)
+        if not candidates.without_schedule:
+            candidates.allow(2 * NEW_STRUCTURES)
+            siblings(candidates)
+            packing(candidates, _groups(candidates, taken))
+            packed = self._packed(candidates, taken)
+            if packed != taken:
+                parts = tuple(found.chosen)
+                found, taken = replace(self._plan(candidates, packed, recompute=False), parts=parts), packed
+        search = self._search("ilp", candidates, taken)
+        trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
+                              rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
+        saved_more_us = sum(c.score_us for c in taken) - begun_us
+        if not self.ceiling_bytes and found.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
+            return self.greedy, replace(search, planner="both")
+        refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
+        return replace(found, rejected=self.greedy.rejected, num_rejected=refused, steps=self.greedy.steps), search
+
+    def pack(self, packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
+        """The plan `greedy` with its kernels as units, of which only packing makes candidates."""
+        self._begin()
+        units = Units(self.graph, set(self.greedy.light), self.views)
+        kernels = {c.core: (c.generator, c.priced) for c in self.greedy.chosen if c.core and c.priced is not None}
+        units.regroup(tuple(sorted({units.unit_of[n] for n in core})) for core in kernels)
+        candidates = Candidates(units, self.pricer, self.options, 2 * NEW_STRUCTURES,
+                                self.began + self.options.plan_seconds * GENERATOR_SHARE)
+        taken: list[Candidate] = []
+        if not candidates.without_schedule:
+            for nodes in packed:
+                _offer_nodes(candidates, nodes, "packing", packed=True)
+            siblings(candidates)
+            packing(candidates, _groups(candidates, ()))
+            taken = self._packed(candidates, [])
+        search = self._search("seeded", candidates, taken)
+        if not taken:
+            return self.greedy, search
+        held = {m for c in taken for m in c.members}
+        launches = [(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken]
+        rest = [(*kernels[unit.core], unit.core) for number, unit in units.units.items() if number not in held and unit.core in kernels]
+        again = Connecting(self.graph, self.views, self.pricer, self.options, set(self.greedy.light))
+        found = again.continue_from([*((g, core, p) for g, p, core in rest), *launches], merge=False)
+        assert not isinstance(found, Rejected), "every kernel of the plan has a schedule"
+        return replace(found, rejected=self.greedy.rejected, num_rejected=self.greedy.num_rejected, parts=tuple(self.greedy.chosen)), search
+
+    def _begin(self) -> None:
+        self.began = time.perf_counter()
+        self.until = self.began + self.options.plan_seconds
+        self.ceiling_bytes = self.options.peak_memory_mb << 20
+        self.selections: list[Selection] = []
+        self.solved: dict[Hashable, Selection] = {}
+
+    def _candidates(self, light: frozenset[str]) -> Candidates:
+        return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
+                          self.began + self.options.plan_seconds * GENERATOR_SHARE)
+
+    def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
+        """The candidates that save most together. They are listed by their units, so that it does not matter who found them first."""
+        units = candidates.units
+        listed = [c for _, c in sorted(candidates.found.items()) if c.score_us > 0 or ceiling_bytes]
+        number_of = {c.members: n for n, c in enumerate(listed)}
+        edges = [(a, b) for a, followers in units.contracted.successors.items() for b in followers]
+        columns = [Column(c.members, c.score_us) for c in listed]
+        separator = PeakMemory(units, columns, ceiling_bytes) if ceiling_bytes else None
+        begin = [number_of[m] for m in start if m in number_of]
+        try:
+            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator, self.solved,
+                            self.pricer.store)
+        except InfeasibleError as cause:
+            raise self._too_little(candidates, start, ceiling_bytes) from cause
+        self.selections.append(chosen)
+        return [listed[n] for n in chosen.taken]
+
+    def _too_little(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> InfeasibleError:
+        """Requires: the groups in `start` are candidates, disjoint, and have an order of execution."""
+        stored = stored_values(candidates.units)
+        found = min((peak(candidates.units, stored, groups) for groups in (start, ())), key=lambda p: p.num_bytes)
+        largest = sorted(found.live, key=lambda v: (-v.num_bytes, v.name))[:3]
+        told = ", ".join(f"%{v.name} with {v.num_bytes}" for v in largest)
+        return InfeasibleError(
+            f"no plan of @{self.graph.name} was found that keeps intermediate values within {ceiling_bytes} bytes (peak_memory_mb="
+            f"{self.options.peak_memory_mb}); a plan that was found needs {found.num_bytes}, most of it for {told}",
+            hint=f"peak_memory_mb={-(-found.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
+
+    def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
+        kernels = [(c.generator, c.members, c.priced) for c in taken]
+        return Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light)).resume(kernels, recompute)
+
+    def _carried_over(self, old: Candidates, found: Found) -> tuple[Candidates, list[Candidate]]:
+        """The candidates where more maps are recomputed, and the kernels of the plan among them."""
+        new = self._candidates(found.light)
+        plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in found.chosen if c.priced is not None]
+        changed = _units_touching(old, found.light ^ old.units.light)
+        for candidate in old.found.values():
+            if changed.isdisjoint(candidate.members):
+                new.carry_over(old, candidate)
+            else:
+                _offer_nodes(new, old.unit_of(candidate.members).core, candidate.generator)
+        return new, [new.found[m] for m in plan if m in new.found]
+
+    def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
+        """The choice when packed kernels are candidates too.
+
+        Without a ceiling, what keeps much more memory alive is not taken: at every peak the kernels that add most to it are struck out.
+        """
+        start = [c.members for c in taken]
+        if self.ceiling_bytes:
+            return self._selected(candidates, start, self.ceiling_bytes)
+        memory = PeakMemory(candidates.units, [], 1)
+        live_bytes = peak(candidates.units, memory.stored, start).num_bytes
+        # At its end a backward part holds its results, whatever the order of its kernels.
+        results = sum(self.graph.type_of(v).num_bytes for v in self.graph.results) if self.given_up else None
+        allowed_bytes = live_bytes + more_with_packing(live_bytes, results)
+        for _ in range(MOST_PEAKS):
+            packed = self._selected(candidates, start, 0)
+            most = peak(candidates.units, memory.stored, [c.members for c in packed])
+            excess_bytes = most.num_bytes - allowed_bytes
+            waiting = sorted((-memory.change_bytes(c.members, most.moment), c.score_us, c.members)
+                             for c in packed if c.generator == "packing")
+            if excess_bytes <= 0 or not waiting:
+                return packed if excess_bytes <= 0 else taken
+            moment = candidates.units.units[most.moment].core[-1]
+            for change, _, members in waiting:
+                candidates.strike_out(members, Rejected(Reason.MEMORY, f"{most.num_bytes} bytes of intermediate values at %{moment}"))
+                excess_bytes += change
+                if excess_bytes <= 0:
+                    break
+        return taken
+
+    def _search(self, planner: str, candidates: Candidates, taken: Sequence[Candidate]) -> Search:
+        last = self.selections[-1] if self.selections else Selection((), 0.0, 0.0, 0, 0, 0.0, False)
+        rounds, cuts = sum(s.rounds for s in self.selections), sum(s.cuts for s in self.selections)
+        reasons = group_by_reason(why for _, why in candidates.rejected.values())
+        live = peak(candidates.units, stored_values(candidates.units), [c.members for c in taken])
+        return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.began, last.proven,
+                      self.greedy.objective_us, live.num_bytes, candidates.counts(),
+                      tuple((reason.value, len(items)) for reason, items in reasons.items()))
+
+
+def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:
+    """Offers every kernel of greedy connecting and every step on the way; returns those kernels of its plan that are candidates.
+
+    A map that several kernels recompute belongs to the one that writes it, or to none: the kernels returned are disjoint, and as they
+    depend on each other no more than in greedy connecting's plan, they have an order of execution.
+    """
+    for core in greedy.steps:
+        _offer_nodes(candidates, core, "connect")
+    kernels: list[tuple[int, ...]] = []
+    for chosen in greedy.chosen:
+        if chosen.priced is not None:
+            own = set(chosen.pattern.written)
+            responsible = [n for n in chosen.pattern.nodes if n in own or n not in greedy.light]
+            members = _offer_nodes(candidates, responsible, "connect")
+            if members in candidates.found:
+                kernels.append(members)
+    return kernels
+
+
+def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str, packed: bool = False) -> tuple[int, ...]:
+    """Offers the units of these nodes (those that are light have none); returns them. packed: as for `Candidates.offer`."""
+    unit_of = candidates.units.unit_of
+    members = tuple(sorted({unit_of[n] for n in nodes if n in unit_of}))
+    if len(members) > 1:
+        candidates.offer(members, generator, packed)
+    return members
+
+
+def _units_touching(candidates: Candidates, nodes: Collection[str]) -> set[int]:
+    """Units that compute one of these nodes, read it, or compute what it reads."""
+    units = candidates.units
+    near = {*nodes, *(u for n in nodes for u in units.graph.users_by_name[n]), *(units.memory(v) for n in nodes for v in units.reads(n))}
+    return {number for number, unit in units.units.items() if not near.isdisjoint(unit.core) or not near.isdisjoint(unit.extra)}
+
+
+def _groups(candidates: Candidates, taken: Sequence[Candidate]) -> list[Group]:
+    """The plan that takes these candidates, and every other unit alone, in an order of execution."""
+    priced_of = {c.members: c.priced for c in taken}
+    return [Group(members, priced_of.get(members, candidates.alone.get(members[0])))
+            for members in candidates.units.ordered(c.members for c in taken)]
+
+
+def _reasons(candidates: Candidates) -> list[str]:
+    """Number of rejections by reason."""
+    reasons = group_by_reason(why for _, why in candidates.rejected.values())
+    return [f"{len(items)} candidates rejected: {reason.value}, such as: {items[0].detail}" for reason, items in reasons.items()]

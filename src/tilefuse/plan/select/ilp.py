@@ -1,0 +1,236 @@
+"""The integer program over candidates: which of them to take so that most time is saved and no two kernels wait for each other.
+
+    maximise   sum_j f(P_j) X_j          X_j in {0, 1}: candidate j is one kernel of the plan
+    subject to sum_(j : v in P_j) X_j <= 1                      for every node v
+               sum_(j closes cycle C) X_j <= num_pairs(C) - 1   for every cycle C that a solution was seen to have
+
+Cycle cuts are found lazily: solve, contract the taken candidates, look for cycles, forbid them, solve again, all in one solver object.
+Other conditions come in the same way; rows of theirs that are not exact guide the search at first, and prove nothing.
+Nothing here knows of graphs of tensors: nodes are numbers, candidates are sets of them with a score.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilefuse.base.errors import InfeasibleError, InternalError, ToolchainError
+from tilefuse.plan.select.cycles import Contraction, Cycle
+
+# Scores are microseconds; what differs by less is equal. Source: a launch costs about one, clocks resolve thousandths.
+SCORE_TOLERANCE_US = 1e-6
+
+# How often the program is solved again without the rows that are not exact, where these left no choice or one that is not proven best.
+ROUNDS_WITHOUT_GUIDES = 64
+# Programs of more columns are of thousands of nodes, and their first relaxation is nearly always whole: presolving, looking for symmetries
+# (repeated layers are full of them) and heuristics take several times as long as the solution. Source: this file's programs for 10,000
+# nodes of attention, products and norms: 3.2 and 2.2 s with them, 0.5 and 0.4 s without, for the same columns.
+MANY_COLUMNS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A candidate as the program sees it. Units: `score_us` is the time that it saves, in microseconds."""
+
+    members: tuple[int, ...]
+    score_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A linear condition that a solution broke: sum of coefficient * X <= upper, over (column, coefficient) pairs.
+
+    exact: whether every legal choice keeps it; one that is not leads to good choices soon, and proves nothing.
+    """
+
+    terms: tuple[tuple[int, float], ...]
+    upper: float
+    exact: bool = True
+
+
+# Other conditions that a choice of columns without a cycle breaks (peak memory); empty: none.
+Separator = Callable[[Sequence[int]], list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The columns taken, and what is known about them.
+
+    objective_us  what they save together
+    bound_us      no choice saves more; equal to the objective where `proven`
+    rounds        how often the solver ran; cuts: rows that were added in between
+    """
+
+    taken: tuple[int, ...]
+    objective_us: float
+    bound_us: float
+    rounds: int
+    cuts: int
+    seconds: float
+    proven: bool
+
+
+class IntegerProgram:
+    """One program and its solver object. Columns keep their order, so equal inputs give equal solutions."""
+
+    def __init__(self, num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column],
+                 separator: Separator | None = None) -> None:
+        """edges: dependences between nodes, an acyclic relation."""
+        self._columns = columns
+        self._contraction = Contraction(num_nodes, edges, [c.members for c in columns])
+        self._separator = separator
+        self._cuts: dict[Row, None] = {}
+        self._solver: Any = None
+
+    def solve(self, seconds: float, start: Sequence[int] = ()) -> Selection:
+        """The best choice of columns, or the best one found when the time is over.
+
+        start: columns known to be a legal choice; the result is never worse than it.
+        Raises: InfeasibleError where the separator's conditions leave no choice; ToolchainError where the solver fails.
+        """
+        began = time.perf_counter()
+        if not self._columns and self._legal(()):
+            # The solver takes a program without columns for none at all.
+            return Selection((), 0.0, 0.0, 0, 0, time.perf_counter() - began, True)
+        incumbent = tuple(sorted(start)) if self._legal(start) else None
+        if incumbent is None and self._legal(()):
+            incumbent = ()
+        best = Selection(incumbent or (), self._score(incumbent or ()), sum(max(c.score_us, 0.0) for c in self._columns), 0, 0, 0.0, False)
+        last_round: int | None = None
+        while (left := seconds - (time.perf_counter() - began)) > 0 and best.rounds != last_round:
+            best = replace(best, rounds=best.rounds + 1)
+            guided = any(not r.exact for r in self._cuts)
+            found, bound_us, optimal = self._run(left, best.taken)
+            if found is not None and not guided:
+                best = replace(best, bound_us=min(best.bound_us, bound_us))
+            rows = [] if found is None else self._violated(found)
+            if found is not None and not rows:
+                if incumbent is None or self._score(found) > best.objective_us or optimal and not guided:
+                    incumbent, best = found, replace(best, taken=found, objective_us=self._score(found))
+                best = replace(best, bound_us=max(best.bound_us, best.objective_us))
+                best = replace(best, proven=best.bound_us - best.objective_us <= SCORE_TOLERANCE_US)
+            if not rows:
+                if optimal and guided and not best.proven and last_round is None:
+                    self._without_guides()
+                    last_round = best.rounds + ROUNDS_WITHOUT_GUIDES
+                    continue
+                if found is None and optimal and incumbent is None and not guided:
+                    raise InfeasibleError("no choice of kernels keeps all conditions of the plan")
+                break
+            repaired = self._repaired(found or ())
+            if repaired is not None and (incumbent is None or self._score(repaired) > best.objective_us + SCORE_TOLERANCE_US):
+                incumbent, best = repaired, replace(best, taken=repaired, objective_us=self._score(repaired))
+            self._cut(r for r in rows if r.exact or last_round is None)
+        if incumbent is None:
+            raise InfeasibleError(f"the solver found no plan within {seconds:g} s that keeps all conditions",
+                                  hint="raise plan_seconds, or the ceiling on peak memory")
+        return replace(best, cuts=len(self._cuts), seconds=time.perf_counter() - began)
+
+    def _score(self, taken: Iterable[int]) -> float:
+        return sum(self._columns[c].score_us for c in taken)
+
+    # Conditions that a choice breaks
+
+    def _legal(self, taken: Sequence[int]) -> bool:
+        seen = [m for c in taken for m in self._columns[c].members]
+        return len(seen) == len(set(seen)) and not self._violated(taken)
+
+    def _violated(self, taken: Sequence[int]) -> list[Row]:
+        rows = [self._cycle_row(c) for c in self._contraction.cycles(taken)]
+        # Kernels that wait for each other have no order, and so no values that live at one time.
+        return rows if rows or self._separator is None else self._separator(taken)
+
+    def _cycle_row(self, cycle: Cycle) -> Row:
+        """The row that forbids the cycle, and with it every choice of other columns that would close it in the same way.
+
+        A column that holds where the cycle enters a kernel and where it leaves it does what the one at hand did. Each counts once,
+        also where it holds two such pairs, so that a column that swallows a part of the cycle is not forbidden more than it must be.
+        """
+        closing: dict[int, None] = {}
+        for enter, leave in cycle.pairs:
+            closing.update(dict.fromkeys(self._contraction.holding(enter, leave)))
+        if len(cycle.pairs) == 1:
+            # One kernel depends on itself through nodes outside; a column that holds those too is legal.
+            closing = {c: None for c in closing if not set(cycle.nodes) <= set(self._columns[c].members)}
+        return Row(tuple((c, 1.0) for c in sorted(closing)), len(cycle.pairs) - 1.0)
+
+    def _repaired(self, taken: Sequence[int]) -> tuple[int, ...] | None:
+        """The choice without columns that close cycles, those that save least first; None where that breaks other conditions."""
+        kept = list(taken)
+        while cycles := self._contraction.cycles(kept):
+            on_cycles = sorted({g for cycle in cycles for g in cycle.columns})
+            kept.remove(min(on_cycles, key=lambda c: (self._columns[c].score_us, c)))
+        return None if self._separator is not None and self._separator(kept) else tuple(kept)
+
+    # The solver
+
+    def _run(self, seconds: float, start: Sequence[int]) -> tuple[tuple[int, ...] | None, float, bool]:
+        """Columns taken, upper bound on the score, and whether that is the last word on the rows so far.
+
+        (None, ..., True): no choice keeps the rows. (None, ..., False): none was found in time.
+        """
+        import highspy
+
+        if self._solver is None:
+            self._solver = self._built()
+        solver = self._solver
+        # The solver's clock runs on from one call to the next.
+        solver.setOptionValue("time_limit", solver.getRunTime() + seconds)
+        given = highspy.HighsSolution()
+        begun = set(start)
+        given.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
+        solver.setSolution(given)
+        solver.run()
+        status = solver.getModelStatus()
+        known = highspy.HighsModelStatus
+        if status in (known.kInfeasible, known.kUnboundedOrInfeasible) or not self._columns:
+            return None, 0.0, True
+        if status not in (known.kOptimal, known.kTimeLimit):
+            raise ToolchainError(f"the integer program's solver stopped: {solver.modelStatusToString(status)}",
+                                 hint="plan with planner=greedy, and please report the graph")
+        info = solver.getInfo()
+        has_solution = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        values = solver.getSolution().col_value if has_solution else []
+        taken = tuple(c for c, x in enumerate(values) if x > 0.5)
+        bound_us = self._score(taken) if status == known.kOptimal else float(info.mip_dual_bound)
+        return taken if has_solution else None, bound_us, status == known.kOptimal
+
+    def _built(self) -> Any:
+        """The solver with all columns, one row a node that several columns want, and no cuts."""
+        import highspy
+        import numpy
+
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
+                            ("mip_abs_gap", SCORE_TOLERANCE_US / 2)):
+            solver.setOptionValue(name, value)
+        if len(self._columns) > MANY_COLUMNS:
+            for name, value in (("presolve", "off"), ("mip_detect_symmetry", False), ("mip_heuristic_effort", 0.0)):
+                solver.setOptionValue(name, value)
+        solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
+        for column in self._columns:
+            solver.addCol(column.score_us, 0.0, 1.0, 0, [], [])
+        count = len(self._columns)
+        integer = numpy.full(count, int(highspy.HighsVarType.kInteger), numpy.uint8)
+        solver.changeColsIntegrality(count, numpy.arange(count, dtype=numpy.int32), integer)
+        for wanted in dict.fromkeys(tuple(columns) for columns in self._contraction.columns_of.values() if len(columns) > 1):
+            solver.addRow(-highspy.kHighsInf, 1.0, len(wanted), list(wanted), [1.0] * len(wanted))
+        return solver
+
+    def _without_guides(self) -> None:
+        """The program once more with the exact cuts alone."""
+        exact = [r for r in self._cuts if r.exact]
+        self._solver, self._cuts = self._built(), {}
+        self._cut(exact)
+
+    def _cut(self, rows: Iterable[Row]) -> None:
+        import highspy
+
+        fresh = [r for r in dict.fromkeys(rows) if r not in self._cuts]
+        if not fresh and self._cuts:
+            raise InternalError("the integer program's solver broke a cut that it was given", hint="please report the graph")
+        for row in fresh:
+            self._cuts[row] = None
+            columns, coefficients = [c for c, _ in row.terms], [k for _, k in row.terms]
+            self._solver.addRow(-highspy.kHighsInf, row.upper, len(columns), columns, coefficients)

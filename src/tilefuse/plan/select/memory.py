@@ -1,0 +1,153 @@
+"""Peak memory of a choice of kernels, and conditions that keep it below a ceiling.
+
+Intermediate values live from the kernel that writes them to the last one that reads them; kernels run in the order of their last nodes.
+Where a choice needs too much, the program gets a condition on the moment of its peak: what the values that cross this moment in the
+graph's own order need, plus what every candidate changes in that.
+
+    moment t, between b and c in a b c d:   bytes(a, read by c) + bytes(b, read by d)        ceiling - base >= sum of the changes:
+    {a, c} holds a on chip: - bytes(a)      {b, d}: - bytes(b)      {b, c}, written at c: - bytes(b)      {x, c}: x lives on: + bytes(x)
+
+The changes of two candidates that touch one value are added, which is not exact: such a row leads to good choices soon, but may forbid the
+best one. So the combination itself is forbidden as well, unless something else that touches the same values is taken, and the program is
+solved once more without the rows that only lead (`Row.exact`).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tilefuse.plan.generators.units import Units
+from tilefuse.plan.select.ilp import Column, Row
+
+# Bytes that packing may add unasked to the peak of live intermediate values, beside this share of it: packed kernels wait for the
+# last of their parts. Torch's allocator takes memory of the device in pieces of 20 MiB, so that fewer bytes seldom show. Units: bytes.
+MORE_LIVE_BYTES = 16 << 20
+MORE_LIVE_SHARE = 0.02
+# The same as a share of all that a backward part holds, gradients included: there the whole training step is at its peak.
+# 50 layers of [64, 512], as planned for an H200: 56.6 MiB and 659 us without the limit; 50.5 and 700 with any share from 0 to 4 %.
+MORE_HELD_SHARE = 0.01
+
+# Amount by which the solver may break a row.
+ROW_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A value that is neither input nor result: who writes it and who reads it, by units. Units: bytes."""
+
+    name: str
+    num_bytes: int
+    writer: int
+    readers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A value's bytes from the step that writes it to the last one that reads it, both included. Units: bytes."""
+
+    written: int
+    freed: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment when most bytes live: behind which unit (the last of the kernel that runs then), and which values."""
+
+    num_bytes: int
+    moment: int
+    live: tuple[Stored, ...]
+
+
+class PeakMemory:
+    """The separator of the integer program for a ceiling on intermediate values. Units: bytes."""
+
+    def __init__(self, units: Units, columns: Sequence[Column], ceiling_bytes: int) -> None:
+        self.stored = stored_values(units)
+        self._units = units
+        self._columns = columns
+        self._ceiling_bytes = ceiling_bytes
+        self._touching: dict[int, list[Stored]] = {}
+        for value in self.stored:
+            for unit in dict.fromkeys((value.writer, *value.readers)):
+                self._touching.setdefault(unit, []).append(value)
+
+    def __call__(self, taken: Sequence[int]) -> list[Row]:
+        """A condition that this choice breaks; none where its peak is below the ceiling."""
+        found = peak(self._units, self.stored, [self._columns[c].members for c in taken])
+        if found.num_bytes <= self._ceiling_bytes:
+            return []
+        base = sum(v.num_bytes for v in self.stored if v.writer <= found.moment <= max(v.readers))
+        changes = [self.change_bytes(column.members, found.moment) for column in self._columns]
+        # In parts of the ceiling: the solver's tolerances are made for numbers around one.
+        terms = tuple((c, change / self._ceiling_bytes) for c, change in enumerate(changes) if change)
+        row = Row(terms, 1 - base / self._ceiling_bytes, exact=False)
+        chosen = set(taken)
+        guide = [row] if sum(k for c, k in terms if c in chosen) > row.upper + ROW_TOLERANCE else []
+        touched = {u for v in found.live for u in (v.writer, *v.readers)}
+        near = [c for c, column in enumerate(self._columns) if not touched.isdisjoint(column.members)]
+        kept = [c for c in near if c in chosen]
+        return [*guide, Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(kept) - 1.0)]
+
+    def change_bytes(self, members: Sequence[int], moment: int) -> int:
+        """By how much a candidate alone changes what lives at a moment."""
+        inside, last = set(members), max(members)
+        change = 0
+        for value in {v.name: v for m in members for v in self._touching.get(m, ())}.values():
+            outside = [r for r in value.readers if r not in inside]
+            before = value.writer <= moment <= max(value.readers)
+            written = last if value.writer in inside else value.writer
+            freed = max(outside, default=-1) if value.writer in inside else max([*outside, last])
+            after = written <= moment <= freed
+            change += value.num_bytes * (after - before)
+        return change
+
+
+def more_with_packing(live_bytes: int, held_bytes: int | None) -> float:
+    """By how much packing may raise the peak of a program. Units: bytes.
+
+    live_bytes: its peak of intermediate values. held_bytes: all that a backward part holds at its peak; None for other programs.
+    """
+    more = live_bytes * MORE_LIVE_SHARE + MORE_LIVE_BYTES
+    return more if held_bytes is None else min(more, held_bytes * MORE_HELD_SHARE)
+
+
+def stored_values(units: Units) -> list[Stored]:
+    """Values that some unit writes for another one, and that do not go to the caller."""
+    found: list[Stored] = []
+    for value, users in units.users.items():
+        if value in units.unit_of and value not in units.escaping and users:
+            readers = tuple(dict.fromkeys(units.unit_of[u] for u in users))
+            found.append(Stored(value, units.graph.type_of(value).num_bytes, units.unit_of[value], readers))
+    return found
+
+
+def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]) -> Peak:
+    """When most bytes live where each of the groups is one kernel and all other units run alone. Cost: linear."""
+    order = units.ordered(groups)
+    step_of = {unit: step for step, group in enumerate(order) for unit in group}
+    waiting: list[Stored] = []
+    lives: list[Life] = []
+    for value in stored:
+        written, freed = step_of[value.writer], max(step_of[r] for r in value.readers)
+        if any(step_of[r] != written for r in value.readers):
+            waiting.append(value)
+            lives.append(Life(written, freed, value.num_bytes))
+    most, at = most_live(lives)
+    if not most:
+        return Peak(0, 0, ())
+    return Peak(most, max(order[at]), tuple(v for v, life in zip(waiting, lives, strict=True) if life.written <= at <= life.freed))
+
+
+def most_live(lives: Iterable[Life]) -> tuple[int, int]:
+    """Most bytes that live at one step, and the first step where they do. Cost: n log n. Units: bytes."""
+    change: dict[int, int] = {}
+    for life in lives:
+        change[life.written] = change.get(life.written, 0) + life.num_bytes
+        change[life.freed + 1] = change.get(life.freed + 1, 0) - life.num_bytes
+    live = most = at = 0
+    for step in sorted(change):
+        live += change[step]
+        if live > most:
+            most, at = live, step
+    return most, at

@@ -1,0 +1,1 @@
+"""Plans as text, plans by hand, and questions about plans."""

@@ -1,0 +1,370 @@
+"""The checking mode of the host executor: the same fission, but every access goes through a shadow (`support/checked.h`).
+
+Found: accesses out of bounds (global, shared, register arrays), reads of memory or registers that nothing has written, races
+between barriers in shared memory (also of a cluster) and in global memory, misaligned vectors, outputs not written whole. Blocks
+run one after the other; races are found from the order that barriers give, not from luck.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from tilefuse.base.printable import printable
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
+from tilefuse.kernel.ir import (
+    Assign,
+    Atomic,
+    Buffer,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    Group,
+    IfValue,
+    Kernel,
+    KExpr,
+    LastBlock,
+    Load,
+    MatrixProduct,
+    Reg,
+    RoutineCall,
+    Shuffle,
+    Stmt,
+    Store,
+    Touched,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.kernel.operand_table import member_tables
+from tilefuse.kernel.visit import statements
+from tilefuse.kernel.writer import Writer, identifier
+from tilefuse.printers.fission import HostPrinter
+
+
+class CheckedPrinter(HostPrinter):
+    """Replaces the hooks by checked accesses; `site` is the number of the statement being printed, named in findings."""
+
+    includes = ("cstdlib", "cmath", "cstdio", "cstring", "map", "utility", "vector")
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self.site = 0
+        self.sites: list[str] = ["end of the kernel"]
+        self.section = ""
+        self.sizes = {s.name: s.size for s in statements(kernel.body) if isinstance(s, Declare)}
+        self.granule = min((b.dtype.itemsize for b in kernel.buffers if b.space == "shared"), default=4)
+
+    # -- frame -----------------------------------------------------------------------------------------------------------
+
+    def function(self) -> None:
+        """The entry point, behind the table of its statements."""
+        inner = Writer()
+        outer, self.out = self.out, inner
+        super().function()
+        self.out = outer
+        with outer.block(f"static const char* const {self.kernel.name}_sites[] =", ";"):
+            for text in self.sites:
+                outer.line(_quoted(text) + ",")
+        outer.lines += inner.lines
+
+    def parameters(self) -> None:
+        """The checker and the shadowed buffers."""
+        launch, out = self.kernel.launch, self.out
+        out.line(f"tf_checker check({_quoted(self.kernel.name)}, {self.kernel.name}_sites, report, report_size, {self.threads}, "
+                 f"{self.cluster}, {max(launch.num_blocks, 1)});")
+        for n, b in enumerate(self.kernel.parameters):
+            out.line(f"tf_global<{C_TYPES[b.dtype.name]}> {identifier(b.name)}(check, {_quoted(b.name)}, arguments[{n}], {b.num_elements}, "
+                     f"{'true' if b.name in self.written else 'false'}, {_has_contents(b)});")
+        for number, group in enumerate(self.kernel.groups):
+            member_tables(group, number, f"static const {self.scope.index_type}", out)
+            for n, slot in enumerate(group.slots):
+                of_members = ", ".join(f"&{identifier(m.arguments[n])}" for m in group.members)
+                out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {self.array_of(slot.name)}[] = {{{of_members}}};")
+
+    def operands(self, group: Group, first: int) -> None:
+        """The shadowed buffers of the current member."""
+        place = "tf_member" if len(group.members) > 1 else "0"
+        for slot in group.slots:
+            buffer = f"tf_global<{C_TYPES[slot.dtype.name]}>& {identifier(slot.name)}"
+            self.out.line(f"{buffer} = *{self.array_of(slot.name)}[{place}];")
+
+    def epilogue(self) -> None:
+        """Outputs must be whole; the number of findings is the result."""
+        for b in self.kernel.parameters:
+            if b.role == "out":
+                self.out.line(f"{identifier(b.name)}.finish();")
+            if b.role == "counter":
+                self.out.line(f"tf_counters_at_zero(check, {identifier(b.name)});")
+        self.out.line("return check.result();")
+
+    def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
+        """Blocks one after the other."""
+        lines = self._captured(body)
+        shared_bytes = self.kernel.launch.shared_bytes
+        with self.out.block(""):
+            self.out.line(f"const tf_scratch scratch({self.scratch_bytes or 128});")
+            with self.out.block("tf_shared_memory homes[] =", ";"):
+                for rank in range(self.cluster):
+                    place = f"scratch.memory + {rank * shared_bytes}, {shared_bytes}"
+                    self.out.line(f"{{check, {place}, {self.granule}, {self.kernel.num_barriers}}},")
+            self._block_loop(count, lines, body, group)
+
+    def begin_group(self) -> None:
+        """A new cluster: nothing of its shared memory is written."""
+        self.out.line("for (tf_shared_memory& home : homes) home.begin();")
+        self.out.line("check.begin_cluster();")
+        if self.cluster == 1:
+            self.out.line(f"check.block = {'launched' if self.kernel.groups else 'block'};")
+
+    def end_group(self) -> None:
+        """The end of a cluster."""
+        self.out.line("for (tf_shared_memory& home : homes) home.end();")
+        if self.cluster > 1:
+            self.out.line("check.end_cluster();")
+
+    def shared_pointers(self, base: str) -> None:
+        """Shadowed shared buffers of the block."""
+        rank = "rank" if self.cluster > 1 else "0"
+        if self.cluster > 1:
+            self.out.line(f"check.rank = rank, check.block = group * {self.cluster} + rank;")
+        for n, b in enumerate(self.kernel.buffers):
+            if b.space == "shared":
+                fields = f"homes[{rank}], {_quoted(b.name)}, {n}, {b.offset_bytes}, {b.num_elements}"
+                self.out.line(f"tf_shared<{C_TYPES[b.dtype.name]}> {identifier(b.name)}{{{fields}}};")
+
+    def cluster_memory(self) -> None:
+        """Each block of the cluster has its own home."""
+
+    # -- statements and meeting points -----------------------------------------------------------------------------------
+
+    def statement(self, s: Stmt) -> None:
+        """One statement, with a site of its own."""
+        self._enter(s)
+        super().statement(s)
+
+    def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
+        self._enter(s)
+        super()._meet(s, recurse)
+
+    def bulk_wait(self, s: BulkWait) -> None:
+        """The copies whose barrier it is may be read from here on."""
+        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        with self._leaders(s):
+            self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
+
+    def _alone(self, s: Stmt) -> None:
+        if isinstance(s, BulkWait):
+            self.out.line(f"homes[0].wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
+        super()._alone(s)
+
+    def _enter(self, s: Stmt) -> None:
+        if isinstance(s, Comment):
+            self.section = s.text
+            return
+        text = self._site_text(s)
+        if text:
+            self.site = len(self.sites)
+            self.sites.append(text + (f" // {self.section}" if self.section else ""))
+
+    def _site_text(self, s: Stmt) -> str:
+        """A few words that let the reader find a statement."""
+        match s:
+            case Assign(Reg(name)):
+                return f"{name} = ..."
+            case Declare(name, _, _, init) if init is not None:
+                return f"{name} = ..."
+            case Store(buffer, index) | Atomic(_, buffer, index) | ClusterStore(buffer, index):
+                return f"{type(s).__name__} to {buffer}[{index}]"
+            case VectorLoad(array, _, buffer, index, width):
+                return f"VectorLoad of {width} from {buffer}[{index}] to {array}"
+            case VectorStore(buffer, index, array, _, width):
+                return f"VectorStore of {width} from {array} to {buffer}[{index}]"
+            case ClusterLoad(_, buffer, index, rank):
+                return f"ClusterLoad from {buffer}[{index}] of rank {rank}"
+            case Shuffle(_, source, mode, amount):
+                return f"Shuffle {mode} {amount} of {source.name}"
+            case LastBlock(_, counter):
+                return f"LastBlock on {counter}"
+            case BulkCopy(shared, _, buffer, index):
+                return f"BulkCopy from {buffer}[{index}] to {shared}"
+            case BulkWait(barrier):
+                return f"BulkWait on {barrier}"
+            case AsyncCopy(shared, shared_index, buffer, index):
+                return f"AsyncCopy from {buffer}[{index}] to {shared}[{shared_index}]"
+            case AsyncWait(pending):
+                return f"AsyncWait for all but {pending}"
+            case MatrixProduct(accumulator, left, _, _, _, right):
+                return f"MatrixProduct of {left} and {right} into {accumulator}"
+            case RoutineCall(function):
+                return f"call of {function}"
+            case IfValue():
+                return "condition of a branch"
+        return ""
+
+    def _uniform_value(self, condition: KExpr, s: IfValue) -> None:
+        super()._uniform_value(condition, s)
+        rule = _quoted("condition differs between the threads of a block")
+        with self._every_thread((Assign(Reg("holds", BOOL), condition),)):
+            self.out.line(f"if ({self.expressions.text(condition)} != holds) check.finding({rule}, {self.site}, \"thread\", thread);")
+
+    @contextlib.contextmanager
+    def _every_thread(self, used: tuple[Stmt, ...]) -> Iterator[None]:
+        with super()._every_thread(used):
+            self.enter_thread()
+            yield
+
+    def enter_thread(self) -> None:
+        """At the start of each thread's turn."""
+        self.out.line("check.thread = thread;")
+
+    def barrier(self, scope: str) -> None:
+        """A new epoch."""
+        self.out.line("check.cluster_barrier();" if scope == "cluster" and self.cluster > 1 else "check.block_barrier();")
+
+    def simd(self, s: object) -> None:
+        """Checked loops run in order."""
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------------
+
+    def _who(self, name: str) -> str:
+        return f"rank * {self.threads} + {self.thread_of(name)}" if self.cluster > 1 else "0" if self.direct else self.thread_of(name)
+
+    def _at(self, name: str, index: Affine | None) -> str:
+        who = self._who(name) if name in self.spread else "0"
+        return f"{who}, {'0' if index is None else self.scope.text(index)}"
+
+    def _register_name(self, name: str) -> str:
+        return self.array_of(name) if name in self.spread else identifier(name)
+
+    def spread_pointer(self, s: Declare, text: str) -> None:
+        """A spread register with its shadow, unset."""
+        self.out.line(f"tf_spread_registers<{C_TYPES[s.dtype.name]}> {self.array_of(s.name)}(check, {_quoted(s.name)}, {s.size or 1}, "
+                      f"{self.threads * self.cluster});")
+
+    def declare(self, s: Declare) -> None:
+        """A register with its shadow, unset."""
+        if s.name not in self.spread:
+            self.out.line(f"tf_registers<{C_TYPES[s.dtype.name]}, {s.size or 1}> {identifier(s.name)}(check, {_quoted(s.name)});")
+        if s.init is not None:
+            self.out.line(self.assign(Reg(s.name, s.dtype), self.expressions.text(s.init)))
+
+    def register(self, r: Reg) -> str:
+        """The checked value of a register."""
+        return f"{self._register_name(r.name)}.get({self._at(r.name, r.index)}, {self.site})"
+
+    def assign(self, r: Reg, value: str) -> str:
+        """A checked assignment."""
+        return f"{self._register_name(r.name)}.set({self._at(r.name, r.index)}, {value}, {self.site});"
+
+    def load(self, e: Load) -> str:
+        """The checked value of an element."""
+        return f"{identifier(e.buffer)}.load({self.expressions.address(e.index, e.dynamic)}, {self.site})"
+
+    def store(self, buffer: str, address: str, value: str) -> str:
+        """A checked store."""
+        return f"{identifier(buffer)}.store({address}, {value}, {self.site});"
+
+    def atomic(self, op: str, buffer: str, address: str, value: str) -> str:
+        """A checked atomic update."""
+        return f"tf_atomic_{op}({identifier(buffer)}.target({address}, {self.site}, true), {value});"
+
+    def vector(self, s: VectorLoad | VectorStore) -> str:
+        """A checked vector access. Vectors of a block with several threads are aligned as the GPU wants them."""
+        itemsize = self.buffers[s.buffer].dtype.itemsize
+        num_bytes = s.width * itemsize
+        alignment = 1 if self.threads == 1 else max(min(num_bytes, 16) // itemsize, 1)
+        array = f"{self._register_name(s.array)}, {self._at(s.array, s.array_index)}"
+        place = self.expressions.address(s.index, s.dynamic) if isinstance(s, VectorLoad) else self.scope.text(s.index)
+        memory = f"{identifier(s.buffer)}, {place}"
+        if isinstance(s, VectorLoad):
+            return f"tf_vector_load_checked({array}, {memory}, {s.width}, {alignment}, {self.site});"
+        return f"tf_vector_store_checked({memory}, {array}, {s.width}, {alignment}, {self.site});"
+
+    def routine(self, s: RoutineCall) -> None:
+        """A call between what it is declared to read and what it is declared to write."""
+        for t in s.touched:
+            if not t.writes:
+                self._touched(t)
+        super().routine(s)
+        for t in s.touched:
+            if t.writes:
+                self._touched(t)
+
+    def _touched(self, t: Touched) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._names())
+            if t.first:
+                stack.enter_context(self.out.block(f"if ({self.scope.condition(t.first)})"))
+            for name, extent in t.loops:
+                var = identifier(name)
+                stack.enter_context(self.out.block(f"for (int {var} = 0; {var} < {extent}; ++{var})"))
+                self.scope.extents[name] = extent
+            if t.bounds:
+                stack.enter_context(self.out.block(f"if ({self.scope.condition(t.bounds)})"))
+            index = self.scope.text(t.index)
+            if t.register:
+                who = self._who(t.target) if t.target in self.spread else "0"
+                touch = "mark" if t.writes else "get"
+                self.out.line(f"{self._register_name(t.target)}.{touch}({who}, {index}, {self.site});")
+            else:
+                self.out.line(f"tf_together_{'write' if t.writes else 'read'}(check, {identifier(t.target)}, {index}, {self.site});")
+
+    def address_of(self, buffer: str, index: Affine) -> str:
+        """Where an element lies, past its shadow."""
+        return f"{identifier(buffer)}.address({self.scope.text(index)})"
+
+    def address_of_register(self, r: Reg) -> str:
+        """Where an element of a register array lies, past its shadow."""
+        return f"{self._register_name(r.name)}.address({self._at(r.name, r.index)})"
+
+    def _remote_buffer(self, buffer: str, rank: Affine) -> str:
+        b = self.buffers[buffer]
+        if self.cluster == 1:
+            return identifier(buffer)
+        home = f"tf_home_of(homes, {self.scope.text(rank)}, {self.site})"
+        ctype, number = C_TYPES[b.dtype.name], [x.name for x in self.kernel.buffers].index(buffer)
+        own = f"{self.scope.operand(rank)} == rank"
+        fields = f"{home}, {_quoted(b.name)}, {number}, {b.offset_bytes}, {b.num_elements}"
+        return f"tf_remote<{ctype}>{{tf_shared<{ctype}>{{{fields}}}, {own}}}"
+
+    def cluster_load(self, buffer: str, index: Affine, rank: Affine) -> str:
+        """A checked element of another block's shared memory."""
+        return f"{self._remote_buffer(buffer, rank)}.load({self.scope.text(index)}, {self.site})"
+
+    def cluster_store(self, buffer: str, index: Affine, rank: Affine, value: str) -> str:
+        """A checked store to another block's shared memory."""
+        return f"{self._remote_buffer(buffer, rank)}.store({self.scope.text(index)}, {value}, {self.site});"
+
+    def last_block(self, counter: str, index: Affine, count: int | Affine) -> str:
+        """A checked arrival."""
+        arrivals = self.scope.text(count) if isinstance(count, Affine) else count
+        return f"{identifier(counter)}.last_block({self.scope.text(index)}, {arrivals}, {self.site})"
+
+    def bulk_copy(self, s: BulkCopy) -> str:
+        """A checked copy, in flight until its barrier is waited for."""
+        arrive = "true" if s.arrive else "false"
+        return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
+                f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
+
+    def async_copy(self, s: AsyncCopy) -> str:
+        """A checked copy, in flight until its thread waits for its group."""
+        return (f"tf_async_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
+                f"{self.scope.text(s.index)}, {s.num_elements}, {self.site});")
+
+    def async_order(self, s: AsyncGroup | AsyncWait) -> None:
+        """Statement that tells the checker which of the thread's copies have arrived."""
+        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        self.out.line(f"{home}.end_group();" if isinstance(s, AsyncGroup) else f"{home}.wait_group({s.pending});")
+
+
+def _has_contents(b: Buffer) -> str:
+    """Whether something is in a parameter before the launch, as C++ text."""
+    return "true" if b.role in ("in", "inout", "counter") else "false"
+
+
+def _quoted(text: str) -> str:
+    """A C string literal."""
+    return '"' + printable(text).replace("\\", "/").replace('"', "'").replace("\n", " ").replace("?", "\\?") + '"'

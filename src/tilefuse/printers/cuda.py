@@ -1,0 +1,361 @@
+"""Prints kernel IR as one self-contained CUDA C++ source, for NVRTC (no include path) and for nvcc alike.
+
+Adds no decision: widths, guards and barriers are settled in the kernel IR. Support functions that the kernel uses are pasted in.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
+from tilefuse.kernel.checked_index import assertion_text, has_checks
+from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
+from tilefuse.kernel.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Buffer,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    For,
+    Group,
+    If,
+    IfValue,
+    InRange,
+    Kernel,
+    KExpr,
+    LastBlock,
+    Let,
+    Load,
+    MatrixProduct,
+    Pointer,
+    Reg,
+    Renew,
+    RoutineCall,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.kernel.operand_table import find_member, operand_place, operand_table
+from tilefuse.kernel.routine_text import routine_namespaces
+from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
+from tilefuse.kernel.writer import Writer, comment_text, identifier
+from tilefuse.printers import support
+from tilefuse.target.device import DeviceSpec
+
+
+def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
+    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order, then its sizes.
+
+    Requires: launched with kernel.launch (grid, block, cluster dimension, dynamic shared memory).
+    Exact: equal kernel and device give the same text.
+    """
+    head, body = _printed(kernel, device)
+    pasted = support.paste("cuda", body)
+    return head + "\n" + (pasted + "\n\n" if pasted else "") + body
+
+
+def print_cuda_together(kernels: Sequence[Kernel], device: DeviceSpec) -> str:
+    """CUDA C++ of several kernels of different names, each in a namespace of its name; what they rely on stands in it once."""
+    printed = [_printed(kernel, device) for kernel in kernels]
+    pasted = support.paste("cuda", "\n".join(body for _, body in printed))
+    parts = [f"namespace {kernel.name}_of {{\n{head}{body}}}  // namespace {kernel.name}_of\n"
+             for kernel, (head, body) in zip(kernels, printed, strict=True)]
+    return "\n\n".join(([pasted] if pasted else []) + parts)
+
+
+def _printed(kernel: Kernel, device: DeviceSpec) -> tuple[str, str]:
+    """(comment lines, the function and its routines)."""
+    printer = _CudaPrinter(kernel, device)
+    printer.kernel_function()
+    head = Writer()
+    launch = kernel.launch
+    count = "" if kernel.blocks is not None else f"{launch.num_blocks} "
+    head.comment(f"{kernel.name}: {count}blocks of {launch.num_threads} threads"
+                 + (f", clusters of {launch.cluster}" if launch.cluster > 1 else "")
+                 + (f", {launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "") + f", for {device.arch}")
+    for text in kernel.header:
+        head.comment(text)
+    return head.text(), routine_namespaces(kernel) + printer.out.text()
+
+
+class _CudaPrinter:
+    """State of one kernel's printing."""
+
+    def __init__(self, kernel: Kernel, device: DeviceSpec) -> None:
+        self.kernel = kernel
+        self.device = device
+        self.out = Writer()
+        self.scope = IndexScope(kernel)
+        self.buffers = kernel.addressed
+        self.written = written_buffers(kernel)
+        self.aliased = may_alias_itself(kernel)
+        self.registers: dict[str, Declare] = {}
+        self.sites: dict[str, int] = {}  # what the kernel says of an index out of range, with its number
+        self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, self._checked, kernel.narrow)
+
+    def kernel_function(self) -> None:
+        """The whole `__global__` function."""
+        launch, out = self.kernel.launch, self.out
+        bound = f"{launch.num_threads}, {self.kernel.min_blocks}" if self.kernel.min_blocks else str(launch.num_threads)
+        if self.kernel.groups:
+            parameters = operand_table(self.kernel, self.scope.index_type, out)
+        else:
+            sizes = (f"const {self.scope.index_type} {identifier(s.name)}" for s in self.kernel.sizes)
+            parameters = ",\n    ".join((*(self._parameter(b) for b in self.kernel.parameters), *sizes))
+        with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
+            self._prologue()
+            if has_checks(self.kernel):
+                self.out.line("int tf_fault = 0;")
+            self.body(self.kernel.body)
+            self._assertion()
+
+    def _assertion(self) -> None:
+        """At the end of a thread: the assertion on the indices that it used."""
+        texts = [f'"{text}"' for text in self.sites]
+        if texts:
+            chosen = "".join(f"tf_fault == {n + 1} ? {text} : " for n, text in enumerate(texts[:-1])) + texts[-1]
+            self.out.line(f"if (tf_fault) tf_out_of_range({chosen});")
+
+    def _parameter(self, b: Buffer) -> str:
+        return f"{''.join(self._pointer(b))} {identifier(b.name)}"
+
+    def _pointer(self, b: Buffer) -> tuple[str, str]:
+        """Type of the pointer to a buffer, and its promise that nothing else leads there."""
+        read_only = b.name not in self.written
+        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*", "" if b.name in self.aliased else " __restrict__"
+
+    def _prologue(self) -> None:
+        index = self.scope.index_type
+        used = index_names(self.kernel.body)
+        # Blocks start in the order of their numbers. On the host they run in any.
+        block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
+        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()")):
+            if name in used and (name != "block" or not self.kernel.groups):
+                self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
+                              else f"const {index} rank = 0;")
+        shared = [b for b in self.kernel.buffers if b.space == "shared"]
+        if shared:
+            self.out.line("extern __shared__ __align__(128) unsigned char tf_shared[];")
+        for b in shared:
+            ctype = C_TYPES[b.dtype.name]
+            place = f"tf_shared + {b.offset_bytes}" if b.offset_bytes else "tf_shared"
+            self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({place});"
+                          + (f"  // %{comment_text(b.origin)}" if b.origin else ""))
+        if self.kernel.num_barriers:
+            self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
+            self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
+        if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
+            self.out.line("tf_wait_for_earlier_kernel();")
+
+    def _checked(self, e: InRange, index: str) -> str:
+        if self.kernel.checked:
+            site = self.sites.setdefault(assertion_text(self.kernel, e), len(self.sites) + 1)
+            return f"tf_in_range({index}, {e.extent}ll, tf_fault, {site}, {str(e.kept).lower()})"
+        return index if e.kept else f"tf_minimum(tf_maximum({index}, 0ll), {max(e.extent - 1, 0)}ll)"
+
+    def _register(self, r: Reg) -> str:
+        name = identifier(r.name)
+        return name if r.index is None else f"{name}[{self.scope.text(r.index)}]"
+
+    def _load(self, e: Load) -> str:
+        place = f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+        if e.cache == "stream" and self.buffers[e.buffer].space == "global" and e.buffer not in self.written:
+            return f"tf_load_stream(&{place})"
+        return place
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """The statements of one scope."""
+        with self.scope.nested():
+            for s in body:
+                self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        """One statement."""
+        out, scope = self.out, self.scope
+        match s:
+            case Comment(text):
+                out.comment(text)
+            case Let(name, value, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
+                scope.extents[name] = extent
+            case Declare():
+                self._declare(s)
+            case Assign(target, value):
+                out.line(f"{self._register(target)} = {self.expressions.text(value)};")
+            case For():
+                self._loop(s)
+            case If(facts, inner, other):
+                with out.block(f"if ({scope.condition(facts)})"), scope.assuming(facts):
+                    self.body(inner)
+                if other:
+                    with out.otherwise():
+                        self.body(other)
+            case IfValue(condition, inner):
+                with out.block(f"if ({self.expressions.text(condition)})"):
+                    self.body(inner)
+            case Group():
+                self._group(s)
+            case LetNextStart():
+                out.line("tf_let_next_kernel_start();")
+            case AwaitEarlier():
+                if self.kernel.launch.early:
+                    out.line("tf_wait_for_earlier_kernel();")
+            case _:
+                out.line(self._access(s))
+
+    def _group(self, group: Group) -> None:
+        """The blocks of a group: each finds its member, then that member's operands and numbers."""
+        number = self.kernel.groups.index(group)
+        end = group.first_block + group.num_blocks
+        where = f"if (blockIdx.x < {end})" if number == 0 else f"else if (blockIdx.x < {end})"
+        with self.out.block(where if number + 1 < len(self.kernel.groups) else "else" if number else ""), self.scope.nested():
+            self.scope.enter_group(group)
+            find_member(group, number, f"({self.scope.index_type})blockIdx.x", self.scope.index_type, self.out)
+            first = sum(len(g.slots) * len(g.members) for g in self.kernel.groups[:number])
+            for n, slot in enumerate(group.slots):
+                pointer, restrict = self._pointer(slot)
+                source = f"static_cast<{pointer}>(tf_operands.at[{operand_place(group, first, n)}])"
+                self.out.line(f"{pointer}{restrict} const {identifier(slot.name)} = {source};")
+            self.expressions.narrow = group.narrow
+            self.body(group.body)
+
+    def _access(self, s: Stmt) -> str:
+        match s:
+            case VectorLoad(array, at, buffer, index, width, cache, dynamic):
+                told = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
+                place = f"{identifier(buffer)} + {self.expressions.address(index, dynamic)}" if dynamic else self._element(buffer, index)
+                return f"tf_vector_load{f'_{cache}' if told else ''}<{width}>({self._element(array, at)}, {place});"
+            case VectorStore(buffer, index, array, at, width, cache):
+                stream = cache == "stream" and self.buffers[buffer].space == "global"
+                return f"tf_vector_store{'_stream' if stream else ''}<{width}>({self._element(buffer, index)}, {self._element(array, at)});"
+            case Store(buffer, index, value, dynamic, cache):
+                place = f"{identifier(buffer)}[{self.expressions.address(index, dynamic)}]"
+                text = self.expressions.text(value)
+                if cache == "stream" and self.buffers[buffer].space == "global":
+                    return f"tf_store_stream(&{place}, {text});"
+                return f"{place} = {text};"
+            case Atomic(op, buffer, index, value, dynamic):
+                address = self.expressions.address(index, dynamic)
+                return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
+            case MatrixProduct():
+                return self._product(s)
+            case AsyncCopy(shared, shared_index, buffer, index, num_elements):
+                num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
+                return f"tf_async_copy<{num_bytes}>({self._element(shared, shared_index)}, {self._element(buffer, index)});"
+            case AsyncGroup():
+                return "tf_async_group();"
+            case Prefetch(buffer, index):
+                return f"tf_prefetch({self._element(buffer, index)});"
+            case Renew(array):
+                return f"tf_renew({identifier(array)});"
+            case AsyncWait(pending):
+                return f"tf_async_wait<{pending}>();"
+            case RoutineCall(function, arguments):
+                return f"{function}({', '.join(self._argument(a) for a in arguments)});"
+        return self._synchronisation(s)
+
+    def _argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
+        match a:
+            case Pointer(buffer, index):
+                return self._element(buffer, index)
+            case Reg(name, _, index) if index is not None:
+                return self._element(name, index)
+            case Affine():
+                return self.scope.text(a)
+        return self.expressions.text(a)
+
+    def _product(self, s: MatrixProduct) -> str:
+        left_turned, right_turned = (str(t).lower() for t in (s.left_turned, s.right_turned))
+        right = f"{self._element(s.right, s.right_index)}, {s.right_stride}"
+        if s.arithmetic:
+            return self._product_of_f32(s, right)
+        if s.left_registers:
+            called = f"tf_held_product<{s.tiles_m}, {s.tiles_n}, {right_turned}, {s.inner}>"
+            return f"{called}({identifier(s.accumulator)}, {identifier(s.left)}, {right});"
+        called = f"tf_matrix_product<{s.tiles_m}, {s.tiles_n}, {left_turned}, {right_turned}, {s.inner}>"
+        return f"{called}({identifier(s.accumulator)}, {self._element(s.left, s.left_index)}, {s.left_stride}, {right});"
+
+    def _product_of_f32(self, s: MatrixProduct, right: str) -> str:
+        left_pairs = not s.left_registers and s.inner % 2 == 0 and s.left_stride % 2 == 0 and _is_even(s.left_index)
+        right_pairs = s.inner % 2 == 0 and s.right_stride % 2 == 0 and _is_even(s.right_index)
+        facts = (s.left_registers, s.left_turned, left_pairs and not s.left_turned, s.right_turned, right_pairs and s.right_turned)
+        told = ", ".join(str(f).lower() for f in facts)
+        called = (f"tf_f32_product<{3 if s.arithmetic == 'split' else 1}, {s.tiles_m}, {s.tiles_n}, {told}, {s.columns or 8 * s.tiles_n}, "
+                  f"{s.inner}>")
+        left = f"{identifier(s.left)}, 0" if s.left_registers else f"{self._element(s.left, s.left_index)}, {s.left_stride}"
+        return f"{called}({identifier(s.accumulator)}, {left}, {right});"
+
+    def _synchronisation(self, s: Stmt) -> str:
+        text = self.scope.text
+        match s:
+            case Barrier("cluster", signal, phase, num_bytes) if signal is not None and phase is not None:
+                return f"tf_cluster_receive(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
+            case Barrier(scope, memory=memory, loaded=loaded, team=team):
+                if scope == "cluster" and self.kernel.launch.cluster > 1:
+                    return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"
+                bits = " | ".join(f"tf_all_bits({identifier(name)})" for name in loaded)
+                if team:
+                    return f"tf_team_barrier_after<{team}>({bits});" if loaded else f"tf_team_barrier<{team}>();"
+                return f"tf_block_barrier_after({bits});" if loaded else "__syncthreads();"
+            case Shuffle(target, source, mode, amount, width):
+                return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"
+            case ClusterLoad(target, buffer, index, rank):
+                return f"{self._register(target)} = tf_cluster_load({self._element(buffer, index)}, {text(rank)});"
+            case ClusterStore(buffer, index, rank, value, signal) if signal is not None:
+                return (f"tf_cluster_send({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)}, "
+                        f"tf_arrivals + {self.scope.operand(signal)});")
+            case ClusterStore(buffer, index, rank, value):
+                return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
+            case LastBlock(target, counter, index, count):
+                arrivals = text(count) if isinstance(count, Affine) else count
+                return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {arrivals});"
+            case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team, cache):
+                num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
+                of_team = f"<{team}>" if team else ""
+                told = "_last" if cache == "last" else ""
+                return (f"tf_bulk_copy{told}{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
+                        f"tf_arrivals + {self.scope.operand(barrier)}, {'true' if arrive else 'false'});")
+            case BulkWait(barrier, phase):
+                return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"
+        raise InternalError(f"not a kernel statement: {s!r}")
+
+    def _element(self, name: str, index: Affine) -> str:
+        """Address of an element of a buffer or register array."""
+        text = self.scope.text(index)
+        return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
+
+    def _lane_mask(self) -> str:
+        """Lanes that take part in a shuffle: all threads of the warp that exist."""
+        threads = self.kernel.launch.num_threads
+        return "0xffffffffu" if threads >= 32 else f"0x{(1 << threads) - 1:x}u"
+
+    def _declare(self, s: Declare) -> None:
+        ctype = C_TYPES[s.dtype.name]
+        if s.size is not None:
+            self.out.line(f"alignas(16) {ctype} {identifier(s.name)}[{s.size}];")
+        elif s.init is None:
+            self.out.line(f"{ctype} {identifier(s.name)};")
+        else:
+            self.out.line(f"{ctype} {identifier(s.name)} = {self.expressions.text(s.init)};")
+
+    def _loop(self, s: For) -> None:
+        scope, var = self.scope, identifier(s.var)
+        start, stop = scope.text(s.start), scope.text(s.stop)
+        step = f"++{var}" if s.step == 1 else f"{var} += {scope.text(s.step) if isinstance(s.step, Affine) else s.step}"
+        if s.unroll:
+            self.out.directive("#pragma unroll")
+        with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():
+            scope.add_loop(s.var, s.start, s.stop)
+            self.body(s.body)
+
+
+def _is_even(index: Affine) -> bool:
+    """Whether an index expression is even whatever its names are."""
+    return index.const % 2 == 0 and all(c % 2 == 0 for _, c in index.terms)

@@ -1,0 +1,385 @@
+"""Runs any kernel IR on the host: blocks in parallel with OpenMP, the threads of a block as loops between the points where they meet.
+
+        t = x[thread];            for thread: t[thread] = x[thread];
+        s[thread] = t;            for thread: s[thread] = t[thread];
+        barrier;            ->    // barrier
+        y[thread] = s[n-thread];  for thread: y[thread] = s[n-thread];
+
+A register that lives across a meeting point becomes an array over the threads; all others stay local. A block of one thread
+has no thread loop and no such arrays. `rank` loops stand around the thread loops where blocks of a cluster meet.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.kernel.asynchronous import BulkCopy, BulkWait, Prefetch
+from tilefuse.kernel.checked_index import has_checks
+from tilefuse.kernel.ir import (
+    Assign,
+    Barrier,
+    Buffer,
+    Comment,
+    Declare,
+    For,
+    Group,
+    If,
+    IfValue,
+    KExpr,
+    LastBlock,
+    Let,
+    MatrixProduct,
+    Reg,
+    Shuffle,
+    Stmt,
+)
+from tilefuse.kernel.operand_table import find_member, member_tables, operand_place
+from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
+from tilefuse.kernel.writer import Writer, comment_text, identifier
+from tilefuse.printers.threads import Spread, ThreadPrinter
+
+# Below this much memory a kernel runs on one core: starting the others costs more.
+PARALLEL_BYTES = 1 << 16
+# How many blocks a kernel runs where the launch says it: the last of its arguments.
+BLOCKS = "tf_blocks"
+
+
+class HostPrinter(ThreadPrinter):
+    """Prints the whole entry point: blocks, stretches between meeting points, and the meeting points themselves."""
+
+    # -- frame -----------------------------------------------------------------------------------------------------
+
+    def function(self) -> None:
+        """The whole entry point."""
+        out = self.out
+        with out.block(f'extern "C" int {self.kernel.name}(void* const* arguments, char* report, long report_size)'):
+            self.parameters()
+            if has_checks(self.kernel):
+                self.out.line("tf_index_fault tf_fault;")
+            inner = Writer()
+            self.out, outer = inner, self.out
+            inner.depth = outer.depth
+            self.blocks()
+            self.out = outer
+            out.lines += inner.lines
+            if has_checks(self.kernel):
+                self.out.line("if (tf_fault.found) return tf_fault.tell(report, report_size);")
+            self.epilogue()
+
+    def parameters(self) -> None:
+        """Typed pointers of the arguments; of a packed kernel the tables of its groups."""
+        for number, group in enumerate(self.kernel.groups):
+            member_tables(group, number, f"static const {self.scope.index_type}", self.out)
+        if not self.kernel.groups:
+            pointers = self.kernel.parameters
+            for n, b in enumerate(pointers):
+                self._argument(b, str(n))
+            given = [size.name for size in self.kernel.sizes] + ([BLOCKS] if self.kernel.blocks is not None else [])
+            for n, name in enumerate(given, len(pointers)):
+                self.out.line(f"const {self.scope.index_type} {identifier(name)} = ({self.scope.index_type})*static_cast<const long long*>"
+                              f"(arguments[{n}]);")
+
+    def _argument(self, b: Buffer, place: str) -> None:
+        """The typed pointer of one argument; `place`: its subscript."""
+        const = "" if b.name in self.written else "const "
+        restrict = "" if b.name in self.aliased else "__restrict "
+        ctype = C_TYPES[b.dtype.name]
+        self.out.line(f"{const}{ctype}* {restrict}const {identifier(b.name)} = static_cast<{const}{ctype}*>(arguments[{place}]);")
+
+    def operands(self, group: Group, first: int) -> None:
+        """The current member's operands, inside the loop over a group's blocks. `first`: number of the group's first argument."""
+        for n, slot in enumerate(group.slots):
+            self._argument(slot, operand_place(group, first, n))
+
+    def epilogue(self) -> None:
+        """The result."""
+        self.out.line("(void)report;")
+        self.out.line("(void)report_size;")
+        self.out.line("return 0;")
+
+    def blocks(self) -> None:
+        """The loop over the blocks, or over the clusters with a loop over ranks inside; for a packed kernel a loop for each group."""
+        for group in self.kernel.groups:
+            self._group_blocks(group)
+        if not self.kernel.groups:
+            self._all_blocks(self.kernel.body, self.kernel.launch.num_blocks // self.cluster, None)
+
+    def _group_blocks(self, group: Group) -> None:
+        kept_bytes = self.scratch_bytes
+        with self._names():
+            self.scope.enter_group(group)
+            self.group = group
+            self._all_blocks(group.body, group.num_blocks, group)
+        self.group = None
+        self.scratch_bytes = kept_bytes
+
+    def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
+        num_bytes = sum(b.num_elements * b.dtype.itemsize for b in self.kernel.parameters)
+        parallel = count > 1 and num_bytes >= PARALLEL_BYTES
+        lines = self._captured(body)
+        if self.scratch_bytes:
+            if parallel:
+                self.out.directive("#pragma omp parallel")
+            with self.out.block(""):
+                self.out.line(f"const tf_scratch scratch({self.scratch_bytes});")
+                if parallel:
+                    self.out.directive("#pragma omp for schedule(static)")
+                self._block_loop(count, lines, body, group)
+        else:
+            if parallel:
+                self.out.directive("#pragma omp parallel for schedule(static)")
+            self._block_loop(count, lines, body, group)
+
+    def _captured(self, body: tuple[Stmt, ...]) -> list[str]:
+        """Lines of one block (one cluster), printed ahead because the scratch size is known only afterwards."""
+        inner = Writer()
+        self.out, outer = inner, self.out
+        if self.direct:
+            self.body(body)
+        elif self.cluster == 1:
+            self.block_body(body)
+        else:
+            self.cluster_body(body)
+        self.out = outer
+        return inner.lines
+
+    def _block_loop(self, count: int, lines: list[str], body: tuple[Stmt, ...], group: Group | None) -> None:
+        index = self.scope.index_type
+        used = index_names(body)
+        var = "launched" if group else "group" if self.cluster > 1 else "block"
+        first = group.first_block if group else 0
+        end = BLOCKS if self.kernel.blocks is not None else first + count
+        with self.out.block(f"for ({index} {var} = {first}; {var} < {end}; ++{var})"):
+            if group:
+                number = self.kernel.groups.index(group)
+                find_member(group, number, var, index, self.out)
+                self.operands(group, sum(len(g.slots) * len(g.members) for g in self.kernel.groups[:number]))
+            if self.direct:
+                for name in sorted(used & {"thread", "rank"}):
+                    self.out.line(f"const {index} {name} = 0;")
+            elif self.cluster == 1 and "rank" in used:
+                self.out.line(f"const {index} rank = 0;")
+            if self.cluster == 1:
+                self.shared_pointers("scratch.memory")
+            else:
+                self.cluster_memory()
+            self.begin_group()
+            self.out.lines += ["  " * self.out.depth + text if text else "" for text in lines]
+            self.end_group()
+
+    def cluster_memory(self) -> None:
+        """The shared memory of the blocks of a cluster, one after the other."""
+        self.out.line("unsigned char* const cluster_memory = scratch.memory;")
+
+    def shared_pointers(self, base: str) -> None:
+        """Typed pointers of the block's shared buffers."""
+        for b in self.kernel.buffers:
+            if b.space == "shared":
+                ctype = C_TYPES[b.dtype.name]
+                self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({base} + {b.offset_bytes});"
+                              + (f"  // %{comment_text(b.origin)}" if b.origin else ""))
+
+    # -- meeting points ----------------------------------------------------------------------------------------------
+
+    def cluster_body(self, body: tuple[Stmt, ...]) -> None:
+        """Statements that all blocks of the cluster run; stretches without a cluster-wide meeting become loops over the ranks."""
+        with self._names():
+            for stretch, level in self._stretches(body, CLUSTER):
+                if level == CLUSTER:
+                    self._meet(stretch[0], self.cluster_body)
+                    continue
+                index = self.scope.index_type
+                with self.out.block(f"for ({index} rank = 0; rank < {self.cluster}; ++rank)"):
+                    if "block" in self._needed_names(stretch):
+                        self.out.line(f"const {index} block = group * {self.cluster} + rank;")
+                    self.shared_pointers(f"cluster_memory + rank * {self.kernel.launch.shared_bytes}")
+                    with self._names():
+                        self._reprint_lets(stretch, of_block=True)
+                        self.block_body(stretch)
+
+    def block_body(self, body: tuple[Stmt, ...]) -> None:
+        """Statements that all threads of a block run; stretches without a meeting become loops over the threads."""
+        with self._names():
+            for stretch, level in self._stretches(body, BLOCK):
+                if level == NOWHERE:
+                    self._thread_loop(stretch)
+                else:
+                    self._meet(stretch[0], self.block_body)
+
+    def _stretches(self, body: tuple[Stmt, ...], wide: int) -> Iterator[tuple[tuple[Stmt, ...], int]]:
+        """Cuts a body into stretches that need no meeting as wide as `wide`, and single statements that do.
+
+        Registers that several of the pieces name are spread, and uniform index names are printed in place.
+        """
+        pieces: list[tuple[list[Stmt], int]] = []
+        for s in body:
+            level = meeting(s, self.cluster)
+            if level >= wide:
+                pieces.append(([s], level))
+            elif pieces and pieces[-1][1] < wide:
+                pieces[-1][0].append(s)
+            else:
+                pieces.append(([s], NOWHERE))
+        names = [register_names(tuple(piece)) for piece, _ in pieces]
+        for s in body:
+            # A register that also lives across a cluster-wide meeting has its place already.
+            if isinstance(s, Declare) and s.name not in self.spread and sum(s.name in used for used in names) > 1:
+                self._spread(s)
+        for piece, level in pieces:
+            varying = set(self.lets)
+            kept = tuple(s for s in piece if not (isinstance(s, Let) and self._place_let(s, wide, varying)))
+            if kept and not all(isinstance(s, Let) for s in kept):
+                yield kept, level
+            for s in kept:
+                if isinstance(s, Let):
+                    self.lets[s.name] = s
+
+    def _place_let(self, s: Let, wide: int, varying: set[str]) -> bool:
+        """Prints a name that is the same for all; others join `varying` and are printed where they are used."""
+        if s.value.axes() & (varying | ({"thread", "rank", "block"} if wide == CLUSTER else {"thread"})):
+            varying.add(s.name)
+            return False
+        self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.scope.value_text(s.value)};")
+        self.scope.extents[s.name] = s.extent
+        return True
+
+    def _needed_names(self, stretch: tuple[Stmt, ...]) -> frozenset[str]:
+        """Index names of a stretch, those behind named ones included."""
+        found = set(index_names(stretch))
+        todo = sorted(found & self.lets.keys())
+        while todo:
+            for name in sorted(self.lets[todo.pop()].value.axes() - found):
+                found.add(name)
+                if name in self.lets:
+                    todo.append(name)
+        return frozenset(found)
+
+    def _spread(self, s: Declare) -> None:
+        """Gives a register a place in scratch memory, one for each thread of the block (of the cluster)."""
+        self.spread[s.name] = Spread(s.dtype, s.size)
+        ctype = C_TYPES[s.dtype.name]
+        place = f"scratch.memory + {self.scratch_bytes}"
+        self.spread_pointer(s, f"{ctype}* const {self.array_of(s.name)} = reinterpret_cast<{ctype}*>({place});")
+        num_bytes = (s.size or 1) * s.dtype.itemsize * self.threads * self.cluster
+        self.scratch_bytes += -(-num_bytes // 128) * 128
+
+    def spread_pointer(self, s: Declare, text: str) -> None:
+        """Prints the pointer of a spread register."""
+        self.out.line(text)
+
+    def _thread_loop(self, stretch: tuple[Stmt, ...]) -> None:
+        if all(isinstance(s, Comment | Prefetch) for s in stretch):
+            for s in stretch:
+                self.statement(s)
+            return
+        index = self.scope.index_type
+        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; ++thread)"), self._names():
+            self.enter_thread()
+            self._reprint_lets(stretch)
+            self.body(stretch)
+
+    def _reprint_lets(self, stretch: tuple[Stmt, ...], of_block: bool = False) -> None:
+        """Prints names defined earlier that this stretch uses; `of_block`: only those that are the same for all threads."""
+        needed = self._needed_names(stretch)
+        for name, let in list(self.lets.items()):
+            if name not in needed:
+                continue
+            if of_block:
+                if let.value.axes() & ({"thread"} | self.lets.keys()):
+                    continue
+                del self.lets[name]
+            self.statement(let)
+
+    def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
+        """A statement at which threads meet."""
+        match s:
+            case Barrier(scope):
+                self.barrier(scope)
+            case For():
+                self._uniform(s.start, s.stop, *((s.step,) if isinstance(s.step, Affine) else ()))
+                with self._loop_head(s), self._names():
+                    self.scope.add_loop(s.var, s.start, s.stop)
+                    recurse(s.body)
+            case If(facts, inner, other):
+                self._uniform(*(b.index for b in facts))
+                with self.out.block(f"if ({self.scope.condition(facts)})"), self.scope.assuming(facts):
+                    recurse(inner)
+                if other:
+                    with self.out.otherwise():
+                        recurse(other)
+            case IfValue(condition, inner):
+                with self.out.block(""):
+                    self._uniform_value(condition, s)
+                    with self.out.block("if (holds)"):
+                        recurse(inner)
+            case Shuffle():
+                self._shuffle(s)
+            case MatrixProduct():
+                with self._every_thread((s,)):
+                    self.product(s)
+            case LastBlock(target, counter, index, count):
+                with self.out.block(""):
+                    self.out.line(f"const bool last = {self.last_block(counter, index, count)};")
+                    with self._every_thread((s,)):
+                        self.out.line(self.assign(target, "last"))
+            case BulkCopy():
+                with self._leaders(s):
+                    self.out.line(self.bulk_copy(s))
+            case BulkWait():
+                self.bulk_wait(s)
+            case _:
+                raise InternalError(f"threads cannot meet at {s!r}")
+
+    def bulk_wait(self, s: BulkWait) -> None:
+        """Copies that are done at once need no waiting."""
+        self.out.comment("the copies have arrived")
+
+    @contextlib.contextmanager
+    def _leaders(self, s: BulkCopy | BulkWait) -> Iterator[None]:
+        """The first thread of each team in turn; where there are no teams, the block."""
+        if not s.team:
+            with self._names():
+                yield
+            return
+        index = self.scope.index_type
+        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; thread += {s.team})"), self._names():
+            self._reprint_lets((s,))
+            yield
+
+    @contextlib.contextmanager
+    def _every_thread(self, used: tuple[Stmt, ...]) -> Iterator[None]:
+        index = self.scope.index_type
+        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; ++thread)"), self._names():
+            self._reprint_lets(used)
+            yield
+
+    def _uniform(self, *indices: Affine) -> None:
+        """Raises: InternalError when control flow around a meeting point differs between threads."""
+        for e in indices:
+            varying = {n for n in e.axes() if n == "thread" or n in self.lets}
+            if varying:
+                raise InternalError(f"kernel {self.kernel.name}: a loop or branch with a barrier depends on {', '.join(sorted(varying))}")
+
+    def _uniform_value(self, condition: KExpr, s: IfValue) -> None:
+        """Prints `holds`, the condition as the first thread sees it."""
+        self.out.line("bool holds;")
+        index = self.scope.index_type
+        with self.out.block(""), self._names():
+            for name in ("rank", "thread") if self.cluster > 1 and meeting(s, self.cluster) == CLUSTER else ("thread",):
+                self.out.line(f"const {index} {name} = 0;")
+            self.out.line("(void)thread;")
+            self._reprint_lets((Assign(Reg("holds", BOOL), condition),))
+            self.out.line(f"holds = {self.expressions.text(condition)};")
+
+    def _shuffle(self, s: Shuffle) -> None:
+        ctype = C_TYPES[s.source.dtype.name]
+        with self.out.block(""):
+            self.out.line(f"{ctype} lanes[{self.threads}];")
+            with self._every_thread((s,)):
+                self.out.line(f"lanes[thread] = {self.register(s.source)};")
+            with self._every_thread((s,)):
+                self.out.line(self.assign(s.target, f"lanes[tf_lane_{s.mode}((int)thread, {s.amount}, {s.width}, {self.threads})]"))

@@ -1,0 +1,422 @@
+"""Prints the statements of one thread of a kernel as host C++, through hooks that say how memory and registers are touched.
+
+The base of the host printers: `fission.py` puts thread loops around it, `check.py` replaces the hooks by checked accesses.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.ops import C_TYPES
+from tilefuse.ir.scalar import Bound, Call
+from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
+from tilefuse.kernel.checked_index import parameter_number
+from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
+from tilefuse.kernel.ir import (
+    Assign,
+    Atomic,
+    Barrier,
+    Buffer,
+    ClusterLoad,
+    ClusterStore,
+    Comment,
+    Declare,
+    For,
+    Group,
+    If,
+    IfValue,
+    InRange,
+    Kernel,
+    KExpr,
+    LastBlock,
+    Let,
+    Load,
+    MatrixProduct,
+    Pointer,
+    Reg,
+    Renew,
+    RoutineCall,
+    Shuffle,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.kernel.visit import may_alias_itself, register_names, statements, value_identifiers, written_buffers
+from tilefuse.kernel.writer import Writer, identifier
+
+# Loop variables of a product printed as loops; composers give no name that starts with tf_.
+PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A register that lives across meeting points: an array over the threads in scratch memory. `size` as in Declare."""
+
+    dtype: DType
+    size: int | None
+
+
+class ThreadPrinter:
+    """State of one kernel's printing for the host. The hooks at the end say how memory and registers are touched."""
+
+    includes: tuple[str, ...] = ("cstdlib", "cmath", "cstring")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.threads = kernel.launch.num_threads
+        self.cluster = kernel.launch.cluster
+        self.direct = self.threads == 1 and self.cluster == 1
+        self.out = Writer()
+        self.scope = IndexScope(kernel)
+        self.buffers = kernel.addressed
+        self.written = written_buffers(kernel)
+        self.aliased = may_alias_itself(kernel)
+        self.spread: dict[str, Spread] = {}
+        self.identifiers = frozenset(value_identifiers(kernel))
+        self.lets: dict[str, Let] = {}
+        self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
+        self.lane_of: dict[str, Affine] = {}  # registers that are read of other threads, and of which
+        self.group: Group | None = None  # the one whose blocks are printed
+        self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register, self.checked_index)
+
+    @contextlib.contextmanager
+    def _names(self) -> Iterator[None]:
+        """Inside, index names and registers may be added; afterwards they are as before."""
+        lets, spread = dict(self.lets), dict(self.spread)
+        with self.scope.nested():
+            yield
+        self.lets, self.spread = lets, spread
+
+    # -- statements of one thread ---------------------------------------------------------------------------------------
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """The statements of one scope, for one thread."""
+        with self._names():
+            for s in body:
+                self.statement(s)
+
+    def statement(self, s: Stmt) -> None:
+        """One statement, for one thread."""
+        out, scope = self.out, self.scope
+        match s:
+            case Comment(text):
+                out.comment(text)
+            case Let(name, value, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
+                scope.extents[name] = extent
+            case Declare():
+                self.declare(s)
+            case Assign(target, value):
+                out.line(self.assign(target, self.expressions.text(value)))
+            case For():
+                with self._loop_head(s), scope.nested():
+                    scope.add_loop(s.var, s.start, s.stop)
+                    self.body(s.body)
+            case If(facts, inner, other):
+                with out.block(f"if ({scope.condition(facts)})"), scope.assuming(facts):
+                    self.body(inner)
+                if other:
+                    with out.otherwise():
+                        self.body(other)
+            case IfValue(condition, inner):
+                with out.block(f"if ({self.expressions.text(condition)})"):
+                    self.body(inner)
+            case MatrixProduct():
+                self.product(s)
+            case _:
+                self._access(s)
+
+    def product(self, s: MatrixProduct) -> None:
+        """One thread's elements of a product on the matrix unit."""
+        if s.left_registers:
+            self.lane_of = {s.left: _holder()}
+        self.body(product_loops(s, self.buffers[s.right].dtype))
+        self.lane_of = {}
+
+    def _access(self, s: Stmt) -> None:
+        out = self.out
+        match s:
+            case VectorLoad() | VectorStore():
+                out.line(self.vector(s))
+            case AsyncCopy():
+                out.line(self.async_copy(s))
+            case Prefetch() | Renew() | AwaitEarlier() | LetNextStart():
+                pass  # the host has no such request worth making, and runs one kernel after the other
+            case AsyncGroup() | AsyncWait():
+                self.async_order(s)
+            case Store(buffer, index, value, dynamic):
+                out.line(self.store(buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
+            case Atomic(op, buffer, index, value, dynamic):
+                out.line(self.atomic(op, buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
+            case ClusterLoad(target, buffer, index, rank):
+                out.line(self.assign(target, self.cluster_load(buffer, index, rank)))
+            case ClusterStore(buffer, index, rank, value):
+                out.line(self.cluster_store(buffer, index, rank, self.expressions.text(value)))
+            case RoutineCall():
+                self.routine(s)
+            case _ if self.direct:
+                self._alone(s)
+            case _:
+                raise InternalError(f"not a statement of a single thread: {s!r}")
+
+    def _alone(self, s: Stmt) -> None:
+        """Meeting points of a block with one thread."""
+        match s:
+            case Barrier() | BulkWait():
+                pass
+            case Shuffle(target, source):
+                self.out.line(self.assign(target, self.register(source)))
+            case LastBlock(target, counter, index, count):
+                self.out.line(self.assign(target, self.last_block(counter, index, count)))
+            case BulkCopy():
+                self.out.line(self.bulk_copy(s))
+            case _:
+                raise InternalError(f"not a kernel statement: {s!r}")
+
+    @contextlib.contextmanager
+    def _loop_head(self, s: For) -> Iterator[None]:
+        scope, var = self.scope, identifier(s.var)
+        step = f"++{var}" if s.step == 1 else f"{var} += {scope.text(s.step) if isinstance(s.step, Affine) else s.step}"
+        if s.simd:
+            self.simd(s)
+        with self.out.block(f"for ({scope.index_type} {var} = {scope.text(s.start)}; {var} < {scope.text(s.stop)}; {step})"):
+            yield
+
+    def simd(self, s: For) -> None:
+        """Tells the compiler that iterations may run side by side, if that is so: registers from outside that are assigned are
+        arrays subscripted by the loop variable, or sums and products carried along."""
+        sums, gap = carried(s), return_gap(s)
+        if sums is None or gap == 1 or any(name in self.spread for name in sums):
+            return
+        clauses = f" safelen({gap})" if gap else ""
+        clauses += "".join(f" reduction({op}:{self.register(Reg(name, dtype))})" for name, (op, dtype) in sums.items())
+        self.out.directive("#pragma omp simd" + clauses)
+
+    # -- hooks: how memory and registers are touched -----------------------------------------------------------------------
+
+    def element(self, name: str, index: Affine) -> str:
+        """Address of an element of a buffer."""
+        text = self.scope.text(index)
+        return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
+
+    def place(self, name: str, index: Affine | None) -> str:
+        """A register or an element of a register array as an lvalue."""
+        spread = self.spread.get(name)
+        if spread is None:
+            return identifier(name) if index is None else f"{identifier(name)}[{self.scope.text(index)}]"
+        who = f"(rank * {self.threads} + {self.thread_of(name)})" if self.cluster > 1 else self.thread_of(name)
+        if spread.size is None:
+            return f"{self.array_of(name)}[{who.strip('()')}]"
+        within = "" if index is None or self.scope.text(index) == "0" else f" + {self.scope.text(index)}"
+        return f"{self.array_of(name)}[{who} * {spread.size}{within}]"
+
+    def array_of(self, name: str) -> str:
+        """Identifier of what holds a value for every thread or member: `x_of`, or the next that is no value's own."""
+        stem = made = f"{identifier(name)}_of"
+        count = 0
+        while made in self.identifiers:
+            count += 1
+            made = f"{stem}_{count}"
+        return made
+
+    def thread_of(self, name: str) -> str:
+        """The thread whose register is meant: this one, but for operands that lie in other lanes."""
+        return self.scope.operand(self.lane_of[name]) if name in self.lane_of else "thread"
+
+    def register(self, r: Reg) -> str:
+        """The value of a register."""
+        return self.place(r.name, r.index)
+
+    def assign(self, r: Reg, value: str) -> str:
+        """register = value."""
+        return f"{self.place(r.name, r.index)} = {value};"
+
+    def declare(self, s: Declare) -> None:
+        """A register of one thread; a spread one already has its place."""
+        ctype = C_TYPES[s.dtype.name]
+        if s.name in self.spread:
+            if s.init is not None:
+                self.out.line(self.assign(Reg(s.name, s.dtype), self.expressions.text(s.init)))
+        elif s.size is not None:
+            self.out.line(f"alignas(64) {ctype} {identifier(s.name)}[{s.size}];")
+        else:
+            self.out.line(f"{ctype} {identifier(s.name)}" + (f" = {self.expressions.text(s.init)};" if s.init is not None else ";"))
+
+    def routine(self, s: RoutineCall) -> None:
+        """A call of a routine."""
+        self.out.line(f"{s.function}({', '.join(self._routine_argument(a) for a in s.arguments)});")
+
+    def _routine_argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
+        match a:
+            case Pointer(buffer, index):
+                return self.address_of(buffer, index)
+            case Reg(_, _, index) if index is not None:
+                return self.address_of_register(a)
+            case Affine():
+                return self.scope.text(a)
+        return self.expressions.text(a)
+
+    def address_of(self, buffer: str, index: Affine) -> str:
+        """Where an element of a buffer lies."""
+        return self.element(buffer, index)
+
+    def address_of_register(self, r: Reg) -> str:
+        """Where an element of a register array lies."""
+        return f"&{self.place(r.name, r.index)}"
+
+    def load(self, e: Load) -> str:
+        """The value of an element."""
+        return f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+
+    def checked_index(self, e: InRange, index: str) -> str:
+        """A subscript that must lie in its extent."""
+        if not self.kernel.checked:
+            return index if e.kept else f"tf_minimum(tf_maximum({index}, 0ll), {max(e.extent - 1, 0)}ll)"
+        of, source = (parameter_number(self.kernel, self.group, name) for name in (e.buffer, e.source))
+        facts = f"{of}, {e.dimension}, {source}, {self.scope.text(e.place)}, {str(e.wraps).lower()}, {str(e.kept).lower()}"
+        return f"tf_in_range({index}, {e.extent}ll, tf_fault, {facts})"
+
+    def store(self, buffer: str, address: str, value: str) -> str:
+        """buffer[address] = value."""
+        return f"{identifier(buffer)}[{address}] = {value};"
+
+    def atomic(self, op: str, buffer: str, address: str, value: str) -> str:
+        """An atomic update."""
+        return f"tf_atomic_{op}({identifier(buffer)} + {address}, {value});"
+
+    def vector(self, s: VectorLoad | VectorStore) -> str:
+        """A vector access, as one copy."""
+        array = f"&{self.place(s.array, s.array_index)}"
+        if isinstance(s, VectorLoad) and s.dynamic:
+            memory = f"{identifier(s.buffer)} + ({self.expressions.address(s.index, s.dynamic)})"
+        else:
+            memory = self.element(s.buffer, s.index)
+        target, source = (array, memory) if isinstance(s, VectorLoad) else (memory, array)
+        return f"tf_copy<{s.width * self.buffers[s.buffer].dtype.itemsize}>({target}, {source});"
+
+    def _remote(self, buffer: str, index: Affine, rank: Affine) -> str:
+        if self.cluster == 1:
+            return f"{identifier(buffer)}[{self.scope.text(index)}]"
+        b: Buffer = self.buffers[buffer]
+        start = f"cluster_memory + {self.scope.operand(rank)} * {self.kernel.launch.shared_bytes} + {b.offset_bytes}"
+        return f"reinterpret_cast<{C_TYPES[b.dtype.name]}*>({start})[{self.scope.text(index)}]"
+
+    def cluster_load(self, buffer: str, index: Affine, rank: Affine) -> str:
+        """The value of an element of another block's shared memory."""
+        return self._remote(buffer, index, rank)
+
+    def cluster_store(self, buffer: str, index: Affine, rank: Affine, value: str) -> str:
+        """An element of another block's shared memory = value."""
+        return f"{self._remote(buffer, index, rank)} = {value};"
+
+    def last_block(self, counter: str, index: Affine, count: int | Affine) -> str:
+        """Whether this block arrives last."""
+        arrivals = self.scope.text(count) if isinstance(count, Affine) else f"{count}u"
+        return f"tf_last_block({self.element(counter, index)}, {arrivals})"
+
+    def bulk_copy(self, s: BulkCopy) -> str:
+        """A copy to shared memory, done at once."""
+        num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
+        return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
+
+    def async_copy(self, s: AsyncCopy) -> str:
+        """A thread's copy to shared memory, done at once."""
+        num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
+        return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
+
+    def async_order(self, s: AsyncGroup | AsyncWait) -> None:
+        """Copies that are done at once need no waiting."""
+
+    def barrier(self, scope: str) -> None:
+        """All threads have arrived: between two thread loops that is always so."""
+        self.out.comment(f"{scope} barrier")
+
+    def begin_group(self) -> None:
+        """At the start of each block (each cluster)."""
+
+    def end_group(self) -> None:
+        """At the end of each block (each cluster)."""
+
+    def enter_thread(self) -> None:
+        """At the start of each thread's turn in a stretch."""
+
+
+def _holder() -> Affine:
+    """The thread that holds a left element in its registers: that of the row and of the inner element's pair."""
+    lane, k = axis("thread") % 32, axis(PRODUCT_LOOPS[3])
+    return axis("thread") // 32 * 32 + 4 * (lane // 4) + k % 8 // 2
+
+
+def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
+    """One thread's part of a product on the matrix unit, as plain loops over its own elements."""
+    lane = axis("thread") % 32
+    a, b, q, k = (axis(n) for n in PRODUCT_LOOPS)
+    row = 16 * a + lane // 4 + 8 * (q // 2)
+    column = 8 * b + 2 * (lane % 4) + q % 2
+    left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
+    right = s.right_index + (column * s.right_stride + k if s.right_turned else k * s.right_stride + column)
+    own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
+    held = Reg(s.left, dtype, -(-s.inner // 8) * 4 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
+    operands = held if s.left_registers else Load(s.left, dtype, left), Load(s.right, dtype, right)
+    if s.arithmetic:
+        total: KExpr = Call(f"{s.arithmetic}_fma", (*operands, own))
+    else:
+        total = Call("add", (own, Call("mul", tuple(Call("f32", (e,)) for e in operands))))
+    body: tuple[Stmt, ...] = (Assign(own, total),)
+    if s.columns:
+        body = (If((Bound(column, 0, s.columns),), body),)
+    for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
+        body = (For(name, number(0), number(extent), 1, body),)
+    return body
+
+
+def return_gap(loop: For) -> int:
+    """After how many iterations at the earliest a loop assigns an element of an outer array again: fewer may run side by side; 0 for never.
+
+    Four accumulators of a vector of sixteen, `s[v % 4]`, are each assigned every fourth time.
+    """
+    declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    gaps = []
+    for s in statements(loop.body):
+        index = s.target.index if isinstance(s, Assign) and s.target.name not in declared else None
+        if index is None or index.is_linear and index.coefficient(loop.var):
+            continue
+        if not loop.start.is_const or not loop.stop.is_const or isinstance(loop.step, Affine):
+            return 1
+        seen: dict[Affine, int] = {}
+        for turn, at in enumerate(range(loop.start.const, loop.stop.const, loop.step)):
+            place = substitute(index, {loop.var: number(at)})
+            if place in seen:
+                gaps.append(turn - seen[place])
+            seen[place] = turn
+    return min(gaps, default=0)
+
+
+def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
+    """Scalars from outside that a loop only adds to or multiplies into: name -> (operator, dtype); None if it assigns others."""
+    declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
+    found: dict[str, tuple[str, DType]] = {}
+    for s in statements(loop.body):
+        match s:
+            case Assign(Reg(name, dtype, None), value) if name not in declared:
+                match value:
+                    case Call("add" | "mul" as fn, (Reg(_, _, None) as old, rest)) if old.name == name not in register_names(rest):
+                        op = "+" if fn == "add" else "*"
+                    case _:
+                        return None
+                if found.setdefault(name, (op, dtype)) != (op, dtype):
+                    return None
+            case Assign(Reg(name, _, Affine() as index)) if name not in declared and loop.var not in index.axes():
+                return None
+            case Barrier() | Shuffle() | LastBlock() | BulkCopy() | BulkWait() | Atomic():
+                return None
+    for name in found:
+        reads = sum(name in register_names(s) for s in statements(loop.body) if not isinstance(s, (For, If, IfValue)))
+        if reads != sum(isinstance(s, Assign) and s.target.name == name for s in statements(loop.body)):
+            return None
+    return found

@@ -1,0 +1,1 @@
+"""A call: memory, arguments, kernels, library operators, replays."""

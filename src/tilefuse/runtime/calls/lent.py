@@ -1,0 +1,141 @@
+"""Results of a graph as a caller gets them: the graph's own memory, lent until the next call, or copies of it."""
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Collection, Sequence
+from operator import itemgetter
+
+import torch
+
+from tilefuse.runtime.calls.call_plan import storage_span
+from tilefuse.runtime.calls.strided import empty_maker
+
+Maker = Callable[[], torch.Tensor]
+
+
+class LentResults:
+    """Results in the graph's memory. The next replay overwrites them, so it must not run while a caller still has one."""
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self._results = [(t, tuple(t.shape), tuple(t.stride())) for t in results]
+        self._storages = _Storages(results)
+        self.are_held: Callable[[], bool] = self._storages.are_held
+
+    def give(self) -> list[torch.Tensor]:
+        """New tensors over the memory."""
+        window = torch._C._dynamo.guards._reinterpret_tensor
+        return [window(t, shape, strides, 0) for t, shape, strides in self._results]
+
+
+class SavedResults:
+    """Lent results that only autograd sees, from a forward part to its backward part: every call gives the same tensors.
+
+    A tensor costs more than all else that a replay does for it. What a caller sees must be new, because callers write attributes.
+    Requires: `shows_holders()`.
+    """
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        self._tensors = LentResults(results).give()
+        self._storages = _Storages([*results, *self._tensors])
+        self._holders = list(map(sys.getrefcount, self._tensors))
+
+    def are_held(self) -> bool:
+        """Whether somebody still has one of the tensors, or another one over the memory."""
+        return list(map(sys.getrefcount, self._tensors)) != self._holders or self._storages.are_held()
+
+    def give(self) -> list[torch.Tensor]:
+        """The tensors."""
+        return list(self._tensors)
+
+
+class _Storages:
+    """The memory of some tensors, with the number of tensors that are known to lie in it."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._kept = list({t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t.numel()}.values())
+        self._places = [s._cdata for s in self._kept]
+        self._counts = list(map(torch._C._storage_Use_Count, self._places))
+
+    def are_held(self) -> bool:
+        """Whether another tensor lies in the memory."""
+        return list(map(torch._C._storage_Use_Count, self._places)) != self._counts
+
+
+@functools.cache
+def shows_holders() -> bool:
+    """Whether the reference count of a tensor rises while torch's own code holds it, as autograd does."""
+    with torch.inference_mode(False), torch.enable_grad():
+        factor, saved = torch.ones(1, requires_grad=True), torch.ones(1)
+        before = sys.getrefcount(saved)
+        product = factor * saved
+        return sys.getrefcount(saved) > before and product.requires_grad
+
+
+class CopiedResults:
+    """Results that each call copies into memory of the caller's own, by one launch a dtype."""
+
+    def __init__(self, results: Sequence[torch.Tensor]) -> None:
+        window = torch._C._dynamo.guards._reinterpret_tensor
+        self._makers: list[Maker] = []
+        self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]] | None] = []
+        groups: dict[torch.dtype, tuple[list[int], list[torch.Tensor]]] = {}
+        for n, tensor in enumerate(results):
+            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+            span = storage_span(shape, strides)
+            is_dense = span == tensor.numel() and not any(s == 0 and n > 1 for n, s in zip(shape, strides))
+            # A layout with gaps or repeated elements is copied whole, as the stretch of memory that it lies in.
+            source = tensor if is_dense else window(tensor, (span,), (1,), 0)
+            self._makers.append(empty_maker(tuple(source.shape), tuple(source.stride()), source.dtype, source.device))
+            self._shapes.append(None if is_dense else (shape, strides))
+            if source.numel():
+                numbers, sources = groups.setdefault(tensor.dtype, ([], []))
+                numbers.append(n)
+                sources.append(source)
+        self._groups = list(groups.values())
+        self._has_gaps = any(s is not None for s in self._shapes)
+
+    def are_held(self) -> bool:
+        """False: nobody but the graph has this memory."""
+        return False
+
+    def give(self) -> list[torch.Tensor]:
+        """Copies, made on the current stream."""
+        made = [make() for make in self._makers]
+        for numbers, sources in self._groups:
+            torch._foreach_copy_([made[n] for n in numbers], sources)
+        if not self._has_gaps:
+            return made
+        window = torch._C._dynamo.guards._reinterpret_tensor
+        return [t if s is None else window(t, s[0], s[1], 0) for t, s in zip(made, self._shapes)]
+
+
+class MixedResults:
+    """Results of which some are lent (`lent`: their numbers, `are_saved`: to autograd alone) and the others copied."""
+
+    def __init__(self, results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool) -> None:
+        numbers = [n for n in range(len(results)) if n in lent]
+        own = [n for n in range(len(results)) if n not in lent]
+        self._lent = (SavedResults if are_saved else LentResults)([results[n] for n in numbers])
+        self._own = CopiedResults([results[n] for n in own])
+        place = {n: i for i, n in enumerate([*numbers, *own])}
+        self._in_order = itemgetter(*(place[n] for n in range(len(results))))
+        self.are_held: Callable[[], bool] = self._lent.are_held
+
+    def give(self) -> list[torch.Tensor]:
+        """All results in order."""
+        return list(self._in_order([*self._lent.give(), *self._own.give()]))
+
+
+Results = LentResults | SavedResults | CopiedResults | MixedResults
+
+
+def given_results(results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool = False) -> Results:
+    """These results as a caller gets them, of which those with the numbers `lent` may be lent.
+
+    are_saved: only autograd sees what is lent.
+    """
+    are_saved = are_saved and shows_holders()
+    if len(lent) == len(results):
+        return SavedResults(results) if are_saved else LentResults(results)
+    return MixedResults(results, lent, are_saved) if lent else CopiedResults(results)

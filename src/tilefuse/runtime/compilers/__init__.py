@@ -1,0 +1,1 @@
+"""NVRTC and host compilers, some in processes of their own."""

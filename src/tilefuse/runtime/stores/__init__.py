@@ -1,0 +1,1 @@
+"""Kernels, programs, judgements and measured times on disk."""

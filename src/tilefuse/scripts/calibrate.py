@@ -1,0 +1,193 @@
+"""Benchmarks the routines of a library on a device, one by one, in simulated fusions: what predictions of scripts stand on.
+
+Routines that are the same text for the same threads and elements are timed once, and each gets a row. Rows are kept as they are
+measured, so that a calibration that was interrupted goes on where it stood.
+Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tilefuse.base.errors import DeviceError, ToolchainError
+from tilefuse.base.options import Options
+from tilefuse.driver.measure.measure import build_together, time_program
+from tilefuse.runtime.calls.library import TORCH_DTYPES
+from tilefuse.runtime.program import Program
+from tilefuse.runtime.spec import ProgramSpec
+from tilefuse.runtime.stores.cache import cache_of
+from tilefuse.runtime.stores.measurements import Journal, journal_path
+from tilefuse.scripts.language.elementary import ElementaryFunction
+from tilefuse.scripts.plan.facts import ElementFacts
+from tilefuse.scripts.plan.prediction import Environment, RoutineName, RoutineTimes, compute_us, environments, transfer_ratio
+from tilefuse.scripts.routine_programs import routine_spec
+from tilefuse.scripts.schedule.elements import Decision
+from tilefuse.scripts.schedule.grid import Grid, bind_grid
+from tilefuse.scripts.schedule.probe import Timed, probe, probe_graph, routine_classes
+from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.target.device import DeviceSpec
+
+KIND = "routines"
+# Words of a vector and extents of a matrix of the probes: more than the caches of any known device hold. On the host a tenth.
+VECTOR_WORDS, MATRIX = 1 << 25, (8192, 4096)
+HOST_VECTOR_WORDS, HOST_MATRIX = 1 << 18, (512, 512)
+# Calls in one recorded graph, and probes compiled side by side.
+LAUNCHES, BUILT_TOGETHER = 4, 32
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One class of equal routines in one environment. Units: bytes it moves (0: it computes); words of the function's largest operand."""
+
+    names: tuple[RoutineName, ...]
+    environment: Environment
+    num_bytes: int
+    words: int
+    spec: ProgramSpec
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Key under which the rows of its routines are kept."""
+        e = self.environment
+        return tuple("|".join((*name, f"{e.instances}x{e.iterations}{e.direction}+{e.extra_shared_bytes}")) for name in self.names)
+
+
+def routine_journal(device: DeviceSpec, options: Options) -> Journal:
+    """The benchmarked routines of a device, in the cache that the options name."""
+    return Journal(routine_journal_path(device, options))
+
+
+def routine_journal_path(device: DeviceSpec, options: Options) -> Path | None:
+    """The file of `routine_journal`; None where nothing is kept on disk."""
+    return journal_path(cache_of(options.cache, options.cache_dir).folder, KIND, f"{device.name}-{device.num_multiprocessors}")
+
+
+def routine_times(device: DeviceSpec, options: Options) -> RoutineTimes | None:
+    """Measurements of a device's routines; None where there are none. The file is read again when it has changed."""
+    path = routine_journal_path(device, options)
+    if path is None or not path.exists():
+        return None
+    seen = path.stat()
+    return _read_times(path, seen.st_mtime_ns, seen.st_size, device)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_times(path: Path, _changed_ns: int, _size: int, device: DeviceSpec) -> RoutineTimes | None:
+    transfers: dict[RoutineName, list[tuple[Environment, float]]] = {}
+    computes: dict[RoutineName, list[tuple[Environment, float]]] = {}
+    for row in Journal(path).rows():
+        function, implementation, routine, where = str(row["key"]).split("|")
+        shape, _, extra = where.partition("+")
+        instances, _, rest = shape.partition("x")
+        environment = Environment(int(instances), int(rest[:-1]), int(extra), rest[-1])
+        table = transfers if "ratio" in row else computes
+        value = float(row["ratio"] if "ratio" in row else row["us_per_million"])
+        table.setdefault((function, implementation, routine), []).append((environment, value))
+    return RoutineTimes(device.name, device.graph_launch_us, transfers, computes) if transfers or computes else None
+
+
+def probes(functions: Iterable[ElementaryFunction], device: DeviceSpec, options: Options) -> Iterator[Probe]:
+    """One probe for each class of equal routines and each environment that fits the device; loads and stores come first."""
+    classes = routine_classes(f for f in functions if len(f.sizes) <= 2)
+    for members in sorted(classes, key=lambda m: m[0].routine == "compute"):
+        yield from _probes_of(members, device, options)
+
+
+def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options) -> Iterator[Probe]:
+    """The probes of one class, made of its first routine."""
+    function, number, routine = members[0].function, members[0].implementation, members[0].routine
+    vector, matrix = (VECTOR_WORDS, MATRIX) if device.kind == "cuda" else (HOST_VECTOR_WORDS, HOST_MATRIX)
+    sizes = (vector,) if len(function.sizes) == 1 else matrix
+    graph = probe_graph(function, sizes)
+    grid = bind_grid(graph, (0,))
+    if not isinstance(grid, Grid):
+        return
+    grid = replace(grid, triangle="")  # as the probe's
+    threads = prod(function.implementations[number].geometry.threads)
+    for e in environments(grid.nested, threads, moves=routine != "compute"):
+        facts = ElementFacts(graph, (0,), (number,), grid, e.instances)
+        moved = facts.facts(Decision((0,), (number,), e.instances, e.iterations, e.direction)).moved
+        num_bytes = next((m.num_bytes for m in moved if m.routine == routine and not m.resident), 0)
+        if not num_bytes and routine != "compute":
+            continue  # a vector that every block of a product reads again: caches serve it
+        fused = probe(function, number, routine, e.instances, e.iterations, e.direction, e.extra_shared_bytes, sizes, device)
+        if isinstance(fused, FusedRoutines):
+            yield Probe(tuple(m.name for m in members), e, num_bytes, prod(sizes), routine_spec(fused, device, options))
+
+
+def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSpec, place: str, options: Options, *,
+                       most: int | None = None, seconds: float = math.inf, tell: Callable[[str, int], None] | None = None) -> int:
+    """Benchmark what has no row yet; the number of probes timed. `tell` hears of each with the count so far.
+
+    At most `most` probes, and none is begun after `seconds`.
+    Cost: see `probes`: about a thousand for the library in one element type, most of their time is compiling side by side.
+    """
+    journal = routine_journal(device, options)
+    measured = 0
+    inputs = _Inputs()
+    chunk: list[Probe] = []
+
+    def flush() -> None:
+        nonlocal measured
+        build_together((k for p in chunk for k in p.spec.kernels), options)
+        for p in chunk:
+            us = _time_us(p.spec, place, options, inputs)
+            if us is None:
+                continue
+            start_us = device.graph_launch_us if place != "host" else 0.0
+            row = {"ratio": round(transfer_ratio(p.num_bytes, us, start_us, device), 4)} if p.num_bytes else \
+                {"us_per_million": round(compute_us(p.words, us, start_us), 5)}
+            for key, name in zip(p.keys, p.names, strict=True):
+                journal.keep(key, {"label": name[0], **row})
+            measured += 1
+            if tell is not None:
+                tell(" ".join(p.names[0]), measured)
+        chunk.clear()
+
+    ends = time.monotonic() + seconds
+    unknown = (p for p in probes(functions, device, options) if any(journal.find(k) is None for k in p.keys))
+    for p in itertools.islice(unknown, most):
+        chunk.append(p)
+        if len(chunk) == BUILT_TOGETHER:
+            flush()
+        if time.monotonic() > ends:
+            break
+    flush()
+    return measured
+
+
+@dataclass
+class _Inputs:
+    """Inputs of probes, made once for each shape: what they hold makes no difference to a probe's time."""
+
+    made: dict[object, Any] = field(default_factory=dict)
+
+    def of(self, program: Program) -> list[Any]:
+        """The inputs of a program, in its order."""
+        import torch
+
+        found = []
+        value_by_name = {v.name: v for v in program.spec.values}
+        for number, name in enumerate(program.spec.inputs):
+            value = value_by_name[name]
+            key = (number, value.dtype, value.shape)
+            if key not in self.made:
+                self.made[key] = torch.ones(value.shape, dtype=TORCH_DTYPES[value.dtype], device=program.device)
+            found.append(self.made[key])
+        return found
+
+
+def _time_us(spec: ProgramSpec, place: str, options: Options, inputs: _Inputs) -> float | None:
+    """Median time of a probe; None where it does not compile or run. Units: microseconds."""
+    try:
+        program = Program(spec, {}, place, options)
+        return time_program(program, [inputs.of(program)], LAUNCHES).median_us
+    except (ToolchainError, DeviceError, RuntimeError):
+        return None

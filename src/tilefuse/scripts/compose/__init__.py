@@ -1,0 +1,1 @@
+"""Fused routines as kernel IR."""

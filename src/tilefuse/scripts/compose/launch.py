@@ -1,0 +1,178 @@
+"""Sizes of a fused kernel as index expressions: numbers where they are known, names of what each launch gives where calls give them.
+
+    extent m (words along y)      tiles_y = max(ceil(m / 128), 1)      whole_y = m // 128      chunks: blocks along the walk
+
+What is affine in them stays an index expression. A product or quotient of two has a name of its own (`Let` of `OfTwo`); here they are made,
+or folded where one of the two is a number.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from tilefuse.ir.affine import Affine, axis, bounds, number
+from tilefuse.ir.counts import Operand, ceil, least, most, times
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.ir import Kernel, Let, OfTwo, Size, Stmt
+from tilefuse.kernel.visit import index_names
+from tilefuse.kernel.widths import MOST_BLOCKS
+from tilefuse.scripts.schedule.routines import FusedRoutines, extent_in_memory
+from tilefuse.scripts.schedule.sizes import num_tiles, words_of
+
+
+class LaunchSizes:
+    """Sizes that a launch of one fused kernel may be given, and index expressions of them."""
+
+    def __init__(self, fused: FusedRoutines) -> None:
+        self.fused = fused
+        self.known: dict[str, Size] = {}
+        self.extents: dict[str, int] = {}
+        self.num_named = 0
+        if fused.given is None:
+            return
+        graph, grid, longest = fused.graph, fused.grid, fused.given.case.most_extent
+        for v in graph.variables.values():
+            for name in (*v.sizes, *((v.leading,) if v.leading else ())):
+                self.known[name] = Size(name, longest, name)
+        for d in grid.extents:
+            self.known[f"tiles_{d}"] = Size(f"tiles_{d}", -(-longest // fused.tiles[d]), num_tiles(grid, fused.tiles, d))
+        walked = self.known[f"tiles_{fused.walk}"]
+        self.known["chunks"] = Size("chunks", walked.most, self._chunks(walked.count))
+        self.known["all_blocks"] = Size("all_blocks", MOST_BLOCKS, self.num_blocks)
+        self.extents = {name: size.most + 1 for name, size in self.known.items()}
+
+    def _chunks(self, walked: Operand) -> Operand:
+        """Blocks along a walk of so many tiles: each takes `iterations` of them at most, and fewer where sizes below those that the program
+        was chosen for would leave fewer blocks than it has there."""
+        fused = self.fused
+        across = times(*(num_tiles(fused.grid, fused.tiles, d) for d in fused.grid.extents if d != fused.walk))
+        if fused.decision.iterations == 1:
+            return walked
+        return least(walked, most(ceil(walked, fused.decision.iterations), ceil(fused.num_blocks, across)))
+
+    # -- what launches are told
+
+    def told(self, kernel: Kernel) -> tuple[Size, ...]:
+        """The sizes that a kernel's text names."""
+        used = index_names(kernel.body)
+        return tuple(size for name, size in self.known.items() if name in used)
+
+    def of(self, kernel: Kernel, blocks: Operand) -> Kernel:
+        """A kernel of so many blocks, told the sizes that its text names."""
+        if not self.known:
+            return kernel
+        launch = replace(kernel.launch, num_blocks=min(kernel.launch.num_blocks, MOST_BLOCKS))
+        return replace(kernel, sizes=self.told(kernel), blocks=blocks, launch=launch)
+
+    @property
+    def most_blocks(self) -> int:
+        """The most blocks that the fused kernel may have."""
+        return prod(self.most(self.chunks if d == self.fused.walk else self.tiles(d)) for d in self.fused.grid.extents)
+
+    @property
+    def num_blocks(self) -> Operand:
+        """Blocks of the fused kernel."""
+        grid, walk = self.fused.grid, self.fused.walk
+        chunks: Operand = 1 if self._walks_all else self.known["chunks"].count if self.known else self.fused.chunks
+        return times(chunks, *(num_tiles(grid, self.fused.tiles, d) for d in grid.extents if d != walk))
+
+    def count(self, e: Affine) -> Operand:
+        """The count of an expression that is a number, or one size of the launch times a number."""
+        if e.is_const:
+            return e.const
+        ((name, factor),) = e.terms
+        assert isinstance(name, str) and not e.const
+        return times(self.known[name].count, factor)
+
+    def words(self, variable: str) -> tuple[int, Operand | None]:
+        """(most words, count of words) of a variable in memory."""
+        v = self.fused.graph.variables[variable]
+        if self.fused.given is None or not v.sizes:
+            return extent_in_memory(self.fused.graph, variable), None
+        return self.fused.given.case.most_indexed, words_of(v)
+
+    # -- index expressions
+
+    @property
+    def _walks_all(self) -> bool:
+        return self.fused.given is not None and self.fused.given.walks_all
+
+    @property
+    def chunks(self) -> Affine:
+        """Blocks along the walk."""
+        if self._walks_all:
+            return number(1)
+        return axis("chunks") if self.known else number(self.fused.chunks)
+
+    def extent(self, direction: str) -> Affine:
+        """Words along a direction."""
+        named = self.fused.grid.named.get(direction)
+        return number(self.fused.grid.extents[direction]) if named is None else axis(named)
+
+    def tiles(self, direction: str) -> Affine:
+        """Tiles along a direction, the last of which may be partial."""
+        return axis(f"tiles_{direction}") if self.known else number(self.fused.num_tiles[direction])
+
+    def whole(self, direction: str) -> Affine:
+        """Tiles along a direction that lie inside the data."""
+        e = self.extent(direction)
+        return number(e.const // self.fused.tiles[direction]) if e.is_const else e // self.fused.tiles[direction]
+
+    def partials(self, variable: str) -> Affine:
+        """Blocks that hold partial values of one word of an output."""
+        reduction = self.fused.reductions[variable]
+        if not self.known:
+            return number(reduction.partials)
+        if len(reduction.over) == len(self.fused.grid.extents):
+            return axis("all_blocks")
+        (d,) = reduction.over
+        return self.chunks if d == self.fused.walk else self.tiles(d)
+
+    def most(self, e: Affine) -> int:
+        """The largest value of an expression in the launch's sizes and what is named of them."""
+        span = bounds(e, self.extents)
+        assert span is not None
+        return span[1]
+
+    @property
+    def most_handed(self) -> int:
+        """Partial values of one output in the workspace, at most."""
+        assert self.fused.given is not None
+        return self.fused.given.case.most_handed
+
+    # -- bounds and what is not affine
+
+    def below(self, e: Affine, end: Affine) -> Bound:
+        """e < end, for an expression that is never negative."""
+        return Bound(e, 0, end.const) if end.is_const else Bound(end - e, 1, self.most(end) + 1)
+
+    def inside(self, e: Affine, direction: str) -> Bound:
+        """Whether a word lies in the data along a direction."""
+        return self.below(e, self.extent(direction))
+
+    def equal(self, e: Affine, other: Affine) -> Bound:
+        """e == other."""
+        return Bound(e, other.const, other.const + 1) if other.is_const else Bound(e - other, 0, 1)
+
+    def named(self, name: str, value: Affine | OfTwo, extent: int) -> tuple[tuple[Stmt, ...], Affine]:
+        """Statements that give a value a name, and the name: with a number, for several may stand in one scope."""
+        self.num_named += 1
+        own = f"{name}_{self.num_named}"
+        self.extents[own] = extent
+        return (Let(own, value, extent),), axis(own)
+
+    def product(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
+        """a * b, at most `most`: under a name where neither is a number."""
+        if b.is_const:
+            return (), a * b.const
+        if a.is_const:
+            return (), b * a.const
+        return self.named(name, OfTwo("product", a, b), most + 1)
+
+    def quotient(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
+        """a // b, at most `most`: under a name where b is no number."""
+        return ((), a // b.const) if b.is_const else self.named(name, OfTwo("quotient", a, b), most + 1)
+
+    def remainder(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
+        """a % b, at most `most`: under a name where b is no number."""
+        return ((), a % b.const) if b.is_const else self.named(name, OfTwo("remainder", a, b), most + 1)

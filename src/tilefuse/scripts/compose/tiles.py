@@ -1,0 +1,47 @@
+"""Tiles of a walk in the order in which a block takes them: groups of several, single ones, the one that reaches over the edge of the data.
+
+    block b of c, groups of u    b, b + c, ..., b + (u - 1) c  |  b + u c, ...  |  single ones  |  the edge
+"""
+from __future__ import annotations
+
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.ir import Comment, If, Let, Stmt
+from tilefuse.scripts.compose.writer import RoutineWriter
+
+
+def may_exceed(e: Affine, least: Affine) -> bool:
+    """Whether a number of tiles may be larger than another one: not, where both are known and it is not."""
+    return not (e.is_const and least.is_const) or e.const > least.const
+
+
+def most_turns(w: RoutineWriter) -> int:
+    """Tiles that a block takes at most, where that is known and calls give the sizes; else 0. (Known sizes say it themselves.)"""
+    given = w.fused.given
+    return 0 if given is None or given.walks_all else w.fused.decision.iterations
+
+
+def up_to_multiple(w: RoutineWriter, name: str, e: Affine, by: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """e // by * by, for a number of tiles that is not negative."""
+    sizes, most = w.sizes, w.sizes.most(w.sizes.tiles(w.walk)) + 1
+    first, quotient = sizes.quotient(f"{name}_turns", e, by, most)
+    second, whole = sizes.product(f"{name}_taken", quotient, by, 2 * most)
+    return (*first, *second), whole
+
+
+def behind_groups(w: RoutineWriter, start: Affine, stop: Affine, grouped: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """The first tile that groups of `grouped` tiles, the first at `start`, leave of those before `stop`."""
+    stated, taken = up_to_multiple(w, "groups", stop + w.sizes.chunks - 1 - start, grouped)
+    return stated, start + taken
+
+
+def edge_tile(w: RoutineWriter, body: tuple[Stmt, ...], whole: Affine, tiles: Affine, reached: tuple[Bound, ...] = ()) -> tuple[Stmt, ...]:
+    """The tile behind the whole ones, where there is one, by the block whose turn it is; `reached`: bounds besides."""
+    sizes, d = w.sizes, w.walk
+    told = Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words")
+    edge = (Let("tile", whole, sizes.most(whole) + 1), *body)
+    if most_turns(w) == 1:  # as many blocks as tiles
+        return told, If((sizes.equal(w.block(d), whole), *reached), edge)
+    stated, last = sizes.remainder("last_turn", whole, sizes.chunks, max(sizes.most(sizes.chunks) - 1, 0))
+    there = () if tiles.is_const else (Bound(tiles - whole, 1, sizes.most(tiles) + 1),)
+    return told, *stated, If((sizes.equal(w.block(d), last), *there, *reached), edge)

@@ -1,0 +1,108 @@
+"""Walks over the tiles of a triangle: tiles wholly on the other side of the diagonal are neither loaded nor computed.
+
+    lower, along x    t . . .      lower, along y    t . . .        strip across the walk | walk
+                      t t . .                        t t . .        along x a walk ends early, along y it starts late
+                      t t t .                        t t t .        (upper: the other way round)
+                      t t t t                        t t t t
+A block keeps the tiles whose numbers it has in a whole grid, so that who completes which words does not change. Tiles that hold part of
+the diagonal are computed whole: the routines leave out words beyond it. What a tile that is left out would hand on of its own (a row of
+the workspace) is neutral and written without it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.kernel.ir import Declare, For, Let, OfTwo, Reg, RoutineCall, Stmt, Touched
+from tilefuse.scripts.compose.partials import deliver
+from tilefuse.scripts.compose.tiles import behind_groups, edge_tile, may_exceed, up_to_multiple
+from tilefuse.scripts.compose.writer import RoutineWriter
+from tilefuse.scripts.schedule.elements import LAST_BLOCK, SECOND_KERNEL, Element
+from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.scripts.schedule.steps import Step
+
+Body = Callable[[Sequence[Step], Affine, bool], tuple[Stmt, ...]]
+
+
+def ends_early(fused: FusedRoutines) -> bool:
+    """Whether the triangle ends walks early (else it starts them late, or there is none)."""
+    return bool(fused.grid.triangle) and (fused.walk == "x") == (fused.grid.triangle == "lower")
+
+
+def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stmt, ...]:
+    """The loops over a block's tiles of the triangle; `inside_other`: its strip lies inside the data across the walk."""
+    fused, d, o, sizes = w.fused, w.walk, w.other, w.sizes
+    assert o is not None
+    chunks, unroll, tiles = sizes.chunks, fused.decision.unroll, sizes.tiles(d)
+    block, tile = w.block(d), axis("tile")
+    strip, along = fused.tiles[o], fused.tiles[d]
+    early = ends_early(fused)
+    whole = sizes.whole(d) if inside_other else tiles
+    # Tiles before `ends` and, in whole tiles, from `begins` on hold words of the triangle. The last strip reaches all.
+    found: list[Stmt] = []
+    ends, begins, stop, start = tiles, number(0), whole, block
+    if early and inside_other:
+        found.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, sizes.most(tiles) + 1))
+        ends = axis("ends")
+        stop = ends
+        if whole not in (tiles, number(0)):
+            found.append(Let("stop", OfTwo("least", ends, whole), sizes.most(whole) + 1))
+            stop = axis("stop")
+    elif not early:
+        found.append(Let("begins", w.block(o) * strip // along, sizes.most(tiles) + 1))
+        begins = axis("begins")
+        stated, start = _own(w, "begin", block, begins)
+        found += stated
+    if not inside_other:
+        found.append(_for(start, tiles, chunks, body(fused.edge, tile, False)))
+    else:
+        if unroll > 1 and may_exceed(whole, chunks * (unroll - 1)):
+            found.append(_for(start, stop - chunks * (unroll - 1), chunks * unroll, body(fused.group, tile, True)))
+            stated, start = behind_groups(w, start, stop, chunks * unroll)
+            found += stated
+        if whole != number(0):
+            found.append(_for(start, stop, chunks, body(fused.single, tile, True)))
+        if tiles != whole:
+            found += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (sizes.equal(ends, whole + 1),) if early else ())
+    if early:
+        if not inside_other:
+            return tuple(found)
+        stated, start = _own(w, "end", block, ends)
+        return (*found, *stated, *_neutral(w, start, tiles))
+    return (*found, *_neutral(w, block, begins))
+
+
+def _for(start: Affine, stop: Affine, step: Affine, body: tuple[Stmt, ...]) -> For:
+    """The body for each tile from `start` on, `step` apart."""
+    return For("tile", start, stop, step.const if step.is_const else step, body)
+
+
+def _own(w: RoutineWriter, name: str, block: Affine, least: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """The first tile from `least` on that the block has."""
+    chunks = w.sizes.chunks
+    stated, taken = up_to_multiple(w, name, least + chunks - 1 - block, chunks)
+    return stated, block + taken
+
+
+def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
+    """Rows of the workspace that the tiles left out would have filled become neutral."""
+    fused, found = w.fused, []
+    for variable, reduction in fused.reductions.items():
+        if reduction.accumulated or reduction.finish not in (LAST_BLOCK, SECOND_KERNEL):
+            continue
+        e = next(e for e in fused.elements.values() if e.variable == variable and e.partial)
+        found.append(_for(start, stop, w.sizes.chunks, _neutral_words(w, e)))
+    return tuple(found)
+
+
+def _neutral_words(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
+    function, implementation, _ = w.role(*e.owner)
+    name = w.namespaces.clear(function, implementation, 1)
+    array = f"{e.variable}_left_out"
+    value = Reg(array, e.unit, number(0))
+
+    def one(word: Affine) -> tuple[Stmt, ...]:
+        return deliver(w, e, value, word, [axis("tile")])
+
+    cleared = RoutineCall(name, (value,), (Touched(array, axis("tf_w"), (("tf_w", 1),), True, True),))
+    return (Declare(array, e.unit, 1), cleared, *w.spread_over_threads(e.words, one))

@@ -1,0 +1,350 @@
+"""A script over a library becomes a call graph: functions looked up, kinds checked, sizes unified with those of the arguments.
+
+A call of a composed function becomes the calls that it is made of. `resolve` does what needs no sizes and is done once a script;
+`call_graph` does the rest for given shapes and strides. A matrix stored column-major is replaced by its transposed, stored row-major,
+wherever every call that touches it has a sibling for that.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from tilefuse.base.errors import NameLookupError, ParseError, ShapeError, TypeMismatchError, UserError, nearest
+from tilefuse.base.source import Span
+from tilefuse.ir.dtype import DType
+from tilefuse.scripts.language.elementary import CallGraph, ComposedFunction, ElementaryFunction, FunctionCall, Parameter, Variable
+from tilefuse.scripts.language.routine_library import AnyFunction, FunctionLibrary
+from tilefuse.scripts.language.syntax import Name, Number, Script, Statement, parse_calls
+
+
+@dataclass(frozen=True)
+class ResolvedCall:
+    """A statement and the function it calls; `of`: the composed function of the script that the call is part of, if it is."""
+
+    statement: Statement
+    function: ElementaryFunction
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class ResolvedScript:
+    """A script whose names and kinds are in order; sizes are not known yet.
+
+    kinds   name -> scalar, vector or matrix
+    dtypes  name -> element type
+    """
+
+    script: Script
+    library: FunctionLibrary
+    calls: tuple[ResolvedCall, ...]
+    kinds: Mapping[str, str]
+    dtypes: Mapping[str, DType]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in the order of the script."""
+        return tuple(n.text for n in self.script.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the results, in the order of the script."""
+        return tuple(n.text for n in self.script.results)
+
+
+@dataclass(frozen=True)
+class ArgumentShape:
+    """Shape and strides of an argument. Units: strides in words; () for dense in the order that the script declares."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] = ()
+
+
+def resolve(script: Script, library: FunctionLibrary) -> ResolvedScript:
+    """Functions, kinds and element types of a script.
+
+    Raises: NameLookupError for unknown functions and variables; ParseError for a name assigned twice or never; TypeMismatchError for an
+    argument of another kind or element type than the function takes.
+    """
+    return _Resolver(script, library).resolved()
+
+
+class _Resolver:
+    def __init__(self, script: Script, library: FunctionLibrary) -> None:
+        self.script, self.library = script, library
+        # Names of the script, which those of composed functions' own values keep away from.
+        self.taken = {*script.declared, *(r.text for s in script.statements for r in s.results)}
+        self.known: dict[str, Span] = {}
+        self.kinds: dict[str, str] = {}
+        self.dtypes: dict[str, tuple[DType, str]] = {}
+
+    def resolved(self) -> ResolvedScript:
+        declared = self.script.declared
+        for name in self.script.inputs:
+            if name.text not in declared:
+                raise NameLookupError(f"the input {name.text} is not declared", where=name.span,
+                                      hint=nearest(name.text, declared) or f"say what it is: scalar {name.text}; or vector or matrix")
+            self.known[name.text], self.kinds[name.text] = name.span, declared[name.text][0]
+        calls = tuple(made for s in self.script.statements for made in self.call(s))
+        inputs = {n.text for n in self.script.inputs}
+        for name in self.script.results:
+            if name.text in inputs:
+                raise ParseError(f"{name.text} is an input and is returned unchanged", where=name.span,
+                                 hint=f"return a copy: t = scopy({name.text});")
+            if name.text not in self.known:
+                raise NameLookupError(f"{name.text} is returned and never computed", where=name.span, hint=nearest(name.text, self.known))
+        names = [n.text for n in self.script.results]
+        for name in self.script.results:
+            if names.count(name.text) > 1:
+                raise ParseError(f"{name.text} is returned twice", where=name.span, hint="return each result once")
+        for name in self.script.inputs:
+            if name.text not in self.dtypes:
+                raise ParseError(f"the input {name.text} is used by no call", where=name.span, hint="drop it from the inputs")
+        return ResolvedScript(self.script, self.library, self.live(calls), self.kinds, {k: v for k, (v, _) in self.dtypes.items()})
+
+    def live(self, calls: Sequence[ResolvedCall]) -> tuple[ResolvedCall, ...]:
+        """The calls that a result depends on."""
+        wanted = {n.text for n in self.script.results}
+        kept: list[ResolvedCall] = []
+        for call in reversed(calls):
+            if wanted & {r.text for r in call.statement.results}:
+                kept.append(call)
+                wanted |= {a.text for a in call.statement.arguments if isinstance(a, Name)}
+        return tuple(reversed(kept))
+
+    def call(self, statement: Statement, within: tuple[str, ...] = ()) -> Iterator[ResolvedCall]:
+        """The call, or the calls that a composed function is; `within`: the composed functions whose call this is."""
+        function = self.function(statement)
+        for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
+            self.argument(argument, parameter, function)
+        if len(statement.results) != len(function.outputs):
+            raise ParseError(f"{function.name} has {_count(len(function.outputs), 'result')}, {len(statement.results)} named",
+                             where=statement.results[0].span, hint=f"write {_form(function)}")
+        if isinstance(function, ComposedFunction):
+            for result, parameter in zip(statement.results, function.outputs, strict=True):
+                self.new_result(result, parameter, function)
+            if function.name in within:
+                raise UserError(f"{function.name} is composed of calls of itself ({function.origin})", where=statement.function.span)
+            for inner in self.composed(statement, function):
+                yield from self.call(inner, (*within, function.name))
+            return
+        for result, parameter in zip(statement.results, function.outputs, strict=True):
+            self.result(result, parameter, function)
+        yield ResolvedCall(statement, function, within[0] if within else "")
+
+    def composed(self, statement: Statement, function: ComposedFunction) -> Iterator[Statement]:
+        """The calls that stand for a composed function's, with the script's names; all speak of the place of that call."""
+        at = statement.function.span
+        names: dict[str, Name | Number] = {p.name: a for p, a in zip(function.inputs, statement.arguments, strict=True)}
+        names |= {p.name: r for p, r in zip(function.outputs, statement.results, strict=True)}
+
+        def named(own: Name | Number) -> Name | Number:
+            if isinstance(own, Number):
+                return Number(own.value, at)
+            if own.text not in names:
+                text = f"{statement.results[0].text}_{own.text}"
+                while text in self.taken:
+                    text += "_"
+                self.taken.add(text)
+                names[own.text] = Name(text, at)
+            return names[own.text]
+
+        for inner in parse_calls(function.calls, function.name):
+            results = tuple(named(r) for r in inner.results)
+            if any(isinstance(r, Number) for r in results):
+                raise UserError(f"{function.name} assigns to its input {inner.results[0].text} ({function.origin})", where=at)
+            yield Statement(tuple(r for r in results if isinstance(r, Name)), Name(inner.function.text, at),
+                            tuple(named(a) for a in inner.arguments))
+
+    def function(self, statement: Statement) -> AnyFunction:
+        name = statement.function
+        found = self.library.called(name.text)
+        if not found:
+            known = self.library.calls
+            raise NameLookupError(f"there is no function {name.text}", where=name.span,
+                                  hint=nearest(name.text, known) or f"the library has: {', '.join(sorted(known))}")
+        for function in found:
+            if len(function.inputs) == len(statement.arguments):
+                return function
+        raise ParseError(f"{name.text} takes {' or '.join(str(len(f.inputs)) for f in found)} arguments, {len(statement.arguments)} given",
+                         where=name.span, hint="write " + " or ".join(map(_form, found)))
+
+    def argument(self, argument: Name | Number, parameter: Parameter, function: AnyFunction) -> None:
+        if isinstance(argument, Number):
+            if parameter.extents:
+                raise TypeMismatchError(f"{function.name} takes a {parameter.kind} as {parameter.name}, not the number {argument.value:g}",
+                                        where=argument.span, hint=f"write {_form(function)}")
+            return
+        if argument.text not in self.known:
+            later = any(r.text == argument.text for s in self.script.statements for r in s.results)
+            hint = "it is computed further down: move the call up" if later else "name it in `input`" \
+                if argument.text in self.script.declared else nearest(argument.text, self.known)
+            raise NameLookupError(f"{argument.text} has no value here", where=argument.span, hint=hint)
+        kind = self.kinds[argument.text]
+        if kind != parameter.kind:
+            raise TypeMismatchError(f"{argument.text} is a {kind}, {function.name} takes a {parameter.kind} as {parameter.name}",
+                                    where=argument.span, hint=f"write {_form(function)}")
+        self.typed(argument, parameter, function)
+
+    def result(self, result: Name, parameter: Parameter, function: ElementaryFunction) -> None:
+        self.new_result(result, parameter, function)
+        self.known[result.text], self.kinds[result.text] = result.span, parameter.kind
+        self.typed(result, parameter, function)
+
+    def new_result(self, result: Name, parameter: Parameter, function: AnyFunction) -> None:
+        if result.text in self.known:
+            raise ParseError(f"{result.text} has a value already (line {self.known[result.text].line})", where=result.span,
+                             hint="a result is a new value: give it a name of its own")
+        declared = self.script.declared.get(result.text)
+        if declared is not None and declared[0] != parameter.kind:
+            raise TypeMismatchError(f"{result.text} is declared as a {declared[0]}, {function.name} gives a {parameter.kind}",
+                                    where=result.span, hint=f"declare it: {parameter.kind} {result.text};")
+
+    def typed(self, name: Name, parameter: Parameter, function: AnyFunction) -> None:
+        """Notes the element type of a variable, which all calls must agree on."""
+        dtype = parameter.dtype or function.dtype
+        first, by = self.dtypes.setdefault(name.text, (dtype, function.name))
+        if first != dtype:
+            raise TypeMismatchError(f"{name.text} is {first} for {by} and {dtype} for {function.name}", where=name.span,
+                                    hint="use functions of one element type (s...: f32, d...: f64)")
+
+
+def call_graph(resolved: ResolvedScript, shapes: Mapping[str, ArgumentShape], name: str = "script") -> CallGraph:
+    """The calls with all sizes. `shapes` has every input that is a vector or matrix; scalars may be left out.
+
+    Raises: ShapeError where sizes disagree, with the shapes of both sides; UserError for an input without a shape.
+    """
+    variables: dict[str, Variable] = {}
+    for given in resolved.script.inputs:
+        variables[given.text] = _input(resolved, given, shapes.get(given.text))
+    calls: list[FunctionCall] = []
+    for call in resolved.calls:
+        made = _sized(call, variables)
+        calls.append(made)
+        for parameter, result in zip(call.function.outputs, call.statement.results, strict=True):
+            shape = tuple(made.sizes[e] for e in parameter.extents)
+            order = _result_order(resolved, call, parameter, result.text, variables)
+            variables[result.text] = Variable(result.text, resolved.dtypes[result.text], shape, order)
+    graph = CallGraph(name, variables, resolved.inputs, resolved.outputs, tuple(calls))
+    return _turned(graph, resolved.library)
+
+
+def _input(resolved: ResolvedScript, given: Name, argument: ArgumentShape | None) -> Variable:
+    kind, dtype = resolved.kinds[given.text], resolved.dtypes[given.text]
+    rank = ("scalar", "vector", "matrix").index(kind)
+    if argument is None:
+        if rank:
+            raise UserError(f"no shape is given for the {kind} {given.text}", where=given.span,
+                            hint="every vector and matrix input needs one")
+        return Variable(given.text, dtype, ())
+    shape, strides = argument.shape, argument.strides
+    if rank == 0 and all(e == 1 for e in shape):
+        return Variable(given.text, dtype, ())
+    if len(shape) != rank:
+        wanted = ("a number or an array of one word", "an array of one dimension", "an array of two dimensions")[rank]
+        raise ShapeError(f"{given.text} is a {kind}, the argument has shape {_shape(shape)}", where=given.span, hint=f"give {wanted}")
+    declared = bool(resolved.script.declared[given.text][1])
+    column_major = declared if not strides or rank < 2 else _is_column_major(shape, strides, declared)
+    return Variable(given.text, dtype, shape, column_major, strides)
+
+
+def _is_column_major(shape: tuple[int, ...], strides: tuple[int, ...], declared: bool) -> bool:
+    """Whether the first dimension is the fast one; where both could be (one row, one column), as declared."""
+    fits_columns = strides[0] == 1 or shape[0] <= 1
+    fits_rows = strides[1] == 1 or shape[1] <= 1
+    return declared if fits_columns == fits_rows else fits_columns
+
+
+def _result_order(resolved: ResolvedScript, call: ResolvedCall, parameter: Parameter, result: str,
+                  variables: Mapping[str, Variable]) -> bool:
+    """Whether a result is stored column-major: as declared, else as the first matrix among the arguments."""
+    if len(parameter.extents) < 2:
+        return False
+    declared = resolved.script.declared.get(result, ("", None))[1]
+    if declared is not None:
+        return declared
+    matrices = [variables[a.text] for a in call.statement.arguments if isinstance(a, Name) and len(variables[a.text].shape) == 2]
+    return bool(matrices) and matrices[0].column_major
+
+
+def _sized(call: ResolvedCall, variables: Mapping[str, Variable]) -> FunctionCall:
+    """The call with its sizes unified over the arguments."""
+    function, statement = call.function, call.statement
+    if function.triangle:
+        matrix, p = next((a, p) for a, p in zip(statement.arguments, function.inputs, strict=True) if len(p.extents) == 2)
+        assert isinstance(matrix, Name)
+        if len(set(variables[matrix.text].shape)) > 1:
+            raise ShapeError(f"{_called(call)}: {p.name} is square, {matrix.text} is {_shape(variables[matrix.text].shape)}",
+                             where=matrix.span, hint=f"the {function.triangle} triangle is that of a square matrix")
+    sizes: dict[str, int] = {}
+    source: dict[str, tuple[Name, int]] = {}
+    for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
+        if isinstance(argument, Number):
+            continue
+        for dimension, (size, extent) in enumerate(zip(parameter.extents, variables[argument.text].shape, strict=True)):
+            if sizes.setdefault(size, extent) != extent:
+                _disagree(call, size, source[size], (argument, dimension), variables)
+            source.setdefault(size, (argument, dimension))
+    arguments = tuple(a.value if isinstance(a, Number) else a.text for a in statement.arguments)
+    return FunctionCall(function, arguments, tuple(r.text for r in statement.results), sizes, statement.function.span)
+
+
+def _disagree(call: ResolvedCall, size: str, first: tuple[Name, int], second: tuple[Name, int],
+              variables: Mapping[str, Variable]) -> NoReturn:
+    one, other = variables[first[0].text], variables[second[0].text]
+    hint = None
+    if len(one.shape) == 2 and len(other.shape) == 1 and other.shape[0] == one.shape[1 - first[1]]:
+        hint = f"{other.name} has {one.name}'s other extent: is the transposed product meant ({call.function.transposed or 'A^T'})?"
+    raise ShapeError(f"{_called(call)}: {size} is {one.shape[first[1]]} for {one.name} {_shape(one.shape)} and {other.shape[second[1]]} "
+                     f"for {other.name} {_shape(other.shape)}", where=second[0].span, hint=hint)
+
+
+def _turned(graph: CallGraph, library: FunctionLibrary) -> CallGraph:
+    """The graph with column-major matrices replaced by their transposed where every call that touches them has a sibling."""
+    turning = {v.name for v in graph.variables.values() if v.column_major}
+    changed = True
+    while turning and changed:
+        changed = False
+        for call in graph.calls:
+            matrices = {n for n in (*call.arguments, *call.results) if isinstance(n, str) and len(graph.variables[n].shape) == 2}
+            if matrices & turning and (not matrices <= turning or call.function.transposed not in library.functions):
+                turning -= matrices
+                changed = True
+    if not turning:
+        return graph
+    variables = {n: replace(v, shape=v.shape[::-1], strides=v.strides[::-1], column_major=False, turned=True) if n in turning else v
+                 for n, v in graph.variables.items()}
+    calls = tuple(_sibling(c, library) if turning & {*c.arguments, *c.results} else c for c in graph.calls)
+    return replace(graph, variables=variables, calls=calls)
+
+
+def _sibling(call: FunctionCall, library: FunctionLibrary) -> FunctionCall:
+    """The call of the function for transposed operands."""
+    sibling = library.functions[call.function.transposed]
+    order = call.function.turned or tuple(range(len(call.arguments)))
+    arguments = tuple(call.arguments[n] for n in order)
+    extents = [call.function.inputs[n].extents for n in order]
+    sizes: dict[str, int] = {}
+    for parameter, old in zip(sibling.inputs, extents, strict=True):
+        named = old[::-1] if len(old) == 2 else old
+        sizes |= {new: call.sizes[o] for new, o in zip(parameter.extents, named, strict=True)}
+    return replace(call, function=sibling, arguments=arguments, sizes=sizes)
+
+
+def _called(call: ResolvedCall) -> str:
+    """The call's function as text, and the composed one that calls it."""
+    return _form(call.function) + (f", which {call.of} calls" if call.of else "")
+
+
+def _form(function: AnyFunction) -> str:
+    """How a function is called, as text."""
+    inputs = ", ".join(p.name for p in function.inputs)
+    return f"{', '.join(p.name for p in function.outputs)} = {function.called or function.name}({inputs})"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"

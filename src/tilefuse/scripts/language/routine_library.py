@@ -1,0 +1,161 @@
+"""Libraries of elementary functions: the shipped one and users' folders, and finding the function that a call means.
+
+A library is a folder with one folder a function (see scripts/language/metadata.py). Users' libraries come first: a function there hides the shipped
+one of the same name. Users' are read and checked whole; of the shipped one the names, and each function when it is asked for: all of it
+takes as long as finding the first program of a script.
+"""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar, cast
+
+from tilefuse.base.errors import InternalError, UserError
+from tilefuse.scripts.language.elementary import ComposedFunction, ElementaryFunction
+from tilefuse.scripts.language.metadata import METADATA, Listed, MetadataReader, Slip
+
+AnyFunction = ElementaryFunction | ComposedFunction
+Stamp = tuple[tuple[str, int, int], ...]
+Found = TypeVar("Found")
+
+
+class OnDemand(Mapping[str, Found]):
+    """Functions by name; those that are only listed are read when they are asked for."""
+
+    def __init__(self, given: Mapping[str, Found | Listed], stamp: Stamp) -> None:
+        self._given = dict(given)
+        self._stamp = stamp
+
+    def __getitem__(self, name: str) -> Found:
+        found = self._given[name]
+        return cast(Found, _made(found, self._stamp)) if isinstance(found, Listed) else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._given
+
+
+@dataclass(frozen=True)
+class FunctionLibrary:
+    """Functions by name.
+
+    composed: those that are calls of others. calls: the name that scripts call -> names of its functions (where several stand, they differ
+    in the number of inputs).
+    """
+
+    functions: Mapping[str, ElementaryFunction]
+    composed: Mapping[str, ComposedFunction]
+    calls: Mapping[str, tuple[str, ...]]
+
+    def called(self, call: str) -> tuple[AnyFunction, ...]:
+        """The functions that a script's call of this name may mean."""
+        return tuple(self.functions[n] if n in self.functions else self.composed[n] for n in self.calls.get(call, ()))
+
+
+def shipped_folder() -> Path:
+    """The folder of the library that comes with tilefuse."""
+    return Path(__file__).parent / "blas_library"
+
+
+def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> FunctionLibrary:
+    """The functions of the folders, earlier ones first, and of the shipped library.
+
+    Raises: UserError that tells every slip of the folders' metadata.
+    """
+    own: dict[str, AnyFunction] = {}
+    for folder in map(Path, folders):
+        functions, slips = _read(folder, _stamp(folder))
+        _usable(folder, slips)
+        for one in functions:
+            own.setdefault(one.name, one)
+    home = shipped_folder()
+    stamp = _stamp(home) if shipped else ()
+    listed = {each.name: each for each in _listed(home, stamp) if each.name not in own}
+    plain = {n: f for n, f in own.items() if isinstance(f, ElementaryFunction)} | {n: one for n, one in listed.items() if not one.composed}
+    composed = {n: f for n, f in own.items() if isinstance(f, ComposedFunction)} | {n: one for n, one in listed.items() if one.composed}
+    calls: dict[str, tuple[str, ...]] = {}
+    for name, function in (*plain.items(), *composed.items()):
+        calls[function.called or name] = (*calls.get(function.called or name, ()), name)
+    return FunctionLibrary(OnDemand(plain, stamp), OnDemand(composed, stamp), calls)
+
+
+def _usable(folder: Path, slips: Sequence[Slip]) -> None:
+    if slips:
+        raise UserError(f"the library {folder} cannot be used:\n" + "\n".join(map(str, slips)),
+                        hint="docs/blas.md describes the metadata and the rules for routines")
+
+
+def library_slips(folder: str | os.PathLike[str]) -> tuple[Slip, ...]:
+    """Faults of the metadata of a library, or of a folder that is one function."""
+    return _read(Path(folder), _stamp(Path(folder)))[1]
+
+
+def _folders(folder: Path) -> Sequence[Path]:
+    """The folders of functions: the folder itself, where it holds the metadata of one."""
+    if (folder / METADATA).is_file():
+        return [folder]
+    return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))) if folder.is_dir() else []
+
+
+def _stamp(folder: Path) -> Stamp:
+    """Names, sizes and times of the files, so that a changed library is read again."""
+    found: list[tuple[str, int, int]] = []
+    for one in _folders(folder):
+        with os.scandir(one) as entries:
+            found += [(e.path, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.is_file()]
+    return tuple(sorted(found))
+
+
+@cache
+def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
+    """Names of a library's functions, and nothing else of them; nothing where the stamp is empty."""
+    return tuple(one for place in (_folders(folder) if stamp else ()) for one in MetadataReader(place).listed())
+
+
+@cache
+def _made(one: Listed, stamp: Stamp) -> AnyFunction:
+    """One function of the shipped library. Raises: UserError where its metadata are wrong (somebody changed them)."""
+    reader = MetadataReader(one.folder)
+    found = [f for f in reader.functions(one.dtype) if f.name == one.name]
+    _usable(one.folder, reader.slips)
+    if not found:
+        raise InternalError(f"{one.name} is in {one.folder} by name only; please report")
+    return found[0]
+
+
+@cache
+def _read(folder: Path, stamp: Stamp) -> tuple[tuple[AnyFunction, ...], tuple[Slip, ...]]:
+    if not stamp:
+        return (), (Slip(str(folder), "", "is no library: there is no folder with a " + METADATA + " in it",
+                         "a library is a folder with one folder a function; docs/blas.md has an example"),)
+    functions: list[AnyFunction] = []
+    slips: list[Slip] = []
+    for one in _folders(folder):
+        reader = MetadataReader(one)
+        functions += reader.functions()
+        slips += reader.slips
+    return tuple(functions), (*slips, *_across(functions))
+
+
+def _across(functions: Iterable[AnyFunction]) -> Iterable[Slip]:
+    """Slips between functions: one name twice."""
+    by_name: dict[str, AnyFunction] = {}
+    by_call: dict[tuple[str, int], AnyFunction] = {}
+    for function in functions:
+        first = by_name.setdefault(function.name, function)
+        call = (function.called or function.name, len(function.inputs))
+        other = by_call.setdefault(call, function)
+        if first is not function:
+            yield Slip(str(Path(function.origin) / METADATA), "names", f"{function.name} is also defined in {first.origin}",
+                       "rename one of them")
+        elif other is not function:
+            yield Slip(str(Path(function.origin) / METADATA), "called", f"scripts already call {call[0]} with {call[1]} arguments for "
+                       f"{other.name}", "functions of one call name differ in the number of inputs")

@@ -1,0 +1,1 @@
+"""Fusions of a script, their implementations, predicted times, combinations."""

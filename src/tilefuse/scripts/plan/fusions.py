@@ -1,0 +1,180 @@
+"""All fusions of a script: subgraphs of its calls that one kernel can run and that spare a transfer.
+
+A fusion is convex, its calls share one grid (equal nesting, equal extents), no call uses the result of a reduction that another one
+computes, and at least one load or store is spared. What is not a fusion keeps the reason.
+Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", sections 3.2 and 4.2.
+"""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.scripts.language.elementary import CallGraph
+from tilefuse.scripts.schedule.grid import Grid, bind_grid
+
+# Sets of calls looked at; scripts of the paper's sizes stay far below.
+MOST_SETS = 1000
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Calls that one kernel may run. Units: words.
+
+    calls   numbers in the script, ascending; a single call is a fusion too
+    spared  words of global memory that are neither stored nor loaded because of the fusion
+    """
+
+    calls: tuple[int, ...]
+    grid: Grid
+    spared: int
+
+
+@dataclass(frozen=True)
+class Fusions:
+    """Legal fusions, single calls first, and those that were given up: (calls, why)."""
+
+    found: tuple[Fusion, ...]
+    rejected: tuple[tuple[tuple[int, ...], Rejected], ...]
+
+
+def find_fusions(graph: CallGraph) -> Fusions:
+    """All fusions of a script.
+
+    Calls of numbers alone belong to the call that uses their result first and go with it: every block of its kernel runs them.
+    Cost: one step a connected set of such groups that fits one grid; at most MOST_SETS of them.
+    """
+    groups = call_groups(graph)
+    shared = [_vectors(graph, g) for g in groups]
+    after = _reached(graph)
+    found: list[Fusion] = []
+    rejected: list[tuple[tuple[int, ...], Rejected]] = []
+    # Single groups first, then what spares most: where there are too many sets, those are found.
+    todo: list[tuple[int, tuple[int, ...]]] = [(-(1 << 62), (n,)) for n in range(len(groups))]
+    seen = {numbers for _, numbers in todo}
+    while todo:
+        current = heapq.heappop(todo)[1]
+        calls = tuple(sorted(c for n in current for c in groups[n]))
+        grid = bind_grid(graph, calls)
+        why = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
+        if why is not None:
+            # Both grow worse with more calls, so nothing larger is tried.
+            rejected.append((calls, why))
+            continue
+        assert isinstance(grid, Grid)
+        outside = _between(calls, after, len(graph.calls))
+        spared = spared_words(graph, calls, grid) if len(current) > 1 else 0
+        if outside is not None:
+            rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {outside} stands between")))
+        elif len(current) > 1 and not spared:
+            rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
+        else:
+            found.append(Fusion(calls, grid, spared))
+        own = frozenset(v for n in current for v in shared[n])
+        for n in range(len(groups)):
+            wider = tuple(sorted((*current, n)))
+            if n not in current and own & shared[n] and wider not in seen and len(seen) < MOST_SETS:
+                seen.add(wider)
+                heapq.heappush(todo, (-spared, wider))
+    found.sort(key=lambda f: (len(f.calls), f.calls))
+    return Fusions(tuple(found), tuple(rejected))
+
+
+def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
+    """Calls with those of numbers alone that they are the first to need; numbers that nobody reads stand for themselves."""
+    home = list(range(len(graph.calls)))
+    for c in reversed(range(len(graph.calls))):
+        readers = [r for result in graph.calls[c].results for r in graph.readers(result)]
+        if not graph.calls[c].function.sizes and readers:
+            home[c] = home[min(readers)]
+    members: dict[int, list[int]] = {}
+    for c, h in enumerate(home):
+        members.setdefault(h, []).append(c)
+    return tuple(tuple(m) for m in members.values())
+
+
+def calls_between_matrices(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
+    """Calls on vectors and numbers that stand between the same calls on matrices: each set is convex, and may be compiled as a whole.
+
+    Only of scripts that have both; sets of one group are left out: they are fusions themselves.
+    """
+    nested = [c.function.kind.nested for c in graph.calls]
+    stage: list[int] = []
+    for call in graph.calls:
+        producers = [p for a in call.arguments if isinstance(a, str) and (p := graph.producer(a)) is not None]
+        stage.append(max((stage[p] + nested[p] for p in producers), default=0))
+    by_stage: dict[int, list[tuple[int, ...]]] = {}
+    for group in call_groups(graph):
+        if not any(nested[c] for c in group):
+            by_stage.setdefault(max(stage[c] for c in group), []).append(group)
+    found = [tuple(sorted(c for group in groups for c in group)) for groups in by_stage.values() if len(groups) > 1]
+    return tuple(found) if any(nested) else ()
+
+
+def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
+    """Vectors and matrices that some calls read or write."""
+    used = (v for c in calls for v in (*graph.calls[c].arguments, *graph.calls[c].results))
+    return frozenset(v for v in used if isinstance(v, str) and graph.variables[v].shape)
+
+
+def _reached(graph: CallGraph) -> list[int]:
+    """For every call the set (as bits) of those that depend on it."""
+    after = [0] * len(graph.calls)
+    for c in reversed(range(len(graph.calls))):
+        for result in graph.calls[c].results:
+            for reader in graph.readers(result):
+                after[c] |= 1 << reader | after[reader]
+    return after
+
+
+def _between(calls: tuple[int, ...], after: list[int], count: int) -> int | None:
+    """A call outside that depends on one of the set and on which another one depends."""
+    inside = sum(1 << c for c in calls)
+    reached = 0
+    for c in calls:
+        reached |= after[c]
+    return next((c for c in range(count) if reached >> c & 1 and not inside >> c & 1 and after[c] & inside), None)
+
+
+def reduced_inside(graph: CallGraph, calls: tuple[int, ...]) -> Rejected | None:
+    """Why a set of calls needs a global barrier inside: a reduction's result is complete only when all blocks are done."""
+    for c in calls:
+        if not graph.calls[c].function.kind.reduces:
+            continue
+        for result in graph.calls[c].results:
+            users = [u for u in graph.readers(result) if u in calls]
+            if users:
+                return Rejected(Reason.NEEDS_GRID_SYNC, f"call {users[0]} ({graph.calls[users[0]].function.name}) uses {result}, which "
+                                f"call {c} ({graph.calls[c].function.name}) completes at the end of its kernel")
+    return None
+
+
+def spared_words(graph: CallGraph, calls: tuple[int, ...], grid: Grid) -> int:
+    """Words of global memory that a fusion of these calls neither loads nor stores, compared with one kernel a call.
+
+    Units: words, each variable counted once however often a kernel reads it.
+    """
+    loads: dict[tuple[str, tuple[str, ...]], int] = {}
+    spared = 0
+    produced = {r for c in calls for r in graph.calls[c].results}
+    for c, axis_of in zip(calls, grid.axis_of, strict=True):
+        for variable, axes in _read(graph, c, axis_of):
+            loads[variable, axes] = loads.get((variable, axes), 0) + 1
+        for result in graph.calls[c].results if graph.calls[c].function.sizes else ():
+            read_elsewhere = any(u not in calls for u in graph.readers(result))
+            if graph.readers(result) and not read_elsewhere and result not in graph.outputs:
+                spared += prod(graph.variables[result].shape)
+    for (variable, _), times in loads.items():
+        spared += (times if variable in produced else times - 1) * prod(graph.variables[variable].shape)
+    return spared
+
+
+def _read(graph: CallGraph, call: int, axis_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """(variable, directions) of everything that a call reads."""
+    one = graph.calls[call]
+    outputs = {p.name for p in one.function.outputs}
+    for name, variable, sizes in one.operands:
+        if name not in outputs:
+            yield variable, tuple(axis_of[s] for s in sizes)

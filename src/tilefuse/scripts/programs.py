@@ -1,0 +1,268 @@
+"""From the calls of a script to one program: fusions glued from routines or compiled from meanings, joined in order.
+
+Both kinds stand in one table of combinations. The template of the whole script is one of them, and what it is compared with: routines are
+taken by prediction only where they promise more than predictions err by.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import UnsupportedError, UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import Generated, generate
+from tilefuse.driver.join import Joint, joined_spec
+from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.runtime.spec import ProgramSpec, Value
+from tilefuse.scripts.language.elementary import CallGraph
+from tilefuse.scripts.language.meaning import graph_of_calls
+from tilefuse.scripts.plan.combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, cheapest, combinations
+from tilefuse.scripts.plan.fusions import Fusion, Fusions, calls_between_matrices, find_fusions
+from tilefuse.scripts.plan.implementations import Candidates, bound_us, implementations, list_candidates, why_none
+from tilefuse.scripts.plan.prediction import Prediction, RoutineTimes
+from tilefuse.scripts.plan.template_prediction import template_us
+from tilefuse.scripts.routine_programs import routine_spec
+from tilefuse.scripts.schedule.names import safe_graph
+from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.target.device import DeviceSpec
+
+Kind = Literal["auto", "template", "routines"]
+KINDS = ("auto", "template", "routines")
+# Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
+CLEARLY_FASTER = 0.015
+# Implementations of each fusion that the first choice looks at; a search takes them all.
+FIRST_IMPLEMENTATIONS = 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The program of a script and how it came about. Units: predicted time in microseconds.
+
+    how          "template", or what each kernel is: "template [0, 1]", "routines calls [2] as ..."
+    combination  what the program was built of; None for the template of the whole script
+    """
+
+    spec: ProgramSpec
+    how: str
+    predicted_us: float
+    constants: Mapping[str, object] = field(default_factory=dict)
+    combination: Combination | None = None
+
+
+def how(combination: Combination) -> str:
+    """Description of each kernel of a combination, in words."""
+    return "; ".join(f"{p.kind}: {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
+
+
+def _promising(combination: Combination, enough_us: float) -> bool:
+    """Whether a combination is worth building beside the template of the whole script: it has routines (what the whole script's plan holds
+    together is split nowhere for templates alone) and promises to be so fast."""
+    return combination.predicted_us <= enough_us and any(p.kind == ROUTINES for p in combination.parts)
+
+
+class ScriptSearch:
+    """The space of programs of one script, for one device: fusions, their implementations, their combinations.
+
+    kind: what may be used. deterministic: no atomic additions, so that results are equal from run to run.
+    """
+
+    def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
+                 times: RoutineTimes | None = None) -> None:
+        if kind not in KINDS:
+            raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
+        self.graph = graph
+        # Names that kernels of routines see, and the script's name of each of its variables.
+        self.routine_graph, self.script_name = safe_graph(graph)
+        self.device = device
+        self.options = options
+        self.kind = kind
+        self.deterministic = deterministic
+        self.times = times
+        # By the calls: the program, and the script's names of its results.
+        self._generated: dict[tuple[int, ...], tuple[Generated, tuple[str, ...]]] = {}
+        self._fusions: Fusions | None = None
+        self._candidates: dict[tuple[int, ...], Candidates] = {}
+
+    @property
+    def fusions(self) -> Fusions:
+        """All fusions of the calls, and what was given up with the reason."""
+        if self._fusions is None:
+            self._fusions = find_fusions(self.graph)
+        return self._fusions
+
+    def template(self, calls: tuple[int, ...] | None = None) -> FusionImplementation | None:
+        """Some calls (all where None) through the ordinary pipeline; None where a function has no meaning."""
+        numbers = tuple(range(len(self.graph.calls))) if calls is None else calls
+        if numbers not in self._generated:
+            try:
+                imported = graph_of_calls(self.graph, numbers)
+            except UnsupportedError:
+                return None
+            made = generate(
+                imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device, options=self.options,
+                result_layouts=imported.result_layouts)
+            self._generated[numbers] = made, imported.graph.results
+        plan = self._generated[numbers][0].plan
+        predicted_us = sum(template_us(k, self.device) for k in plan.steps if isinstance(k, PlannedKernel))
+        return FusionImplementation(numbers, TEMPLATE, predicted_us)
+
+    def table(self, most: int | None = None) -> dict[tuple[int, ...], list[FusionImplementation]]:
+        """Implementations by fusion, at most `most` of routines each."""
+        found: dict[tuple[int, ...], list[FusionImplementation]] = {}
+        for fusion in self.fusions.found:
+            found[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
+        if self.kind != "routines" and self.graph.calls:
+            # The whole script is compiled even where no single kernel of routines could run it, and so is what stands between matrices.
+            for calls in dict.fromkeys((*found, *calls_between_matrices(self.graph), tuple(range(len(self.graph.calls))))):
+                made = self.template(calls)
+                if made is not None:
+                    found.setdefault(calls, []).append(made)
+        return found
+
+    def unimplemented(self) -> tuple[tuple[tuple[int, ...], Rejected], ...]:
+        """Fusions that no routines implement, each with the reason; empty where routines are not asked for."""
+        found = [] if self.kind == "template" else [
+            (f.calls, why_none(self.routine_graph, f, self.device, self._listed(f), self.kernel_name(f.calls))) for f in self.fusions.found]
+        return tuple((calls, why) for calls, why in found if why is not None)
+
+    def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
+        return list(implementations(self.routine_graph, fusion, self.device, self.kernel_name(fusion.calls),
+                                    deterministic=self.deterministic, times=self.times, most=most, candidates=self._listed(fusion)))
+
+    def _listed(self, fusion: Fusion) -> Candidates:
+        """Decisions of a fusion, predicted and not scheduled."""
+        if fusion.calls not in self._candidates:
+            self._candidates[fusion.calls] = list_candidates(self.graph, fusion, self.device, self.deterministic, self.times)
+        return self._candidates[fusion.calls]
+
+    def combinations(self, most: int | None = None) -> Iterator[Combination]:
+        """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it,
+        and first of all on the host executor, as in `first`.
+
+        most: implementations of routines that each fusion brings in.
+        """
+        found = combinations(self.graph, self.table(most))
+        best = next(found, None)
+        if best is None:
+            return
+        whole = self.template() if self.kind != "routines" and self.graph.calls else None
+        at_once = whole is not None and (self.device.kind == "host" or not _promising(best, (1 - CLEARLY_FASTER) * whole.predicted_us))
+        ahead = Combination((whole,)) if whole is not None and at_once else None
+        if ahead is not None:
+            yield ahead
+        yield from (c for c in itertools.chain((best,), found) if c != ahead)
+
+    def build(self, combination: Combination) -> Choice:
+        """The program of a combination."""
+        parts: list[Joint] = []
+        constants: dict[str, object] = {}
+        for number, part in enumerate(combination.parts):
+            spec, names, data = self.part_program(part)
+            parts.append(Joint(spec, names))
+            constants |= {names.get(n, f"part{number}_{n}"): v for n, v in data.items()}
+        graph = self.graph
+        inputs = [Value(n, v.dtype.name, v.shape, v.word_strides, "input") for n, v in ((n, graph.variables[n]) for n in graph.inputs)]
+        spec = joined_spec(graph.name, self.device.kind, parts, inputs, graph.outputs)
+        return Choice(spec, how(combination), combination.predicted_us, constants, combination)
+
+    def part_program(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
+        """(program, its names of inputs and results -> the script's, data of its constants) of one part of a combination."""
+        if isinstance(part.content, FusedRoutines):
+            spec = routine_spec(part.content, self.device, self.options)
+            return spec, {v.name: self.script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
+        made, results = self._generated[part.calls]
+        names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
+        return made.spec, names, made.constants
+
+    def whole_program(self) -> Generated | None:
+        """The template of the whole script with its plan; None where a function has no meaning."""
+        numbers = tuple(range(len(self.graph.calls)))
+        return None if self.template() is None else self._generated[numbers][0]
+
+    def prediction(self, part: FusionImplementation) -> Prediction | None:
+        """The parts of the predicted time of routines; None where the decision is not among those of this search."""
+        fusion = next((f for f in self.fusions.found if f.calls == part.calls), None)
+        kept = () if fusion is None else self._listed(fusion).kept
+        return next((c.prediction for c in kept if c.decision == part.decision), None)
+
+    def alone(self, calls: tuple[int, ...]) -> tuple[float, int]:
+        """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them. Units: microseconds."""
+        fusion = next((f for f in self.fusions.found if f.calls == calls), None)
+        best = next(iter(self._listed(fusion).kept), None) if fusion is not None else None
+        return (0.0, 0) if best is None else (best.prediction.us, sum(m.num_bytes for m in best.facts.moved if not m.resident))
+
+    def first(self) -> Choice:
+        """The program expected to be fastest.
+
+        Raises: UnsupportedError where neither routines nor meanings can compute a call.
+        """
+        whole = self.template() if self.kind != "routines" else None
+        if whole is not None and (self.kind == "template" or self.device.kind == "host"):
+            return self.whole(whole)  # on the host executor nothing tells routines' times from each other
+        enough_us = math.inf if whole is None else (1 - CLEARLY_FASTER) * whole.predicted_us
+        best = self._best(enough_us, {} if whole is None else self._template_parts())
+        if whole is not None and (best is None or not _promising(best, enough_us)):
+            return self.whole(whole)
+        if best is None:
+            raise UnsupportedError(f"nothing can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
+        return self.build(best)
+
+    def _template_parts(self) -> dict[tuple[int, ...], float]:
+        """Calls that may be kernels from meanings beside kernels of routines, with what they take at least: those of each kernel of the
+        whole script's template, where no kernel has part of a call, and what stands between matrices (a kernel that takes no time, before
+        it is compiled). Units: microseconds."""
+        found = dict.fromkeys(calls_between_matrices(self.graph), self.device.graph_launch_us)
+        made, _ = self._generated[tuple(range(len(self.graph.calls)))]
+        kernels = [k for k in made.plan.steps if isinstance(k, PlannedKernel)]
+        home = {node: n for n, k in enumerate(kernels) for node in k.pattern.nodes}
+        calls: dict[int, list[int]] = {}
+        for c, call in enumerate(self.graph.calls):
+            holders = {home.get(r, -1) for r in call.results}
+            if len(holders) > 1 or -1 in holders:
+                return found
+            calls.setdefault(holders.pop(), []).append(c)
+        if len(calls) == len(kernels) > 1:
+            found |= {tuple(own): template_us(kernels[n], self.device) for n, own in calls.items()}
+        return found
+
+    def _best(self, enough_us: float, between: Mapping[tuple[int, ...], float]) -> Combination | None:
+        """The best combination of routines and of some calls from meanings; or one that promises more than `enough_us`.
+
+        Fusions are first taken for what their bytes allow, then for their best decision, and scheduled last: each only where the best
+        combination so far has it. between: `_template_parts`.
+        """
+        fusion = {f.calls: f for f in self.fusions.found}
+
+        def promised(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
+            start = [FusionImplementation(calls, TEMPLATE, between[calls])] if calls in between else []
+            return [*routines, *start]
+
+        def decided(calls: tuple[int, ...]) -> list[FusionImplementation]:
+            kept = self._listed(fusion[calls]).kept[:1] if calls in fusion else ()
+            return promised(calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in kept])
+
+        def scheduled(calls: tuple[int, ...]) -> list[FusionImplementation]:
+            routines = self._routines(fusion[calls], FIRST_IMPLEMENTATIONS) if calls in fusion else []
+            made = self.template(calls) if calls in between else None
+            return [*routines, *([made] if made is not None else [])]
+
+        table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
+        for calls in dict.fromkeys((*fusion, *between)):
+            bound = [bound_us(self.graph, fusion[calls], self.device)] if calls in fusion else []
+            table[calls] = promised(calls, [FusionImplementation(calls, ROUTINES, us) for us in bound])
+        best = cheapest(self.graph, table, decided, enough_us)
+        return cheapest(self.graph, table, scheduled, enough_us) if best is not None and _promising(best, enough_us) else best
+
+    def whole(self, whole: FusionImplementation) -> Choice:
+        """The program of the template of the whole script."""
+        made, _ = self._generated[whole.calls]
+        return Choice(made.spec, TEMPLATE, whole.predicted_us, made.constants)
+
+    def kernel_name(self, calls: Sequence[int]) -> str:
+        """A kernel's name, after what it computes."""
+        names = list(itertools.chain.from_iterable(self.graph.calls[c].results for c in calls))
+        return "k_" + "_".join(names[:4])

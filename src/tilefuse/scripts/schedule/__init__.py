@@ -1,0 +1,1 @@
+"""Fused routines: grid, elements, order, barriers, combination of partial values."""

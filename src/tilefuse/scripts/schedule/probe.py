@@ -1,0 +1,128 @@
+"""Kernels that time one routine by itself: the unfused kernel of its function with all other routines taken out.
+
+    load A      loop { Load A, Keep A }                        nothing is computed or stored
+    compute     Fill A, x       loop { Compute, Keep y }       operands stay on chip
+    store z     Fill z          loop { Store z }
+`Keep` uses the words so that compilers leave their loads in place. Source: Filipovic et al., section 4.2, simulated fusion environment.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.scripts.language.elementary import CallGraph, ElementaryFunction, FunctionCall, Variable, routine_macros
+from tilefuse.scripts.language.routine_source import cut_routines
+from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK, SINGLE, Decision
+from tilefuse.scripts.schedule.routines import FusedRoutines, schedule_routines
+from tilefuse.scripts.schedule.steps import BlockBarrier, Clear, Compute, Fill, Keep, Load, Step, Store, elements_of
+from tilefuse.target.device import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One routine to be timed: a function, the number of one of its implementations, and the routine's role ("load A")."""
+
+    function: ElementaryFunction
+    implementation: int
+    routine: str
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """As tables of times name it."""
+        return self.function.timed_name, self.function.implementations[self.implementation].name, self.routine
+
+
+def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Timed, ...], ...]:
+    """Routines that are the same text with the same threads and elements: one of each class need be timed.
+
+    Loads and stores of vectors and tiles are alike in most functions of a library.
+    """
+    found: dict[object, list[Timed]] = {}
+    for function in functions:
+        for n, implementation in enumerate(function.implementations):
+            for role, name in implementation.routines.items():
+                if role.split()[0] not in ("load", "compute", "store") or not function.sizes:
+                    continue
+                parameter = role.partition(" ")[2]
+                macros = routine_macros(function, implementation) | {"INDEX": "int", name: "routine", f"CONTIGUOUS_{parameter}": "1"}
+                text = " ".join(cut_routines(implementation.source, macros, [name]).split())
+                geometry = implementation.geometry
+                found.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(Timed(function, n, role))
+    return tuple(tuple(members) for members in found.values())
+
+
+def probe_graph(function: ElementaryFunction, sizes: tuple[int, ...]) -> CallGraph:
+    """A call of one function by itself; scalars are numbers."""
+    by_name = dict(zip(function.sizes, sizes, strict=True))
+    variables: dict[str, Variable] = {}
+    arguments: list[str | float] = []
+    for p in function.inputs:
+        if not p.extents:
+            arguments.append(0.5)
+            continue
+        variables[p.name] = Variable(p.name, p.dtype or function.dtype, tuple(by_name[e] for e in p.extents))
+        arguments.append(p.name)
+    for p in function.outputs:
+        variables[p.name] = Variable(p.name, p.dtype or function.dtype, tuple(by_name[e] for e in p.extents))
+    results = tuple(p.name for p in function.outputs)
+    call = FunctionCall(function, tuple(arguments), results, by_name)
+    return CallGraph(f"probe_{function.name}", variables, tuple(a for a in arguments if isinstance(a, str)), results, (call,))
+
+
+def probe(function: ElementaryFunction, implementation: int, routine: str, instances: int, iterations: int, direction: str,
+          extra_shared_bytes: int, sizes: tuple[int, ...], device: DeviceSpec) -> FusedRoutines | Rejected:
+    """The kernel that times a routine ("load A", "compute", "store z"; "all" for the whole function) over operands of these sizes.
+
+    The words it moves or computes with are those of the routine's operand, or of the function's largest one.
+    """
+    graph = probe_graph(function, sizes)
+    finish = LAST_BLOCK if function.state or function.finishes else ATOMICS
+    decision = Decision((0,), (implementation,), instances, iterations, direction, 1, finish)
+    whole = schedule_routines(graph, decision, f"probe_{function.name}", device)
+    if isinstance(whole, Rejected):
+        return whole
+    # A routine's time is that of a whole grid of its tiles.
+    whole = replace(whole, extra_shared_bytes=extra_shared_bytes, grid=replace(whole.grid, triangle=""))
+    if routine == "all":
+        return whole
+    verb, _, parameter = routine.partition(" ")
+    if verb not in ("load", "compute", "store"):
+        return Rejected(Reason.UNSUPPORTED_OP, f"no routine {routine}")
+
+    def wanted(step: Step) -> bool:
+        match step:
+            case Load(e) | Store(e):
+                return verb == type(step).__name__.lower() and whole.elements[e].owner[1] == parameter
+            case Compute() | Clear():
+                return verb == "compute"
+        return isinstance(step, BlockBarrier) and verb == "compute"
+
+    stages = [[s for s in stage if wanted(s)] for stage in (whole.before, whole.group, whole.single, whole.edge)]
+    named = list(dict.fromkeys(e for stage in stages for s in stage for e in elements_of(s) if e in whole.elements))
+    loaded = {s.element for stage in stages for s in stage if isinstance(s, Load)}
+    filled = [e for e in named if e not in loaded and not whole.elements[e].partial]
+    read = [e for e in filled if not any(isinstance(s, Compute) and e in s.outputs for stage in stages for s in stage)]
+    before, *tiles = stages
+    first = [*(Fill(e) for e in filled), *before, *(Keep(e) for e in loaded if any(isinstance(s, Load) and s.element == e for s in before))]
+    # Where operands stay on chip they must change, or one tile's work would do for all.
+    group, single, edge = ((*(Fill(e, True) for e in read), *stage, *_uses(stage, whole)) for stage in tiles)
+    accumulated = tuple(Keep(e) for e in named if whole.elements[e].partial and whole.reductions[whole.elements[e].variable].accumulated)
+    kept = {name: replace(r, finish=SINGLE) for name, r in whole.reductions.items()}
+    return replace(whole, before=tuple(first), group=group, single=single, edge=edge, after=accumulated, reductions=kept)
+
+
+def _uses(stage: Iterable[Step], whole: FusedRoutines) -> list[Step]:
+    """Uses of what a tile's steps load or compute, but for what is accumulated over tiles."""
+    found: list[Step] = []
+    for s in stage:
+        if isinstance(s, Load):
+            found.append(Keep(s.element))
+        if isinstance(s, Compute):
+            found += [Keep(e) for e in s.outputs if not _accumulated(whole, e)]
+    return found
+
+
+def _accumulated(whole: FusedRoutines, name: str) -> bool:
+    e = whole.elements[name]
+    return e.partial and whole.reductions[e.variable].accumulated

@@ -1,0 +1,223 @@
+"""BLAS scripts as functions over arrays: a program for each set of sizes, strides and devices that calls bring.
+
+The calls of a script become kernels in one of two ways, or a mix of both: routines of the library glued into kernels (`routine_choice.py`),
+or the meanings of the functions through the ordinary pipeline. Which, is a matter of predicted or measured time.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import present_device
+from tilefuse.runtime.calls.arguments import as_tensor
+from tilefuse.runtime.calls.library import TORCH_DTYPES
+from tilefuse.runtime.page import running_data, write_page
+from tilefuse.runtime.program import Program
+from tilefuse.scripts.calibrate import routine_times
+from tilefuse.scripts.explain import explained
+from tilefuse.scripts.language.elementary import CallGraph
+from tilefuse.scripts.language.lower import ArgumentShape, ResolvedScript, call_graph, resolve
+from tilefuse.scripts.language.routine_library import FunctionLibrary, read_library
+from tilefuse.scripts.language.syntax import parse_script
+from tilefuse.scripts.programs import Choice, Kind, ScriptSearch
+from tilefuse.scripts.tune import best_known
+from tilefuse.target.device import DeviceSpec
+
+Folder = str | os.PathLike[str]
+Key = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
+
+
+def compile_script(text: str, *, library: Folder | Sequence[Folder] = (), device: Any = None, name: str = "script",
+                   kind: Kind = "auto", deterministic: bool = False, options: Mapping[str, Any] | None = None) -> CompiledScript:
+    """The function that a script describes; see `tilefuse.blas.compile`. `options` are fields of `Options`."""
+    if isinstance(text, str) and _names_a_file(text):
+        raise UserError(f"{text!r} is the name of a file, and a script is its text",
+                        hint=f"did you mean to read the file? pathlib.Path({text!r}).read_text()")
+    if not isinstance(text, str):
+        raise TypeMismatchError(f"a script is a text, what is given is of type {type(text).__name__}", hint="for a file, its read_text()")
+    functions = read_library(*((library,) if isinstance(library, (str, os.PathLike)) else library))
+    chosen = Options.from_environment().with_overrides(**(options or {}))
+    return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name, kind, deterministic)
+
+
+def _names_a_file(text: str) -> bool:
+    """Whether a text is one word that names a file, or would: no script is without a semicolon."""
+    return ";" not in text and "\n" not in text.strip() and text.strip() != "" and (
+        os.path.splitext(text.strip())[1] != "" or os.sep in text or os.path.isfile(text))
+
+
+@dataclass(frozen=True)
+class ScriptProgram:
+    """The program of a script for one set of sizes. `choice` says how its kernels were chosen."""
+
+    graph: CallGraph
+    program: Program
+    choice: Choice
+
+
+class CompiledScript:
+    """A callable with the inputs and results of a script. Programs are made at the first call with new sizes, and kept.
+
+    Arrays may be torch tensors, NumPy or CuPy arrays, or anything with DLPack; results are of the kind of the first array. Scalars may be
+    numbers or arrays of one word.
+    """
+
+    def __init__(self, resolved: ResolvedScript, library: FunctionLibrary, device: Any, options: Options, name: str,
+                 kind: Kind = "auto", deterministic: bool = False) -> None:
+        self.resolved = resolved
+        self.library = library
+        self.options = options
+        self.name = name
+        self.kind = kind
+        self.deterministic = deterministic
+        self._device = device
+        self._place = ""  # of that device, once a call has asked for it
+        self._programs: dict[Key, ScriptProgram] = {}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, in order."""
+        return self.resolved.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the results, in order."""
+        return self.resolved.outputs
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The results: one array, or a tuple of them; always new arrays.
+
+        Raises: ShapeError where sizes disagree; TypeMismatchError for another element type than the script's functions take; UserError.
+        """
+        given = self._in_order(arguments, named)
+        tensors = [self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)]
+        made = self._program(tensors)
+        variables = made.graph.variables
+        seen = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
+        results = made.program(*[seen[name] for name in made.program.spec.inputs])
+        turned = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
+        back = _as_given(given)
+        results_out = tuple(back(r) for r in turned)
+        return results_out[0] if len(results_out) == 1 else results_out
+
+    def program_for(self, *arguments: Any, **named: Any) -> ScriptProgram:
+        """The program that a call with these arguments runs. Raises: as a call."""
+        given = self._in_order(arguments, named)
+        return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
+
+    @property
+    def programs(self) -> tuple[ScriptProgram, ...]:
+        """The programs made so far, one for each set of sizes, strides and devices."""
+        return tuple(self._programs.values())
+
+    def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
+        """Writes one page with the programs made so far and returns its path, as `Program.view`.
+
+        Raises: UserError where there is no program yet.
+        """
+        if not self._programs:
+            raise UserError(f"the script {self.name} has no program yet", hint="programs are made for the sizes of a call: call it once")
+        return write_page(self.name, [running_data(made.program, label=f"{self.name} {number}")
+                                      for number, made in enumerate(self._programs.values(), 1)], path, show=show)
+
+    def graph_for(self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, tuple[int, ...]] | None = None) -> CallGraph:
+        """The calls with the sizes of inputs of these shapes, dense where no strides (in words) are given. Raises: as a call."""
+        unknown = [n for n in shapes if n not in self.inputs]
+        if unknown:
+            raise UserError(f"the script has no input {', '.join(unknown)}", hint=f"inputs: {', '.join(self.inputs)}")
+        return call_graph(self.resolved, {n: ArgumentShape(tuple(s), (strides or {}).get(n, ())) for n, s in shapes.items()}, self.name)
+
+    def search(self, graph: CallGraph, device: DeviceSpec, kind: Kind | None = None) -> ScriptSearch:
+        """The space of programs for given sizes, with the device's benchmarked routines where there are any. kind: if not the script's."""
+        return ScriptSearch(graph, device, self.options, kind or self.kind, self.deterministic, routine_times(device, self.options))
+
+    def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
+        place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")
+        key = (place, tuple((tuple(t.shape), t.stride()) for t in tensors))
+        found = self._programs.get(key)
+        if found is None:
+            shapes = {n: ArgumentShape(tuple(t.shape), _strides(t)) for n, t in zip(self.inputs, tensors, strict=True)}
+            graph = call_graph(self.resolved, shapes, self.name)
+            spec, where = present_device("host" if place == "cpu" else place)
+            found = self._programs[key] = self._build(graph, spec, where)
+        return found
+
+    def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
+        search = self.search(graph, device)
+        choice = explained(search, self.chosen(search))
+        return ScriptProgram(graph, Program(choice.spec, choice.constants, place, self.options), choice)
+
+    def chosen(self, search: ScriptSearch) -> Choice:
+        """The program of the script: the fastest that a search measured, else the one expected to be fastest."""
+        return (best_known(search) if self.options.tuned else None) or search.first()
+
+    def _in_order(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        if len(arguments) > len(self.inputs):
+            takes = f"{len(self.inputs)} argument{'s' if len(self.inputs) != 1 else ''}"
+            raise UserError(f"{self.name} takes {takes} ({', '.join(self.inputs)}), got {len(arguments)}")
+        given = dict(zip(self.inputs, arguments))
+        for key, value in named.items():
+            if key not in self.inputs or key in given:
+                raise UserError(f"{self.name} has no further input {key!r}", hint=f"inputs: {', '.join(self.inputs)}")
+            given[key] = value
+        missing = [n for n in self.inputs if n not in given]
+        if missing:
+            raise UserError(f"{self.name} needs {', '.join(missing)} as well", hint=f"inputs: {', '.join(self.inputs)}")
+        return [given[n] for n in self.inputs]
+
+    def _tensor(self, name: str, value: Any) -> torch.Tensor:
+        """An argument as a tensor, on the script's device where one was asked for."""
+        dtype = TORCH_DTYPES[self.resolved.dtypes[name].name]
+        kind = self.resolved.kinds[name]
+        if isinstance(value, Real) and not isinstance(value, bool):
+            if kind != "scalar":
+                raise TypeMismatchError(f"{name} is a {kind}, the argument is the number {value}")
+            return torch.tensor(float(value), dtype=dtype)
+        if kind == "scalar" and not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
+            raise TypeMismatchError(f"{name} is a scalar, the argument is a {type(value).__name__}",
+                                    hint="give a number or an array of one word")
+        tensor = as_tensor(value, name).detach()
+        if tensor.is_meta or tensor.layout != torch.strided:
+            what = "on the meta device, without data" if tensor.is_meta else f"of layout {tensor.layout}"
+            raise TypeMismatchError(f"{name} is a tensor {what}", hint="give a dense array")
+        if tensor.dtype != dtype:
+            raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
+                                    hint="functions that begin with s take f32, with d f64")
+        if kind == "scalar":
+            if tensor.numel() != 1:
+                raise ShapeError(f"{name} is a scalar, the argument has shape {list(tensor.shape)}",
+                                 hint="give a number or an array of one word")
+            tensor = tensor.reshape(())
+        if self._device is not None and not self._place:
+            self._place = present_device(self._device)[1].replace("host", "cpu")
+        return tensor.to(self._place) if self._place else tensor
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The strides that a program is compiled for: the tensor's, where both dimensions of a matrix or a vector step through memory."""
+    strides = tensor.stride()
+    steps = all(s > 0 or n <= 1 for s, n in zip(strides, tensor.shape))
+    return tuple(strides) if steps else ()
+
+
+def _as_given(given: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
+    """How results are handed back: as arrays of the library that the first array argument is of."""
+    first = next((g for g in given if not isinstance(g, Real)), None)
+    module = type(first).__module__.partition(".")[0]
+    if first is None or isinstance(first, torch.Tensor):
+        return lambda tensor: tensor
+    if module == "numpy":
+        return lambda tensor: tensor.cpu().numpy()
+    # Whoever made the argument is loaded already.
+    maker: Any = sys.modules.get({"jaxlib": "jax"}.get(module, module))
+    take = getattr(maker, "from_dlpack", None) or getattr(getattr(maker, "dlpack", None), "from_dlpack", None)
+    return (lambda tensor: take(tensor)) if take is not None else (lambda tensor: tensor)

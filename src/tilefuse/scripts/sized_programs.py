@@ -1,0 +1,191 @@
+"""Programs of scripts whose sizes calls give: kernels of routines for each case of sizes, what launches are told, and the workspace.
+
+    case          sizes up to      indices    rows of matrices
+    aligned       2^28 words       32 bits    begin at 16 bytes
+    any           2^28 words       32 bits    anywhere
+    aligned_wide, any_wide         64 bits
+
+Every case computes the same; a call takes the first whose limits its sizes keep. Kernels from meanings (templates) cannot be had so: their
+tiles, walks and guards are chosen for the sizes that they are planned for.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.base.errors import InternalError, UnsupportedError
+from tilefuse.base.options import Options
+from tilefuse.ir.counts import Operand, count_value, times
+from tilefuse.kernel.ir import Kernel
+from tilefuse.scripts.compose.compose import compose_routines
+from tilefuse.scripts.language.elementary import CallGraph
+from tilefuse.scripts.programs import Choice, ScriptSearch
+from tilefuse.scripts.routine_programs import OWN_ROLES, moved_bytes, starting
+from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.scripts.schedule.sizes import CASES, Case, expected_sizes, indexed_words, size_names
+from tilefuse.target.device import DeviceSpec
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Words of the workspace, from the step `first` on until `last`. counter: zero before a program runs, and again behind it."""
+
+    name: str
+    num_bytes: Operand
+    first: int
+    last: int
+    counter: bool
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One kernel of a program: its forms by case, and for each buffer the variable or the scratch that it is."""
+
+    kernels: tuple[Kernel, ...]
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SizedProgram:
+    """A script's program for sizes that calls give.
+
+    sizes    their names, in the order of arguments; expected: what the program was chosen for
+    limits   for each case what may not exceed what: (what, count, most), the same rows in all cases
+    strides  (matrix, size, words): words from row to row, of which a multiple begins at 16 bytes
+    """
+
+    graph: CallGraph
+    sizes: tuple[str, ...]
+    expected: dict[str, int]
+    cases: tuple[Case, ...]
+    limits: tuple[tuple[tuple[str, Operand, int], ...], ...]
+    strides: tuple[tuple[str, str, int], ...]
+    steps: tuple[Launched, ...]
+    scratch: tuple[Scratch, ...]
+
+
+def sized_program(search: ScriptSearch, choice: Choice, device: DeviceSpec, options: Options) -> SizedProgram:
+    """The program of a choice among routines, over a graph with named sizes.
+
+    Raises: UnsupportedError where a kernel is made from meanings, with the calls that it computes.
+    """
+    graph = search.routine_graph
+    combination = choice.combination
+    if combination is None:
+        raise UnsupportedError(f"the kernels of {search.graph.name} are made from meanings, for one set of sizes")
+    fusions: list[FusedRoutines] = []
+    for part in combination.parts:
+        if not isinstance(part.content, FusedRoutines):
+            names = ", ".join(dict.fromkeys(search.graph.calls[c].function.name for c in part.calls))
+            raise UnsupportedError(f"the kernels of {names} are made from meanings, for one set of sizes")
+        fusions.append(part.content)
+    return _Builder(graph, device, options).program(fusions)
+
+
+class _Builder:
+    """State of one program in the making."""
+
+    def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options) -> None:
+        self.graph, self.device, self.options = graph, device, options
+        self.expected = expected_sizes(graph)
+        matrices = [v for v in graph.variables.values() if len(v.sizes) == 2]
+        across = ((v, s) for v in matrices for s in v.named_strides if isinstance(s, str))
+        self.strides = tuple((v.name, s, 16 // v.dtype.itemsize) for v, s in across)
+        # Without matrices nothing tells aligned cases from others.
+        self.cases = tuple(c for c in CASES if self.strides or not c.aligned)
+
+    def program(self, fusions: Sequence[FusedRoutines]) -> SizedProgram:
+        """All of it."""
+        steps: list[Launched] = []
+        scratch: list[Scratch] = []
+        limits: list[list[tuple[str, Operand, int]]] = [[] for _ in self.cases]
+        for rows, case in zip(limits, self.cases, strict=True):
+            rows += [(name, name, case.most_extent) for name in size_names(self.graph)]
+        for fused in fusions:
+            for limit, case in zip(limits, self.cases, strict=True):
+                limit += [row for row in self._indexed(fused, case) if row not in limit]
+            first = len(steps)
+            made = self._kernels(fused)
+            for forms in zip(*made, strict=True):
+                arguments = []
+                for b in forms[0].parameters:
+                    own = b.name not in self.graph.variables
+                    arguments.append(f"{fused.name}_{b.name}" if own else b.name)
+                    if own:
+                        self._scratch(scratch, arguments[-1], forms, b.name, len(steps))
+                steps.append(Launched(forms, tuple(arguments)))
+            for limit, case in zip(limits, self.cases, strict=True):
+                limit += self._launched(fused, steps[first:], case)
+        scratch += self._intermediates(steps)
+        names = size_names(self.graph)
+        return SizedProgram(self.graph, names, {n: self.expected[n] for n in names}, self.cases, tuple(map(tuple, limits)), self.strides,
+                            tuple(steps), tuple(sorted(scratch, key=lambda s: not s.counter)))
+
+    def _kernels(self, fused: FusedRoutines) -> list[list[Kernel]]:
+        """The kernels of a fusion for each case, under names of their own."""
+        found = []
+        for case in self.cases:
+            given = None if fused.given is None else replace(fused.given, case=case)
+            made = []
+            for kernel in compose_routines(replace(fused, given=given)):
+                blocks = self._expected_blocks(kernel)
+                expected = replace(kernel, launch=replace(kernel.launch, num_blocks=blocks))
+                moved = moved_bytes(kernel, fused, self.expected)
+                ready = starting(expected, moved, self.device, self.options)
+                launch = replace(ready.launch, num_blocks=kernel.launch.num_blocks)
+                counted = kernel.blocks if kernel.blocks is not None else kernel.launch.num_blocks
+                made.append(replace(ready, name=f"{kernel.name}_{case.name}", launch=launch, blocks=counted))
+            found.append(made)
+        return found
+
+    def _expected_blocks(self, kernel: Kernel) -> int:
+        return kernel.launch.num_blocks if kernel.blocks is None else count_value(kernel.blocks, self.expected)
+
+    def _scratch(self, scratch: list[Scratch], name: str, forms: Sequence[Kernel], buffer: str, step: int) -> None:
+        """Notes what a kernel keeps in the workspace; the same words for all cases."""
+        counts = {(b.role, _bytes(b.num_elements if b.count is None else b.count, b.dtype.itemsize))
+                  for k in forms for b in k.parameters if b.name == buffer}
+        if len(counts) > 1:
+            raise InternalError(f"kernels of {forms[0].name} keep different numbers of words for different sizes; please report")
+        ((role, num_bytes),) = counts
+        known = next((n for n, s in enumerate(scratch) if s.name == name), None)
+        if known is None:
+            scratch.append(Scratch(name, num_bytes, step, step, role == "counter"))
+        else:
+            scratch[known] = replace(scratch[known], last=step)
+        assert role in (*OWN_ROLES, "in", "out")
+
+    def _intermediates(self, steps: Sequence[Launched]) -> list[Scratch]:
+        """Variables that are neither arguments nor results."""
+        given = {*self.graph.inputs, *self.graph.outputs}
+        found: dict[str, Scratch] = {}
+        for n, step in enumerate(steps):
+            for name, b in zip(step.arguments, step.kernels[0].parameters, strict=True):
+                if name in self.graph.variables and name not in given:
+                    num_bytes = _bytes(b.num_elements if b.count is None else b.count, b.dtype.itemsize)
+                    found[name] = replace(found[name], last=n) if name in found else Scratch(name, num_bytes, n, n, False)
+        return list(found.values())
+
+    def _indexed(self, fused: FusedRoutines, case: Case) -> list[tuple[str, Operand, int]]:
+        """Offsets that routines of the fusion compute to find words, which must fit their indices."""
+        tiles = {size: fused.tiles[d] for d, size in fused.grid.named.items()}
+        names = dict.fromkeys(n for k in range(len(fused.decision.calls)) for _, n, _ in fused.call(k).operands)
+        variables = [self.graph.variables[n] for n in names]
+        return [(f"words of {v.name}", indexed_words(v, tiles), case.most_indexed) for v in variables if v.sizes]
+
+    @staticmethod
+    def _launched(fused: FusedRoutines, steps: Sequence[Launched], case: Case) -> list[tuple[str, Operand, int]]:
+        """Blocks of the fusion's kernels, and partial values in the workspace."""
+        found: list[tuple[str, Operand, int]] = []
+        for step in steps:
+            kernel = step.kernels[0]
+            if kernel.blocks is not None and not isinstance(kernel.blocks, int):
+                found.append((f"blocks of {kernel.name.removesuffix('_aligned').removesuffix('_any')}", kernel.blocks, 2**31 - 1))
+            for b in kernel.parameters:
+                if b.role in ("workspace", "out") and b.count is not None and b.name.endswith("_blocks"):
+                    found.append((f"partial values of {b.origin}", b.count, case.most_handed))
+        return found
+
+
+def _bytes(count: Operand, itemsize: int) -> Operand:
+    return times(count, itemsize)

@@ -1,0 +1,1 @@
+"""The columns template: reductions across memory."""

@@ -1,0 +1,1 @@
+"""The flat template: neighbouring elements by neighbouring threads."""

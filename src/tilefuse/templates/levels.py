@@ -1,0 +1,195 @@
+"""Traffic of a kernel at each memory level: what blocks move through L2 and shared memory beyond what the boundary tensors hold.
+
+    row kernel, y[i, j] = x[i, j] * w[j]:   global  x + w + y once each        L2  x + y once, w once for every tile of rows
+    row kernel, y[j, i] = x[i, j] * w[j]:   as above, and every element of y is a store to a sector of its own
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.domain.access import Access, accesses, stride_of
+from tilefuse.domain.contraction import WARP
+from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.affine import evaluate
+from tilefuse.target.memory import SECTOR_BYTES
+from tilefuse.templates.columns.starts import num_tiles
+from tilefuse.templates.flat.side_by_side import last_axis
+from tilefuse.templates.template import Columns, Pointwise, Rows, Transpose
+
+# How many times as much as a warp wants the sectors that it touches must hold, to count as scattered.
+WASTE = 2
+UNLIMITED = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTraffic:
+    """Bytes between L2 and the multiprocessors, and bytes written to and read from shared memory. Units: bytes.
+
+    `partial_sectors`: sectors of 32 bytes of which a store of a warp writes a part.
+    """
+
+    l2_bytes: int
+    shared_bytes: int
+    partial_sectors: int = 0
+
+
+def level_traffic(program: TileProgram, near_bytes: int = UNLIMITED) -> LevelTraffic:
+    """Traffic of a tile program at L2 and shared memory; templates that are not known here count their boundary once.
+
+    near_bytes: what the first-level cache of a multiprocessor holds of a row until the walk comes back to its sectors.
+    Units: bytes. Requires nothing of `program` beyond its boundary traffic where it has no domain.
+    """
+    ideal = program.bytes_moved
+    domain = program.internal
+    if not isinstance(domain, Domain) or domain.scatter is not None:
+        return LevelTraffic(ideal, 0)
+    match program.choice:
+        case Rows() as rows:
+            tiles = -(-domain.num_kept // rows.rows)
+            moved = sum(_read_again(a, domain, tiles) for a in accesses(domain))
+            staged = 2 * program.bytes_read if rows.stages else 0
+            lanes = min(rows.threads, WARP) * rows.vector
+            down = _run_of(rows.kept_order, max(WARP // rows.threads, 1), domain)
+            # A thread finds the start of a row's next vectors in the first-level cache, from the last ones.
+            whole = _run_of(rows.reduced_order, domain.num_reduced, domain)
+            return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain,
+                                 _run_of(rows.reduced_order, lanes, domain) + down, whole + down, near_bytes)
+        case Columns() as columns:
+            tiles = num_tiles(domain, columns)
+            moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
+            lanes = min(columns.threads_x, WARP) * columns.vector
+            below = max(WARP // columns.threads_x, 1)
+            run = _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, below, domain)
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
+        case Pointwise() as flat:
+            points = flat.vector * flat.threads * flat.steps
+            moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
+            lanes = WARP // flat.side * flat.vector
+            run = _run_of(flat.order, lanes, domain)
+            if flat.side > 1:
+                run = [*_run_of((last_axis(flat.order, domain.extents),), lanes, domain), (flat.across, flat.side)]
+            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, run, run)
+        case Transpose():
+            return LevelTraffic(ideal, 2 * program.bytes_read)
+    return LevelTraffic(ideal, 0)
+
+
+def scattered_adds(program: TileProgram) -> int:
+    """Elements that a program combines with what lies at places that data give; each is an atomic operation of its own."""
+    return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
+
+
+def _run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
+    """(axis, steps along it) of `points` places that follow each other."""
+    found: list[tuple[str, int]] = []
+    for a in reversed(order):
+        steps = min(points, domain.extents[a])
+        if steps > 1:
+            found.append((a, steps))
+            points = -(-points // domain.extents[a])
+    return found
+
+
+def _with_sectors(traffic: LevelTraffic, domain: Domain, stored: list[tuple[str, int]], read: list[tuple[str, int]],
+                  near_bytes: int = UNLIMITED) -> LevelTraffic:
+    """The traffic with what is touched by sectors that hold more than is wanted of them.
+
+    stored, read: (axis, steps) of the elements that a warp stores, and that it reads before it goes on, fastest first.
+    Units: a sector is 32 bytes. Accesses at places that data give are taken for dense.
+    """
+    l2_bytes, partial = traffic.l2_bytes, 0
+    for access in accesses(domain):
+        strides = {a: _step_of(access, a) for a, _ in (stored if access.written else read)}
+        warp = stored if access.written else _until_lost(read, strides, access.itemsize, near_bytes)
+        if access.dynamic or not any(strides[a] > 1 for a, _ in warp):
+            continue
+        run, apart, wanted = 1, 1, 1
+        for a, steps in sorted(warp, key=lambda w: strides[w[0]]):
+            wanted *= steps if strides[a] else 1
+            if strides[a] <= run or strides[a] * access.itemsize < SECTOR_BYTES:
+                run += (steps - 1) * strides[a]
+            else:
+                apart *= steps
+        sectors = apart * -(-run * access.itemsize // SECTOR_BYTES)
+        if sectors * SECTOR_BYTES < wanted * access.itemsize * WASTE:
+            continue
+        touched = sectors * max(access.elements // wanted, 1)
+        if access.written:
+            partial += touched
+        else:
+            l2_bytes += touched * SECTOR_BYTES - access.elements * access.itemsize
+    return LevelTraffic(l2_bytes, traffic.shared_bytes, partial)
+
+
+def _step_of(access: Access, name: str) -> int:
+    """Elements moved by the first step along an axis, also where it stands inside a division: channel j of image j // 64 is j % 64."""
+    stride = stride_of(access.offset, name)
+    if stride is not None:
+        return abs(stride)
+    places = dict.fromkeys(access.offset.axes(), 0)
+    return abs(int(evaluate(access.offset, {**places, name: 1})) - int(evaluate(access.offset, places)))
+
+
+def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsize: int, near_bytes: int) -> list[tuple[str, int]]:
+    """The part of a walk whose sectors the first-level cache still has when the walk comes back to them.
+
+        8 channels of 258 x 258 places, channels last, channel by channel       each channel takes the same 66564 sectors: 2.1 MB
+        place by place                                                           8 channels of a place are one sector
+    """
+    found, held_bytes = [], itemsize
+    for a, steps in walk:
+        step_bytes = strides[a] * itemsize
+        if 0 < step_bytes < SECTOR_BYTES and held_bytes > near_bytes:
+            continue
+        found.append((a, steps))
+        if step_bytes >= SECTOR_BYTES:
+            held_bytes = max(held_bytes, SECTOR_BYTES) * steps
+        else:
+            held_bytes += step_bytes * (steps - 1)
+    return found
+
+
+# Share of repeated reads of a row-invariant vector that misses the first-level cache, which blocks of a multiprocessor fill for each
+# other (measured on H200: a matrix times a vector of 64 KiB takes 0.91 of what a copy of its bytes takes, one of 128 KiB as much).
+AGAIN_SHARE = 0.5
+
+
+def _read_again(access: Access, domain: Domain, tiles: int) -> int:
+    """Bytes of an access of a row kernel that come from L2."""
+    size = access.elements * access.itemsize
+    return size + int((_times(access, domain.kept, tiles, domain) - size) * AGAIN_SHARE)
+
+
+def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:
+    """Bytes of an access: once for every tile where no kept axis tells tiles apart."""
+    size = access.elements * access.itemsize
+    along = access.offset.axes()
+    if access.written or any(a in along and domain.extents[a] > 1 for a in kept):
+        return size
+    return size * tiles
+
+
+def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain, size_bytes: int) -> int:
+    """Bytes of an access in a flat walk: a tile of `points` touches each of its elements once, and tiles do not share.
+
+    size_bytes: of the value; what is read where a condition holds (a part of a concatenation) is read about once.
+    """
+    total = prod(domain.extents[a] for a in order)
+    tiles = -(-total // points) if points else 1
+    inner = 1
+    along = access.offset.axes()
+    left = points
+    for a in reversed(order):
+        if left <= 1:
+            break
+        step = min(left, domain.extents[a])
+        if a in along:
+            inner *= step
+        left = -(-left // max(domain.extents[a], 1))
+    moved = max(access.elements, inner * tiles if not access.written else 0) * access.itemsize
+    # Windows share their elements, which neighbouring threads find in the first-level cache.
+    once = access.guarded or not access.written and not along <= set(order)
+    return min(moved, size_bytes) if once and not access.dynamic else moved

@@ -1,0 +1,1 @@
+"""The packed template: independent parts of unlike size in one kernel."""

@@ -1,0 +1,356 @@
+"""Kernel packing: independent parts in one launch, each a tile program of its own over its own range of blocks.
+
+    blocks 0 .. 99 : y0 = f(x0)    100 .. 131 : y1 = f(x1)    132 .. 147 : s = sum of z        one kernel, two groups
+
+Parts that differ in nothing but their tensors are members of one group and run one body with operands from a table, so the code does
+not grow with their number; for flat walks tensors may differ in size too. Source: kernel packing, FusionStitching 5.1, figure 5 (a).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.access import accesses, vector_limit, widest_vector
+from tilefuse.domain.parts import connected_parts, structure_of
+from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.ir.graph import Graph
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.notation import print_template
+from tilefuse.templates.packed.common_threads import common_threads, packable, resident_threads, threads_of, with_threads
+from tilefuse.templates.packed.flat import FLAT, flat_form, flat_key
+from tilefuse.templates.template import Choice, Pointwise, Stitched, parameters_of
+from tilefuse.templates.walk_template import template_of
+
+# Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
+# Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
+MAX_OPERANDS = 32764 // 8
+
+# Different bodies in one kernel: beyond it compile time and instruction cache cost more than launches.
+MAX_GROUPS = 24
+
+# Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
+MAX_SIBLING_OPERANDS = 16
+
+# Parts that move at least this much are slowed down by a neighbour that leaves few threads resident.
+STREAMING_BYTES = 4 << 20
+
+# Threads a multiprocessor that a streaming part needs: half of a device's most. Source: H200, copies with limited occupancy.
+STREAMING_THREADS = 1024
+
+# Least added time of blocks of a part that find no room, a round. Units: microseconds.
+ROUND_US = 1.0
+
+# Of what the parts take one after the other on the whole device, what they take side by side at least: one hides what another waits.
+# Source: estimates of stitched kernels, which count waiting apart.
+SIDE_BY_SIDE = 0.8
+
+ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | Stitched | None], TileProgram | Rejected]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part: its boundary values in the order of the group's operands (inputs, then results), its nodes, its number of blocks.
+
+    num_elements: extent of a flat walk; 0 where the group's body has the extents in it.
+    """
+
+    values: tuple[str, ...]
+    nodes: tuple[str, ...]
+    num_blocks: int
+    num_elements: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PackedGroup:
+    """Parts that run one body. `program`: the tile program of the body, for the largest part. `flat`: its domain is in flat form."""
+
+    program: TileProgram
+    parts: tuple[Part, ...]
+    flat: bool = False
+
+    @property
+    def num_blocks(self) -> int:
+        return sum(p.num_blocks for p in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The template of a packed kernel: groups take the launch's blocks one after the other."""
+
+    threads: int
+    groups: tuple[PackedGroup, ...]
+
+
+@dataclass(slots=True)
+class Known:
+    """Parts of one graph that were scheduled, in one or more packed kernels.
+
+    programs: by number of the structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
+    """
+
+    programs: dict[tuple[int, Hashable], TileProgram | Rejected] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    _parts: dict[tuple[str, ...], tuple[Graph, Layouts, int]] = field(default_factory=dict)
+
+    def structure(self, part: Graph, layouts: Layouts) -> int:
+        """A number for the structure of a part. A part that comes again in another set of parts, node by node the same, keeps its own."""
+        names = tuple(n.name for n in part.nodes)
+        own = {i.name: layouts[i.name] for i in part.inputs if i.name in layouts} | {r: layouts[r] for r in part.results if r in layouts}
+        if (found := self._parts.get(names)) is not None:
+            other, lies, number = found
+            if other.results == part.results and lies == own and all(a is b for a, b in zip(other.nodes, part.nodes, strict=True)):
+                return number
+        number = self.numbers.setdefault(structure_of(part, layouts), len(self.numbers))
+        self._parts[names] = (part, own, number)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Scheduled:
+    """A part with its own tile program (of the first part of this structure, whose names it has)."""
+
+    part: Graph
+    structure: int
+    program: TileProgram
+
+
+def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
+                    known: Known | None = None) -> TileProgram | Rejected:
+    """The packed tile program of a pattern given as a graph of its own, or why there is none.
+
+    schedule_one: schedules one part; with a choice, by that choice. known: parts that were scheduled before, in this call or another one
+    with the same device and `schedule_one`.
+    Cost: each structure of parts is scheduled once, and once more for each number of threads that it shares with others.
+    """
+    known = Known() if known is None else known
+    scheduled = _schedule_parts(pattern, layouts, device, schedule_one, known)
+    if isinstance(scheduled, Rejected):
+        return scheduled
+    if len(scheduled) == 1:
+        only, program = scheduled[0].part, scheduled[0].program
+        return program if program.graph.type_by_name.keys() == only.type_by_name.keys() else schedule_one(only, layouts, device, None)
+    work = [s for s in scheduled if s.program.launch.num_blocks]
+    if not work:
+        return Rejected(Reason.DOMAIN_MISMATCH, "no part has any work to do")
+    operands = sum(len(s.part.inputs) + len(s.part.results) for s in work)
+    if operands > MAX_OPERANDS:
+        return Rejected(Reason.TOO_MANY_OPERANDS, f"{operands} tensors, at most {MAX_OPERANDS} in one launch")
+    distinct = {s.structure: s.program for s in work}
+    for program in distinct.values():
+        if (why := packable(program)) is not None:
+            return why
+    threads = common_threads(tuple(distinct.values()), device)
+    if isinstance(threads, Rejected):
+        return threads
+    again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one, known)
+    if isinstance(again, Rejected):
+        return again
+    groups = _grouped(again, device, threads)
+    if len(groups) > MAX_GROUPS:
+        return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
+    crowded = _occupancy_conflict(groups, device, threads, len(work))
+    return crowded if crowded is not None else _program(pattern, layouts, again, groups, threads, _work_us(groups, device, threads))
+
+
+def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
+                    known: Known) -> list[_Scheduled] | Rejected:
+    """Every part that has elements, with its program; one that a kernel cannot hold is taken apart where its results share internal
+    maps only."""
+    found: list[_Scheduled] = []
+    # First what reads the same inputs together, then what depends on each other, then what only shares maps.
+    todo = [(part, 0) for part in reversed(connected_parts(pattern, siblings=True))]
+    while todo:
+        part, step = todo.pop()
+        if all(0 in n.type.shape for n in part.nodes):
+            continue
+        if not part.results:
+            return Rejected(Reason.DOMAIN_MISMATCH, f"nothing outside reads %{part.nodes[0].name}")
+        structure = known.structure(part, layouts)
+        products = any(n.category == "library" for n in part.nodes)
+        if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):
+            # Products that share an operand, or maps of it, have tiles of their own each.
+            todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
+            continue
+        program = known.programs.get((structure, None))
+        if program is None:
+            program = known.programs[structure, None] = schedule_one(part, layouts, device, None)
+        if isinstance(program, Rejected):
+            smaller = [part] if step == 2 else connected_parts(part, recompute=step == 1)
+            if len(smaller) < 2 and step == 0:
+                smaller, step = connected_parts(part, recompute=True), 1
+            if len(smaller) < 2:
+                return program
+            todo.extend((p, step + 1) for p in reversed(smaller))
+            continue
+        found.append(_Scheduled(part, structure, program))
+    return found
+
+
+def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram], threads: int, layouts: Layouts,
+                         device: DeviceSpec, schedule_one: ScheduleOne, known: Known) -> list[_Scheduled] | Rejected:
+    """The parts with programs of `threads` threads a block."""
+    graphs = {s.structure: s.part for s in reversed(work)}
+    made: dict[int, TileProgram] = {}
+    for structure, program in distinct.items():
+        if threads_of(program.choice) != threads:
+            wanted = with_threads(program, threads, device)
+            again = known.programs.get((structure, wanted))
+            if again is None:
+                again = known.programs[structure, wanted] = schedule_one(graphs[structure], layouts, device, wanted)
+            if isinstance(again, Rejected):
+                return again
+            program = again
+        made[structure] = program
+    return [_Scheduled(s.part, s.structure, made[s.structure]) for s in work]
+
+
+def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
+    """Parts with one body together, the groups that move most first: their blocks fill the device while the others' come in between."""
+    flat_of: dict[int, Domain | None] = {}
+    # By the first structure that runs the body.
+    first_of: dict[Hashable, int] = {}
+    groups: dict[int, list[_Scheduled]] = {}
+    home: dict[int, list[_Scheduled]] = {}
+    for s in work:
+        if s.structure not in flat_of:
+            choice, domain = s.program.choice, s.program.internal
+            flat = None
+            if isinstance(choice, Pointwise) and choice.side == 1 and isinstance(domain, Domain):
+                flat = flat_form(domain, choice.order)
+            flat_of[s.structure] = flat
+            first = s.structure if flat is None else first_of.setdefault(flat_key(flat, s.program.graph), s.structure)
+            home[s.structure] = groups.setdefault(first, [])
+        home[s.structure].append(s)
+    made = [_group(members, flat_of, device, threads) for members in groups.values()]
+    moved = [sum(s.program.bytes_moved for s in members) for members in groups.values()]
+    return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (-moved[n], n)))
+
+
+def _group(members: list[_Scheduled], flat_of: dict[int, Domain | None], device: DeviceSpec, threads: int) -> PackedGroup:
+    if len({s.structure for s in members}) == 1:
+        program = members[0].program
+        return PackedGroup(program, tuple(_part(s.part, program.launch.num_blocks) for s in members))
+    sizes = []
+    for s in members:
+        domain = flat_of[s.structure]
+        assert domain is not None
+        sizes.append(domain.extents[FLAT])
+    largest = max(range(len(members)), key=lambda n: (sizes[n], -n))
+    program, domain = members[largest].program, flat_of[members[largest].structure]
+    assert domain is not None and isinstance(program.choice, Pointwise)
+    found = accesses(domain)
+    limit = vector_limit(found, device)
+    # Elements behind the last whole vector are handled one by one, so the width need not divide any size.
+    width = widest_vector(found, (FLAT,), limit, limit)
+    choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
+    parts = tuple(_part(s.part, 0, size) for s, size in zip(members, sizes, strict=True))
+    return regrouped(PackedGroup(replace(program, internal=domain), parts, flat=True), choice)
+
+
+def regrouped(group: PackedGroup, choice: Pointwise) -> PackedGroup:
+    """A flat group whose members walk by another choice."""
+    parts = tuple(replace(p, num_blocks=flat_blocks(p.num_elements, choice)) for p in group.parts)
+    launch = Launch(max(p.num_blocks for p in parts), choice.threads)
+    domain = group.program.internal
+    assert isinstance(domain, Domain)
+    notation = print_template(template_of(choice, domain, group.program.graph, launch))
+    body = replace(group.program, choice=choice, notation=notation, launch=launch, parameters=parameters_of(choice))
+    return PackedGroup(body, parts, flat=True)
+
+
+def flat_blocks(num_elements: int, choice: Pointwise) -> int:
+    """Blocks of a flat walk: whole vectors first, then one element a thread."""
+    items = num_elements // choice.vector + num_elements % choice.vector
+    return -(-items // (choice.threads * choice.steps))
+
+
+def _part(part: Graph, num_blocks: int, num_elements: int = 0) -> Part:
+    return Part((*(i.name for i in part.inputs), *part.results), tuple(n.name for n in part.nodes), num_blocks, num_elements)
+
+
+def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int, num_parts: int) -> Rejected | None:
+    """Why parts that stream would be slowed down by what other parts need of a multiprocessor; None where that costs less than the
+    launches saved."""
+    if device.kind != "cuda":
+        return None
+    needs = [resident_threads(g.program) for g in groups]
+    registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
+
+    together = _resident_blocks(registers, shared, device, threads) * threads
+    if together == 0:
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
+    lost_us = 0.0
+    for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
+        num_bytes = g.program.bytes_moved * len(g.parts)
+        alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, STREAMING_THREADS)
+        if num_bytes >= STREAMING_BYTES and together < alone:
+            lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
+    saved_us = device.graph_launch_us * (num_parts - 1)
+    if lost_us <= saved_us:
+        return None
+    return Rejected(Reason.REGISTERS, f"{together} threads a multiprocessor would be left, which costs {lost_us:.2f} us; "
+                    f"launches save {saved_us:.2f} us")
+
+
+def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> float:
+    """Time of the stages of stitched parts side by side, beside memory traffic; 0 where there are none. Units: microseconds.
+
+    A part is slowed down where its blocks no longer fit the device at once, for what another part needs of a multiprocessor.
+    """
+    if device.kind != "cuda" or not any(g.program.work_us for g in groups):
+        return 0.0
+    needs = [resident_threads(g.program) for g in groups]
+    together = _resident_blocks(max(r for r, _ in needs), max(s for _, s in needs), device, threads)
+    longest = total = 0.0
+    for g, (registers, shared) in zip(groups, needs, strict=True):
+        alone = _resident_blocks(registers, shared, device, threads)
+        for part in g.parts:
+            rounds, own = (-(-part.num_blocks // (device.num_multiprocessors * max(n, 1))) for n in (together, alone))
+            us = (g.program.work_us or (ROUND_US if rounds > own else 0.0)) * rounds / max(own, 1)
+            longest = max(longest, us)
+            total += us * min(part.num_blocks / device.num_multiprocessors, 1.0)
+    return max(longest, SIDE_BY_SIDE * total)
+
+
+def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: int) -> int:
+    """Blocks that fit a multiprocessor at once; 0 where not even one does."""
+    blocks = device.registers_per_multiprocessor // (max(registers, 16) * threads)
+    if shared:
+        blocks = min(blocks, device.shared_bytes_per_multiprocessor // (shared + 1024))
+    return min(blocks, device.max_threads_per_multiprocessor // threads)
+
+
+def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int,
+             work_us: float) -> TileProgram:
+    levels: list[EdgeLevel] = []
+    for s in work:
+        own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
+        levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
+    return TileProgram(
+        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed", notation=_notation(groups),
+        layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=_parameters(groups, threads),
+        levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
+        bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
+        flops=sum(s.program.flops for s in work), work_us=work_us, choice=Packed(threads, groups))
+
+
+def packed_like(program: TileProgram, groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> TileProgram | Rejected:
+    """A packed program of the same parts in the same groups, whose bodies were chosen in another way; or why they do not fit a launch."""
+    registers, shared = map(max, zip(*(resident_threads(g.program) for g in groups), strict=True))
+    if device.kind == "cuda" and _resident_blocks(registers, shared, device, threads) == 0:
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
+    return replace(program, notation=_notation(groups), parameters=_parameters(groups, threads), choice=Packed(threads, groups),
+                   launch=Launch(sum(g.num_blocks for g in groups), threads), work_us=_work_us(groups, device, threads))
+
+
+def _notation(groups: tuple[PackedGroup, ...]) -> str:
+    return "pack { " + " ".join(f"{len(g.parts)} x {{ {g.program.notation} }}" for g in groups) + " };"
+
+
+def _parameters(groups: tuple[PackedGroup, ...], threads: int) -> tuple[tuple[str, object], ...]:
+    told = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
+             + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
+    return (*told, ("threads", threads))

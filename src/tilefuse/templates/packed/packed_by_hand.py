@@ -1,0 +1,138 @@
+"""Packed kernels by hand: templates of some parts; the others stay as the scheduler chose them.
+
+    pack { 12 x { w1 [GRID-CTA_1024]; steps=2; } 1 x { s [GRID-CTA_4,CTA_64]; } };
+
+A part is found by any value that one of its members computes, and all alike members follow. One launch has one number of threads: parts
+that say none follow those that do, where they can.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import NameLookupError, UserError, nearest
+from tilefuse.domain.tile import TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.neighbours import program_with
+from tilefuse.templates.notation import Schedule, Template
+from tilefuse.templates.packed.common_threads import packable, threads_of, with_threads
+from tilefuse.templates.packed.packed import Packed, PackedGroup, packed_like, regrouped
+from tilefuse.templates.template import Pointwise
+from tilefuse.templates.walk_template import choice_by_hand
+from tilefuse.templates.whole_in_block import in_own_words
+
+# The program of a pattern that a template determines; see `by_hand.program_by_hand`.
+ByHand = Callable[[TileProgram, Template, DeviceSpec], TileProgram]
+
+
+def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> TileProgram:
+    """The packed kernel of the program's pattern with the parts that a template determines.
+
+    In a template without `pack` each schedule is of the part that computes its value, as in figure 5 (a) of FusionStitching, and settings
+    are of all these parts.
+    part_by_hand: makes a part that is no flat walk, as a kernel of its own.
+
+    Raises: NameLookupError for a value that no part computes; UserError for a wrong number of members, two templates of one part, or
+    numbers of threads that parts cannot share; as `part_by_hand`.
+    """
+    packed = program.choice
+    assert isinstance(packed, Packed)
+    wanted: dict[int, Template] = {}
+    counted = bool(template.parts)
+    for count, part in template.parts or tuple((1, part) for part in _by_part(packed, template)):
+        place = _place(packed, part)
+        where = part.schedules[0].span
+        if place in wanted:
+            raise UserError(f"two templates of one part: %{part.schedules[0].name} is computed by a part that has one", where=where)
+        members = len(packed.groups[place].parts)
+        if counted and count != members:
+            raise UserError(f"the part of %{part.schedules[0].name} has {members} members, and the template {count}", where=where,
+                            hint=f"{members} x {{ ... }}")
+        wanted[place] = _with_own_names(packed.groups[place], part)
+    groups = [_by_hand(g, wanted[n], device, part_by_hand) if n in wanted else g for n, g in enumerate(packed.groups)]
+    threads = _common(packed, groups, wanted)
+    made = tuple(g if threads_of(g.program.choice) == threads else _with_threads(g, threads, device) for g in groups)
+    found = packed_like(program, made, device, threads)
+    if isinstance(found, Rejected):
+        raise UserError(f"the template cannot be met: {found}", where=next(iter(wanted.values())).schedules[0].span)
+    return found
+
+
+def _by_part(packed: Packed, template: Template) -> tuple[Template, ...]:
+    """A list of schedules as one template a part. Raises: UserError for unlike schedules of alike members; as `_place`."""
+    found: dict[int, list[Schedule]] = {}
+    for schedule in template.schedules:
+        place = _place(packed, replace(template, schedules=(schedule,)))
+        group = packed.groups[place]
+        (own,) = _with_own_names(group, Template((schedule,))).schedules
+        said = found.setdefault(place, [])
+        for other, before in ((o, _with_own_names(group, Template((o,))).schedules[0]) for o in said):
+            if before.name == own.name and (before.attrs, before.keep) != (own.attrs, own.keep):
+                raise UserError(f"%{schedule.name} and %{other.name} are computed alike, and their schedules differ", where=schedule.span,
+                                hint="members of one part share its template")
+        if all(_with_own_names(group, Template((o,))).schedules[0].name != own.name for o in said):
+            said.append(schedule)
+    return tuple(replace(template, schedules=tuple(s)) for s in found.values()) or (template,)
+
+
+def _place(packed: Packed, template: Template) -> int:
+    """Which group a template is of: the one that computes the first value with a schedule."""
+    if not template.schedules:
+        raise UserError("a part of a packed kernel is found by the values that it computes, and the template has no schedule",
+                        hint="as in: 2 x { y [GRID-CTA_1024]; steps=2; }")
+    first = template.schedules[0]
+    for n, group in enumerate(packed.groups):
+        if any(first.name in part.nodes for part in group.parts):
+            return n
+    names = [node for group in packed.groups for part in group.parts for node in part.nodes]
+    raise NameLookupError(f"no part computes %{first.name}", where=first.span,
+                          hint=nearest(first.name, names) or f"values: {', '.join(names[:12])}")
+
+
+def _with_own_names(group: PackedGroup, template: Template) -> Template:
+    """The template in the names of the group's body, which are those of one member."""
+    member = next(p for p in group.parts if template.schedules[0].name in p.nodes)
+    own = dict(zip(member.nodes, (n.name for n in group.program.graph.nodes), strict=True))
+    return replace(template, schedules=tuple(replace(s, name=own.get(s.name, s.name)) for s in template.schedules))
+
+
+def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> PackedGroup:
+    if group.flat:
+        choice = choice_by_hand(group.program, in_own_words(template, group.program, device), device)
+        assert isinstance(choice, Pointwise)
+        return regrouped(group, choice)
+    made = part_by_hand(group.program, template, device)
+    if (why := packable(made)) is not None:
+        raise UserError(f"a part of a packed kernel cannot be like this: {why}", where=template.schedules[0].span)
+    return _with_program(group, made)
+
+
+def _with_program(group: PackedGroup, program: TileProgram) -> PackedGroup:
+    return PackedGroup(program, tuple(replace(p, num_blocks=program.launch.num_blocks) for p in group.parts))
+
+
+def _common(packed: Packed, groups: Sequence[PackedGroup], wanted: dict[int, Template]) -> int:
+    """The number of threads of all parts. Raises: UserError where templates ask for different ones."""
+    asked: dict[int, int] = {}
+    for n in wanted:
+        threads = threads_of(groups[n].program.choice)
+        if threads != packed.threads:
+            asked.setdefault(threads, n)
+    if len(asked) > 1:
+        where = wanted[max(asked.values())].schedules[0].span
+        raise UserError(f"parts of {' and '.join(map(str, sorted(asked)))} threads a block; a launch has one number", where=where)
+    return next(iter(asked), packed.threads)
+
+
+def _with_threads(group: PackedGroup, threads: int, device: DeviceSpec) -> PackedGroup:
+    """A group that follows the others' number of threads."""
+    choice = with_threads(group.program, threads, device)
+    if group.flat and isinstance(choice, Pointwise):
+        return regrouped(group, choice)
+    made = None if choice is None else program_with(group.program, choice, device)
+    if made is None or isinstance(made, Rejected):
+        told = f": {made}" if isinstance(made, Rejected) else ""
+        raise UserError(f"the part of %{group.program.graph.results[0]} has no form with blocks of {threads} threads{told}",
+                        hint=f"it has {threads_of(group.program.choice)} now")
+    return _with_program(group, made)

@@ -1,0 +1,1 @@
+"""The rows template: reductions along memory, a row by a warp, a block, a cluster or several blocks."""

@@ -1,0 +1,280 @@
+"""Row schedules by the length of the row: part of a warp, a block, a cluster, a persistent grid that fetches ahead, or streaming."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
+from tilefuse.domain.online import EXPSUM
+from tilefuse.domain.resolved import Domain, direct_touches
+from tilefuse.domain.stages import has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.ir.affine import row_major_strides
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.rows.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue, through_shared_memory
+from tilefuse.templates.rows.starts import num_vectors, widest_run
+from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
+
+# Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
+# itself the compiler takes a few registers more, and one block fewer is resident (measured on H200: 0.81 of a copy against 0.91).
+RESIDENT_THREADS = 1024
+
+# Kernels that read and write elements run like copies, better by many short blocks than by one long wave (measured on H200: z = a x + y and
+# z.u of 2^26 f32 0.253 ms by 16384 blocks, 0.256 by 4096, 0.264 by 512, 0.268 by 1056); from this many waves on.
+MANY_WAVES = 4
+# Vectors a thread of short rows that leave only results: shuffles and results are a row's, so that fewer lanes a row have less to do
+# (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
+# enough for so many threads a multiprocessor.
+RESULT_CHUNKS, FULL_THREADS = 4, 1024
+# Combining the positions of two threads takes a dozen instructions. Of narrow elements, whose bytes come faster than what is done with
+# them, a thread then takes more (measured on H200, argmax of 16-bit elements: 77 us by 4 vectors a thread, 67 by 16, over 4096 and 8192;
+# over 1024, by half a warp a row, 69.5 and 67.4; f32 the same by either).
+POSITIONS, POSITION_CHUNKS, SHORT_POSITION_CHUNKS = ("argmax", "argmin"), 16, 8
+# Registers of a norm's kernel besides the row and the weights that are loaded with it; what a bound gives it; and what a bound may give
+# blocks that load their weights after the reductions, the first for as many threads as a multiprocessor takes.
+OTHER_REGISTERS, BOUND_REGISTERS = 12, 40
+FULL_REGISTERS, LONG_SHARE_REGISTERS = 32, 64
+# Bytes of rows that the blocks of a multiprocessor must hold together: with 48 KiB, three blocks of 512 threads, memory waits while rows
+# are reduced (measured on H200, layer norm over 8192 f16: 69.6 us; by four blocks 65.4, by four of 256 threads with twice as long shares
+# 65.7. It is not for the weights' way from the second-level cache: 68.9 where all threads read the same ones).
+HELD_ROW_BYTES = 64 * 1024
+# Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
+# multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
+# 483 where four rows share a block of 256; 16384 x 16384 f32 times one of 64 KiB 237.0 and 237.7, 241 and 247 where two and four rows
+# share a block, two such products of a BiCGStab iteration 473.3 and 476.1, 8192 x 8192 f64 121.1 and 121.4).
+LONG_ROW_THREADS, SHARED_VECTOR_BYTES = 512, 64 * 1024
+# Threads of a block that scans its share of a row: what the warps add up one by one costs more than registers for twice as many elements a
+# thread (measured on H200, running sums over 262144 f32, two blocks a multiprocessor either way: 73.7 us by 256 threads, 77.6 by 512).
+SCAN_THREADS = 256
+# Rows that are worth a walk over the rest behind their vectors.
+LEAST_WITH_REST = 2048
+# Threads that share a multiprocessor where blocks of the longest clusters hold a norm's row: twice the elements a thread in half as many
+# threads, with registers for them (measured on H200, RMS norm over 65536 f32: 71.5 us by six blocks of 128 threads, 73.0 by four of 256).
+LONG_NORM_THREADS = 768
+
+
+def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+    """One thread a row on the host; on a device by the length of the row."""
+    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
+                                                                     [a for a in found if a.offset.axes() & set(domain.reduced)],
+                                                                     domain.extents)
+    length, count = domain.num_reduced, domain.num_kept
+    last = [a for a in reduced if domain.extents[a] > 1][-1:]
+    multi = is_multi_stage(domain)
+    if device.kind == "host":
+        if domain.has_scan:
+            return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, 1, False, 1)
+        width = 16 if length >= 16 else 1
+        split = 1
+        if not multi and count < device.num_multiprocessors and length >= 1 << 16:
+            split = device.num_multiprocessors
+        chunks = -(-(length // width) // split) if length >= width else 1
+        return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
+    limit = vector_limit(found, device)
+    width = widest_vector(found, tuple(last), length, limit)
+    if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, found, reduced, limit):
+        width = limit
+    width = widest_run(domain, min(width, 8), min(limit, 8)) if domain.has_scan else widest_run(domain, width, limit)
+    wide = _with_rest(domain, device, found, kept, reduced, tuple(last), width, multi)
+    return wide or _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)
+
+
+def _are_runs(domain: Domain, found: list[Access], reduced: tuple[str, ...], width: int) -> bool:
+    """Whether each row of all that is large lies in one aligned run, so that vectors may run on from one channel to the next.
+
+        y[n, g, c, i] = x[n, g, c, i] * w[g, c]  (i < 123039)      ->      vectors of x and y of any channels of a group, elements of w
+
+    Source: H200, group norm over 16 channels of 31 x 63 x 63 f32 with swish and hard swish: 1558 us by single elements, the bytes take 473.
+    """
+    total = domain.num_kept * domain.num_reduced
+    strides = dict(zip(reduced, row_major_strides(tuple(domain.extents[a] for a in reduced)), strict=True))
+    large = [a for a in found if a.elements * 2 >= total]
+    return bool(large) and all(
+        not a.dynamic and not a.guarded and a.offset.is_linear and a.offset.const % width == 0
+        and all(stride_of(a.offset, name) == stride for name, stride in strides.items() if domain.extents[name] > 1)
+        and all(c % width == 0 for atom, c in a.offset.terms if atom not in strides) for a in large)
+
+
+def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tuple[str, ...], reduced: tuple[str, ...],
+               last: tuple[str, ...], width: int, multi: bool) -> Rows | None:
+    """Streamed rows by vectors that do not divide them, where they begin aligned (windows of padded products): one thread walks the rest.
+
+    Source: H200, losses over windows of 50257 f16 in rows of 50264: 414 us element by element.
+    """
+    if domain.has_scan or domain.num_reduced < LEAST_WITH_REST or len(last) != 1:
+        return None
+    limit = vector_limit(found, device)
+    wider = widest_vector(found, last, limit, limit)
+    if wider <= width or domain.num_reduced != domain.extents[last[0]]:
+        return None
+    choice = _rows_on_cuda(domain, device, kept, reduced, wider, kept_bytes_of(domain, found), multi)
+    if isinstance(choice, Rejected) or choice.groups or choice.stages or choice.cluster > 1 or choice.on_chip and multi:
+        return None
+    return replace(choice, on_chip=False)
+
+
+def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
+                  multi: bool) -> Rows | Rejected:
+    length, count = domain.num_reduced, domain.num_kept
+    vectors = num_vectors(domain, width)
+    vector_bytes = max(kept_bytes, 1) * width
+    # A scan holds two more values a vector, its total and what comes before it: as much again twice where a vector is one element (H200,
+    # running sums of 32768 rows of 32769 f32: 8947 us by 160 threads with 26 elements each, 5694 by 256 with 9).
+    held_bytes = 3 * vector_bytes if domain.has_scan and width == 1 else vector_bytes
+    max_chunks = max(1, KEPT_BYTES_PER_THREAD // held_bytes)
+    # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
+    wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
+    once = not multi
+    if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
+        if once and not writes_rows(domain) and count * vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors:
+            long = _finds_positions(domain) and vectors >= 32 * RESULT_CHUNKS
+            wanted_chunks = min(max_chunks, SHORT_POSITION_CHUNKS if long else RESULT_CHUNKS)
+        return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
+    if once:
+        return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
+    piped = None if domain.has_scan else choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
+    if piped is not None:
+        return piped
+    found = _held_in_registers(domain, device, kept, reduced, width, vectors, vector_bytes, wanted_chunks, max_chunks)
+    if found is not None:
+        return through_shared_memory(domain, device, found, kept_bytes) or found
+    if domain.has_scan:
+        return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
+    if count < 2 * device.num_multiprocessors:
+        return Rejected(Reason.NEEDS_GRID_SYNC,
+                        f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks "
+                        "to meet")
+    threads = 1024
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
+
+
+def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
+                       vector_bytes: int, wanted_chunks: int, max_chunks: int) -> Rows | None:
+    """The smallest cluster whose blocks hold their share of the row in registers with at most 512 threads.
+
+    Two such blocks fit a multiprocessor and overlap. Clusters exchange by signalled stores, so that small blocks in larger clusters
+    beat one large block (measured on H200: rows of 65536 f16 0.87 of a copy by 8 blocks of 128, 0.62 by one of 1024).
+    """
+    for cluster in (1, 2, 4, 8, 16):
+        if cluster > device.max_cluster_blocks:
+            break
+        share = -(-vectors // cluster)
+        # More small blocks overlap better than few large ones where a row is one operand (measured on H200: softmax over 32768 f32 by 4
+        # blocks of 256 0.95 of a copy, by 2 of 512 0.87).
+        limit = 512 if cluster in (1, device.max_cluster_blocks) or vector_bytes > 16 else 256
+        for chunks in dict.fromkeys((max(wanted_chunks, 2), 4, 8, max_chunks)):
+            if chunks > max_chunks or chunks < wanted_chunks:
+                continue
+            if 1 < cluster < device.max_cluster_blocks and chunks > 4 and column_touches(domain):
+                # Weights need registers beside the row.
+                continue
+            full_norm = cluster == device.max_cluster_blocks and bool(column_touches(domain)) and not domain.has_scan
+            if full_norm and chunks < min(8, max_chunks) and share >= 128 * 8:
+                continue
+            threads = 32 * -(-share // (32 * chunks))
+            # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
+            if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
+                rows = max(1, 128 // threads) if cluster == 1 else 1
+                # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
+                full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
+                # Rows of channels have several axes but no weights an element. Without guards the compiler works on more vectors at once,
+                # and 72 registers instead of 76 are a block more (measured on H200, batch norm over 64 x 56 x 56 f16: 60.0 us against
+                # 65.0; with guards it takes 60 by itself, and a bound changes nothing or 1 % for the worse).
+                several = len([a for a in reduced if domain.extents[a] > 1]) > 1
+                whole = cluster > 1 and vectors % (cluster * threads) == 0 and not column_touches(domain)
+                bounded = full and width >= 4 and (not several or whole)
+                resident = (LONG_NORM_THREADS if full_norm and threads == 128 else RESIDENT_THREADS) // threads if bounded else 0
+                if cluster == 1 and not resident:
+                    resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
+                if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:
+                    threads, resident = SCAN_THREADS, 2
+                held_bytes = resident * threads * rows * chunks * vector_bytes
+                if threads > EARLY_COLUMN_THREADS and 0 < held_bytes < HELD_ROW_BYTES and 2 * chunks <= max_chunks:
+                    continue
+                return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
+    queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
+    if queued is not None:
+        return queued
+    if has_channel_values(domain):
+        # A block alone on its multiprocessor hides nothing: what is looked up for every channel comes on top (measured on H200, swish and
+        # group norm over 16 channels of 31 x 63 x 63 f32: 209 us, statistics and norm in two kernels 168).
+        return None
+    for cluster in (8, 16):
+        share = -(-vectors // cluster)
+        threads = 32 * -(-share // (32 * max(1, KEPT_BYTES_PER_THREAD // vector_bytes)))
+        if cluster <= device.max_cluster_blocks and threads <= 1024:
+            return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+    return None
+
+
+def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], width: int, threads: int, chunks: int) -> int:
+    """Blocks that fit a multiprocessor together where the registers of a norm over one operand allow; 0 where they are not so few.
+
+    The compiler takes a few more than 40 for what 40 hold without spilling, and then a sixth of the threads have no place (measured on
+    H200: layer norm over 4096 f16 2 % faster with 6 blocks of 256 than with 5; with 8, of 32 registers, slower again). Blocks of 512, which
+    load their weights late, run by fours where 32 hold it (RMS norm over 8192 f16: 65.1 us against 66.6; layer norm over 4096 f32: 65.0
+    against 66.5).
+    """
+    columns, row = column_touches(domain), fetched_touches(domain)
+    itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
+    one_axis = len([a for a in reduced if domain.extents[a] > 1]) == 1
+    written = [key for _, key, offset in domain.outputs if offset.axes() & set(domain.reduced)]
+    simple = len(row) == 1 and len(columns) in (1, 2) and len(written) == 1 and one_axis
+    if not simple or itemsize > 4 or width * itemsize < 16:
+        return 0
+    row_words = row[0].dtype.itemsize * chunks * width // 4
+    column_words = sum(t.dtype.itemsize for t in columns) * width // 4
+    late = row_words + column_words + OTHER_REGISTERS + (8 if len(columns) > 1 else 0)
+    # Narrow elements are used in single precision, a vector at a time.
+    if threads > EARLY_COLUMN_THREADS and late + width <= FULL_REGISTERS:
+        return device.registers_per_multiprocessor // (FULL_REGISTERS * threads)
+    early = row_words + column_words * chunks + OTHER_REGISTERS
+    if (late if threads > EARLY_COLUMN_THREADS else early) <= BOUND_REGISTERS:
+        return device.registers_per_multiprocessor // (BOUND_REGISTERS * threads)
+    # Left to itself the compiler asks for all weights early, and a block has no place.
+    bound = device.registers_per_multiprocessor // (LONG_SHARE_REGISTERS * threads)
+    return bound if threads <= EARLY_COLUMN_THREADS and late + width <= LONG_SHARE_REGISTERS <= early + width else 0
+
+
+def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,
+                count: int) -> Rows:
+    """Rows of at most a few vectors a lane: one warp or part of one a row, four warps a block."""
+    threads = 1
+    while threads < 32 and threads * wanted_chunks < vectors:
+        threads *= 2
+    rows = 128 // threads
+    while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
+        rows //= 2
+    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+
+
+def _finds_positions(domain: Domain) -> bool:
+    """Whether a row's result is the place of an element among narrow ones."""
+    found = [i for i in domain.instances if i.shared and i.node.detail in POSITIONS]
+    return bool(found) and all(t.dtype.itemsize < 4 for i in found for t in direct_touches(i.body))
+
+
+def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
+                       vectors: int) -> Rows:
+    """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
+    threads, rows, batch = min(256, 32 * -(-vectors // (32 * 4))), 1, 4
+    few = min(threads, 32 * -(-vectors // (32 * POSITION_CHUNKS)))
+    if _finds_positions(domain) and not writes_rows(domain) and domain.num_kept * few >= FULL_THREADS * device.num_multiprocessors:
+        threads, rows = few, max(1, 128 // few)
+    split = most = 1
+    wanted_blocks = device.num_multiprocessors * 4
+    while vectors // (most * 2) >= threads * 4:
+        most *= 2
+        if domain.num_kept * most <= wanted_blocks:
+            split = most
+    if writes_rows(domain):
+        batch = 2
+        if split > 1 and domain.num_kept * most >= MANY_WAVES * wanted_blocks:
+            split = most
+    shared_bytes = domain.num_reduced * sum(t.dtype.itemsize for t in column_touches(domain))
+    if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= wanted_blocks:
+        threads = LONG_ROW_THREADS
+    chunks = -(-vectors // (threads * split))
+    # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
+    on_chip = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)
+    return Rows(kept, reduced, width, threads, rows, chunks, 1, split, on_chip, min(width, 4), batch)

@@ -1,0 +1,355 @@
+"""Rows fetched ahead: a persistent grid whose shared memory is a queue of rows on their way from global memory.
+
+    on chip     turn t: wait for stage t mod S -> registers -> barrier -> start the copy of turn t + S into the same stage;
+                reductions and stores of the row in registers, while S - 1 later rows are in flight
+    else        turn t: wait for stage t mod S; every walk over the row reads it from there -> barrier -> the copy of turn t + S
+                (sums carried down many columns leave no registers for the row)
+    pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
+                last one leaves them, so that memory is busy where two rows do not fit on chip
+    once        a row a block or cluster, a single turn: its threads hold no element, so that more blocks share a multiprocessor
+    ahead       turn t: wait for stage t + 1 -> reduce its row, send the partial results; receive those of turn t, finish its row from
+                its stage -> barrier -> the copy of turn t + S. What threads and blocks tell each other is on its way for a whole turn
+
+Where a block has several rows, each team of threads (those of one row, or of the rows of a warp) has a queue of its own: it waits for its
+own copies, its first thread starts the next ones, and no team waits for another before the end.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilefuse.domain.access import flat_axes
+from tilefuse.domain.resolved import Domain, Touch, direct_touches
+from tilefuse.domain.stages import stages
+from tilefuse.emit.kernel_writer import Held
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import BulkCopy, BulkWait
+from tilefuse.kernel.ir import Barrier, Comment, Reg
+from tilefuse.templates.rows.compose_carried import declare_carried, write_carried
+from tilefuse.templates.rows.exchange import exchange_copies, meet_in_block
+from tilefuse.templates.rows.fetch_operands import RowScalars, column_operands
+from tilefuse.templates.rows.pipelined import are_wide, column_touches, copies_of, fetched_touches
+from tilefuse.templates.rows.subwords import MOST_WARPS_THAT_SEND
+from tilefuse.templates.rows.walk import RowState, fill_queued, in_row, team_threads
+from tilefuse.templates.template import Rows
+
+# Threads of a row from which on its queue is refilled behind the row's own barrier: fewer were not measured.
+LATE_THREADS = 256
+# Threads of blocks that share a multiprocessor by fours and more (`outlives_results`).
+SMALL_BLOCK_THREADS = 256
+
+
+def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
+    """The prologue that fills the queue, the loop over this group's rows, and what was carried through it."""
+    c = state.choice
+    e = state.writer.emitter
+    turns = num_turns(state)
+    queues, carried, columns, scalars = _begin(state)
+    with e.loop("turn", turns) as turn:
+        now = _row_of_turn(state, turn)
+        scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
+        now = replace(now, held=columns)
+        if num_pieces(state) > 1:
+            ring = Ring(replace(state, carried=carried), queues, turn)
+            now = replace(now, ring=ring, queued={t: (queue, number(0)) for t, queue in queues.items()})
+        elif c.stages:
+            now = _arrived(now, queues, turn)
+        if c.stages and c.on_chip:
+            taken = _take(now)
+            now = replace(now, held=[*taken, *columns], queued={})
+            if len(carried) > 1 and turns > 1 and _meets_behind(now, taken):
+                now.after_meeting.append(partial(_copies_of_turn, state, queues, turn, turns))
+            else:
+                _next_copies(state, queues, turn, turns, tuple(h.array for h in taken))
+        compose_row(replace(now, carried=carried))
+        if now.after_meeting:
+            meet_in_block(now)
+        if c.stages and not c.on_chip and num_pieces(state) == 1:
+            _next_copies(state, queues, turn, turns, _unwritten(now, carried))
+    write_carried(state, carried)
+
+
+def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finish_row: Callable[[RowState], None]) -> None:
+    """As `compose_turns`, with each row reduced a turn before it is finished.
+
+    Requires: a queue of at least two whole rows, which every walk reads; what a row's threads tell each other takes one exchange.
+    """
+    e, team = state.writer.emitter, team_threads(state.choice)
+    turns = num_turns(state)
+    queues, carried, columns, scalars = _begin(state)
+    scalars.keep()
+
+    def reduce(turn: Affine) -> None:
+        now = _row_of_turn(state, turn)
+        scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
+        reduce_row(_arrived(replace(now, held=columns), queues, turn))
+
+    # A frame of its own: what the first row's values are must not be taken for a later row's.
+    with e.nested() as first:
+        reduce(number(0))
+    e.emit(*first.statements)
+    if state.choice.cluster == 1:
+        e.emit(Barrier("block", team=team))
+    with e.loop("turn", turns) as turn:
+        now = _row_of_turn(state, turn)
+        scalars.again(now.kept_env)
+        if turns > 1:
+            with e.when([Bound(turn, 0, turns - 1)]):
+                reduce(turn + 1)
+        now = replace(_in_queue(now, queues, turn), held=columns, carried=carried)
+        finish_row(now)
+        _next_copies(state, queues, turn, turns, _unwritten(now, carried))
+    write_carried(state, carried)
+
+
+def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held], RowScalars]:
+    """The queue of every operand with its first copies on their way, the sums that rows carry on, and operands of columns and of the first
+    row."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    turns = num_turns(state)
+    queues: dict[Touch, str] = {}
+    if c.stages:
+        elements = c.rows * state.share * c.vector // num_pieces(state)
+        queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
+        w.num_barriers = c.stages * num_teams(c)
+        what = "rows" if num_pieces(state) == 1 else "pieces of rows"
+        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
+        with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
+            _start_copies(state, queues, ahead, ahead)
+    if c.cluster > 1:
+        e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
+    carried = declare_carried(state)
+    columns = column_operands(state)
+    scalars = RowScalars(state)
+    scalars.start(_legal_row(state, number(0), state.row_of_block))
+    return queues, carried, columns, scalars
+
+
+def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
+    """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
+    if turns > 1:
+        state.writer.emitter.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
+        _copies_of_turn(state, queues, turn, turns)
+
+
+def _copies_of_turn(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int) -> None:
+    e, num_stages = state.writer.emitter, state.choice.stages
+    with e.when([Bound(turn, 0, turns - num_stages)]):
+        _start_copies(state, queues, turn + num_stages, turn % num_stages)
+
+
+def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
+    """Whether all that a thread took from the queue has gone into what its row's threads exchange at the first barrier of the block.
+
+    Behind that barrier nothing is on its way from the stage, and a barrier for the queue alone is one too many (measured on H200, gradients
+    of layer norm f16: 72.5 us against 73.4 over 8192 elements, 76.1 against 77.0 over 65536; norms alone run as fast with either).
+    """
+    c, domain = state.choice, state.writer.domain
+    todo = [key for key, depth in stages(domain).items() if depth == 0 and domain.instances[key].node.category == "reduce"]
+    found: set[Touch] = set()
+    while todo:
+        instance = domain.instances[todo.pop()]
+        found |= set(direct_touches(instance.body))
+        todo += [u for u in instance.uses if not domain.instances[u].shared]
+    through_block = c.cluster == 1 or c.threads > 32 * MOST_WARPS_THAT_SEND
+    return c.threads >= LATE_THREADS and through_block and all(h.touch in found for h in taken)
+
+
+def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
+    """Carried sums where a walk that reads the queue stores no element: a store waits for what it is made from, a sum may come later."""
+    return () if state.writer.domain.stores_elements else tuple(r.name for r in carried.values())
+
+
+def outlives_results(state: RowState) -> bool:
+    """Whether what the kernel reads leaves the second-level cache after what it writes: of rows that are also written, in kernels that
+    move more than the cache holds.
+
+    Measured on H200 with and without, contiguous rows shared by a cluster: softmax over 32768 to 262144 f32 2 to 3 % faster, norms over
+    65536 f32 2 to 3 %, gradients of norms up to 1.6 %; one block with several sums to carry, over 4096 and 8192 f16 and bf16 0.7 to 2 %.
+    Not what is slower or the same: rows whose weights are more bytes than they (layer norm over 32768 f32 72.6 us and 70.6), blocks of 512
+    threads that come once (RMS norm over 262144 f32 80.4 and 79.2) or have no weights (gradients of log-softmax over 262144 f32 70.9 and
+    70.1), 16-bit elements in clusters (most the same), rows of several axes (batch norm over 28 x 28 bf16 76.8 and 75.3), blocks that carry
+    one sum or need no queue, nor scans by clusters (79.3 and 77.2).
+    """
+    choice, w = state.choice, state.writer
+    if not w.floods or not w.domain.stores_elements:
+        return False
+    if choice.cluster > 1:
+        return not w.domain.has_scan and _last_in_clusters(w.domain, choice)
+    if choice.groups:
+        # Several rows of f32 a block are as fast without (256 elements: 69.1 us and 69.3 with).
+        whole_rows = choice.rows == 1 or not are_wide(fetched_touches(w.domain))
+        return choice.stages > 0 and whole_rows and len([i for i in w.domain.instances if i.carried]) > 1
+    return choice.on_chip
+
+
+def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
+    """`outlives_results` of rows that clusters share."""
+    fetched, columns = fetched_touches(domain), column_touches(domain)
+    row_bytes, column_bytes = (sum(t.dtype.itemsize for t in touches) for touches in (fetched, columns))
+    several_axes = len([a for a in domain.reduced if domain.extents[a] > 1]) > 1
+    if several_axes or not are_wide(fetched):
+        return False
+    if choice.groups:
+        once = choice.groups == domain.num_kept
+        return choice.stages > 0 and (once or bool(columns))
+    return choice.on_chip and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
+
+
+def num_pieces(state: RowState) -> int:
+    """Stages of the queue that a row takes."""
+    c = state.choice
+    in_pieces = c.stages > 0 and not c.on_chip and not c.ahead and c.batch == 1 and c.rows == 1 and state.share == c.chunks * c.threads
+    return c.chunks if in_pieces else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The queue of a turn whose row comes in pieces, a vector a thread each. Requires: one row a block, its share whole."""
+
+    state: RowState
+    queues: dict[Touch, str]
+    turn: Affine
+
+    def first(self, chunk: Affine) -> Affine:
+        """First element of the piece in its queue. Units: elements."""
+        c = self.state.choice
+        return self._number(chunk) % c.stages * (c.threads * c.vector)
+
+    def arrive(self, chunk: Affine) -> None:
+        """Waits for the piece."""
+        c = self.state.choice
+        self.state.writer.emitter.emit(BulkWait(self._number(chunk) % c.stages, self._number(chunk) // c.stages % 2))
+
+    def leave(self, chunk: Affine) -> None:
+        """No thread reads the piece any more: what comes next into its place sets out."""
+        e, c = self.state.writer.emitter, self.state.choice
+        e.emit(Barrier("block", loaded=_unwritten(self.state, self.state.carried)))
+        here = self._number(chunk)
+        with e.when([Bound(here, 0, num_turns(self.state) * c.chunks - c.stages)]):
+            _start_copies(self.state, self.queues, here + c.stages, here % c.stages)
+
+    def _number(self, chunk: Affine) -> Affine:
+        return self.turn * self.state.choice.chunks + chunk
+
+
+def num_turns(state: RowState) -> int:
+    """Turns of the loop over a group's rows."""
+    c = state.choice
+    return -(-state.writer.domain.num_kept // (c.groups * c.rows))
+
+
+def _row_number(state: RowState, turn: Affine, row_of_block: Affine) -> tuple[Affine, int]:
+    """Row that this group handles in a turn, and a bound on it (it may lie past the last row)."""
+    c = state.choice
+    return (turn * c.rows + row_of_block) * c.groups + state.row, num_turns(state) * c.rows * c.groups
+
+
+def _legal_row(state: RowState, turn: Affine, row_of_block: Affine) -> Affine:
+    """The row of a turn, wrapped to a real one where the turn lies past the last row."""
+    e = state.writer.emitter
+    count = state.writer.domain.num_kept
+    wanted, limit = _row_number(state, turn, row_of_block)
+    return e.let("row_ahead", e.let("row_unwrapped", wanted, limit + 2 * state.choice.rows * max(state.choice.groups, 1)) % count, count)
+
+
+def _row_of_turn(state: RowState, turn: Affine) -> RowState:
+    w, c = state.writer, state.choice
+    e, count = w.emitter, w.domain.num_kept
+    wanted, limit = _row_number(state, turn, state.row_of_block)
+    bounds: list[Bound] = []
+    row = e.let("row", wanted, limit)
+    if limit != count:
+        bounds.append(Bound(row, 0, count))
+        row = e.let("row_wrapped", row % count, count)
+    kept_env = flat_axes(c.kept_order, row, w.domain.extents, e.extents)
+    copies = exchange_copies(c)
+    return replace(state, row=row, row_bounds=bounds, kept_env=kept_env, parity=e.let("parity", turn % copies, copies),
+                   phase=turn // copies % 2)
+
+
+def num_teams(choice: Rows) -> int:
+    """Queues of a block."""
+    team = team_threads(choice)
+    return choice.threads * choice.rows // team if team else 1
+
+
+def _barrier_of(state: RowState, stage: Affine) -> Affine:
+    """Number of the transaction barrier of a stage of this team's queue."""
+    c, e = state.choice, state.writer.emitter
+    team = team_threads(c)
+    return stage + e.let("team", axis("thread") // team, num_teams(c)) * c.stages if team else stage
+
+
+def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, stage: Affine) -> None:
+    """Starts the copies of one turn's share of its rows, or of one piece; past the last row a row is fetched again, which nobody uses."""
+    w, c = state.writer, state.choice
+    e, domain = w.emitter, w.domain
+    team, num_rows = team_threads(c), c.rows // num_teams(c)
+    first_row = e.let("first_row", axis("thread") // team * num_rows, c.rows) if team else number(0)
+    barrier = _barrier_of(state, stage)
+    parts = num_pieces(state)
+    turn = e.let("turn_ahead", unit // parts, num_turns(state)) if parts > 1 else unit
+    elements = state.share * c.vector // parts
+    start = state.rank * (state.share * c.vector) + (unit % parts * elements if parts > 1 else number(0))
+    copies = [(t, queue, copies_of(t, domain, c.reduced_order, elements) or 0) for t, queue in queues.items()]
+    total = [elements // piece for _, _, piece in copies]
+    cache = "last" if outlives_results(state) else ""
+    with e.loop("fetched_row", num_rows) as r:
+        wanted, limit = _row_number(state, turn, first_row + r)
+        row = e.let("next_row", wanted if limit == domain.num_kept else wanted % domain.num_kept, domain.num_kept)
+        kept_env = flat_axes(c.kept_order, row, domain.extents, e.extents)
+        for number_of_touch, ((t, queue, piece), pieces) in enumerate(zip(copies, total, strict=True)):
+            with e.loop("piece", pieces) as p:
+                env = kept_env | flat_axes(c.reduced_order, start + p * piece, domain.extents, e.extents)
+                at = substitute(t.offset, env, e.extents)
+                target = stage * (c.rows * elements) + (first_row + r) * elements + p * piece
+                copy = BulkCopy(queue, target, e.buffers[t.value].name, at, piece, barrier, False, team, cache)
+                if number_of_touch < len(copies) - 1:
+                    e.emit(copy)
+                else:
+                    _last_arrives(state, copy, r * pieces + p, num_rows * pieces)
+
+
+def _last_arrives(state: RowState, copy: BulkCopy, p: Affine, pieces: int) -> None:
+    e = state.writer.emitter
+    if pieces > 1:
+        with e.when([Bound(p, 0, pieces - 1)]):
+            e.emit(copy)
+    with e.when([Bound(p, pieces - 1, pieces)] if pieces > 1 else []):
+        e.emit(replace(copy, arrive=True))
+
+
+def _arrived(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
+    """Waits for this turn's stage; the state with the place in shared memory of each operand's row."""
+    c, e = state.choice, state.writer.emitter
+    stage = e.let("stage", turn % c.stages, c.stages)
+    e.emit(BulkWait(_barrier_of(state, stage), turn // c.stages % 2, team_threads(c)))
+    return _placed(state, queues, stage)
+
+
+def _in_queue(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
+    """As `_arrived`, for a stage that was waited for before."""
+    return _placed(state, queues, state.writer.emitter.let("stage", turn % state.choice.stages, state.choice.stages))
+
+
+def _placed(state: RowState, queues: dict[Touch, str], stage: Affine) -> RowState:
+    c = state.choice
+    elements = state.share * c.vector
+    first = stage * (c.rows * elements) + state.row_of_block * elements
+    return replace(state, queued={t: (queue, first) for t, queue in queues.items()})
+
+
+def _take(state: RowState) -> list[Held]:
+    """The thread's vectors of the queued row in registers."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    e.emit(Comment(f"{', '.join('%' + t.value for t in state.queued)}: shared memory -> registers"))
+    held = [w.held(t, c.chunks, c.vector, True) for t in state.queued]
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk, e.when(in_row(state, chunk, number(0))):
+        for h in held:
+            fill_queued(state, h, chunk, chunk)
+    return held

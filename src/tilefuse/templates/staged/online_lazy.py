@@ -1,0 +1,113 @@
+"""Running maxima that are followed lazily: powers are relative to a maximum of some turns ago until they would grow beyond 2**8.
+
+    e = exp(c * s - m)      ->      e = 2 ** (s * k + neg),   k = c * log2(e),   neg = -k * (an older maximum of s)
+
+One fused multiplication and one power an element, and hardly ever a rescaling: a row's maximum seldom grows by that much after its first
+turn. What is summed up is made relative to the true maximum at the end. The exponent s * k + neg is off by the roundings of k and neg,
+2**-24 of |s| each: as much as s itself is, a sum rounded to f32. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
+"""
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.dtype import BOOL, F32
+from tilefuse.ir.scalar import Call, Const, Expr, const
+from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
+from tilefuse.templates.staged.online_fragments import Fragment, clear
+from tilefuse.templates.staged.online_products import Total
+
+if TYPE_CHECKING:
+    from tilefuse.templates.staged.compose_online import OnlineWriter
+
+# Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
+LIMIT = 8.0
+
+
+def is_lazy(w: OnlineWriter, t: Total) -> bool:
+    """Whether a maximum is only subtracted before exp, in a kernel on the matrix unit."""
+    shifts = [r.shift for r in w.form.relative(t.value)]
+    return w.plan.unit == "mma" and t.dtype == F32 and bool(shifts) and all(s == w.form.reads[t.value] for s in shifts)
+
+
+def unscaled(e: Expr) -> tuple[Expr, float]:
+    """An element as another one times a positive constant, masked by -inf or not: where that is largest, so is the element."""
+    match e:
+        case Call("mul", (x, Const() as c)) | Call("mul", (Const() as c, x)) if not isinstance(x, Const) and 0 < c.value < math.inf:
+            return x, float(c.value)
+        case Call("select", (condition, Const() as c, x)) if c.value == -math.inf:
+            inner, scale = unscaled(x)
+            return Call("select", (condition, c, inner)), scale
+        case Call("select", (condition, x, Const() as c)) if c.value == -math.inf:
+            inner, scale = unscaled(x)
+            return Call("select", (condition, inner, c)), scale
+    return e, 1.0
+
+
+class LazyTop:
+    """One maximum of a kernel: the carried maximum is that of the unscaled elements."""
+
+    def __init__(self, w: OnlineWriter, t: Total, rows: int) -> None:
+        self.w, self.total, self.rows = w, t, rows
+        self.body, self.scale = unscaled(t.body)
+        self.by = const(self.scale * math.log2(math.e), F32)
+        self.negated = Reg(w.fresh(f"{t.value}_negated"), F32)
+        self.used = Reg(w.fresh(f"{t.value}_used"), F32)
+        w.emit(Comment(f"%{t.value}: {self.negated.name} is {self.by.text} times the negated maximum that powers are relative to"))
+        clear(w, self.negated, rows, math.inf)
+        w.emit(Declare(self.used.name, F32, rows))
+
+    def _row(self, array: Reg, i: Affine) -> Reg:
+        return Reg(array.name, array.dtype, i)
+
+    def grow(self, new: Reg, products: list[Fragment]) -> None:
+        """Makes powers relative to the new maximum in rows where they would exceed 2**LIMIT, and rescales what was summed up there."""
+        w, form = self.w, self.w.form
+        above, grown = Reg(w.fresh("above"), F32), Reg(w.fresh("any_above"), BOOL)
+        w.emit(Declare(above.name, F32, self.rows), Declare(grown.name, BOOL, None, const(False, BOOL)))
+        limit = const(LIMIT, F32)
+        with w.loop("i", self.rows, unroll=w.unroll) as i:
+            over = self._row(above, i)
+            w.emit(Assign(over, Call("fma", (self._row(new, i), self.by, self._row(self.negated, i)))),
+                   Assign(grown, Call("logical_or", (grown, Call("gt", (over, limit))))))
+        with w.nested() as inner, w.loop("i", self.rows, unroll=w.unroll) as i:
+            over, negated = self._row(above, i), self._row(self.negated, i)
+            here: KExpr = Call("gt", (over, limit))
+            now = w.register(Call("neg", (Call("mul", (self._row(new, i), self.by)),)), F32, "negated")
+            # Before the first element it is infinite, and the factor 0.
+            ratio: KExpr = Call("exp2", (Call("sub", (now, negated)),))
+            factor = w.register(Call("select", (here, ratio, const(1, F32))), F32, "factor")
+            w.emit(Assign(negated, Call("select", (here, now, negated))))
+            for s in form.sums:
+                if s.top == self.total.value:
+                    own = Reg(w.carried[s.value].name, s.dtype, i)
+                    w.emit(Assign(own, Call("mul", (own, factor))))
+            for weighted, product in zip(form.weighted, products, strict=True):
+                if weighted.total.top == self.total.value:
+                    carried = w.carried[weighted.value]
+                    with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
+                        own = Reg(carried.name, carried.dtype, product.place(i, g, v))
+                        w.emit(Assign(own, Call("mul", (own, factor))))
+        w.emit(IfValue(grown, tuple(inner.statements)))
+        with w.loop("i", self.rows, unroll=w.unroll) as i:
+            negated = self._row(self.negated, i)
+            nothing: KExpr = Call("eq", (negated, const(math.inf, F32)))
+            w.emit(Assign(self._row(self.used, i), Call("select", (nothing, const(0, F32), negated))))
+
+    def know(self, element: Reg, i: Affine) -> None:
+        """Makes the element at hand and its power known."""
+        w, read = self.w, self.w.form.reads[self.total.value]
+        w.remember(self.total.body, element if self.scale == 1.0 else Call("mul", (element, const(self.scale, F32))))
+        power: KExpr = Call("exp2", (Call("fma", (element, self.by, self._row(self.used, i))),))
+        w.remember(Call("exp", (Call("sub", (self.total.body, read)),)), w.register(power, F32, "power"))
+
+    def maximum(self, i: Affine) -> KExpr:
+        """The true maximum, at the end."""
+        own = self._row(self.w.carried[self.total.value], i)
+        return own if self.scale == 1.0 else Call("mul", (own, const(self.scale, F32)))
+
+    def whole(self, i: Affine) -> KExpr:
+        """Factor that makes sums relative to the true maximum; NaN for a row of nothing but -inf, as exp(-inf - -inf) gives."""
+        own = self._row(self.w.carried[self.total.value], i)
+        return Call("exp2", (Call("neg", (Call("fma", (own, self.by, self._row(self.negated, i))),)),))

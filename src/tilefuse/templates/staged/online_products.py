@@ -1,0 +1,468 @@
+"""Products along an axis that is walked in tiles: reductions over it, and products whose inner axis it is, with all of it never on chip.
+
+    s[r, c] = sum q[r, k] k[c, k]          scores: products whose columns are walked
+    m[r]    = max over c of x(s)           totals: reductions along c
+    t[r]    = sum over c of exp(x - m)
+    y[r, j] = sum over c of (exp(x - m) / t[r]) v[c, j]      weighted: products along c
+
+What is relative to a maximum that still grows is rescaled by exp(old - new) whenever it does; a factor that is only known at the end, such
+as 1 / t, is applied at the end. Everything here is about expressions: node names fall away, axes become LEAD, ROW and WALK (and WIDTH for
+the columns of weighted products). Source: Milakov and Gimelshein 2018, arXiv:1805.02867; Rabe and Staats 2021, arXiv:2112.05682.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import INNER, Contraction, contraction_of
+from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, row_major_strides, substitute
+from tilefuse.ir.dtype import DTYPES, F32, F64, DType
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.ops import SCALAR_OPS, dtype_of
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, cast, const, walk
+
+# Axes of every expression of the form: the number of the lead place (all lead dimensions as one), and the places in the two products.
+LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
+NARROW = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Total:
+    """A reduction along the walked axis.
+
+    monoid  "max" or "sum"
+    body    its element over LEAD, ROW and WALK, in terms of scores, of boundary values, and of the maximum it is relative to
+    top     that maximum ("": none)
+    shift   what the element subtracts before exp, the maximum itself or an expression of it: what has been summed up is multiplied by
+            exp(old - new) when it changes
+    late    (function, row value): what is applied to the whole when it is done, in order
+    """
+
+    value: str
+    monoid: str
+    dtype: DType
+    body: Expr
+    top: str = ""
+    shift: Expr | None = None
+    late: tuple[tuple[str, Expr], ...] = ()
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a product as an expression over LEAD and the two axes named; `rows` is the axis that memory's rows go along."""
+
+    value: str
+    body: Expr
+    dtype: DType
+    rows: str
+    columns: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """A product whose columns are walked: left over ROW and INNER, right over WALK and INNER."""
+
+    value: str
+    left: Operand
+    right: Operand
+    inner: int
+    bias: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A product along the walked axis: the powers `total` (as a sum would have them) times `right` over WALK and WIDTH."""
+
+    value: str
+    total: Total
+    right: Operand
+    width: int
+    bias: Expr | None = None
+
+
+@dataclass(frozen=True)
+class OnlineForm:
+    """A pattern in which one axis is walked. Units: extents in elements; `num_leads` counts lead places.
+
+    row_results, width_results: (value, its element) of what is written, over LEAD and ROW, and WIDTH as well
+    reads, points: the read by which expressions know a value of the walk, and the subscripts of each result
+    sum_dtype: type in which products and sums are held
+    """
+
+    graph: Graph
+    num_leads: int
+    num_rows: int
+    length: int
+    scores: tuple[Score, ...]
+    totals: tuple[Total, ...]
+    weighted: tuple[Weighted, ...]
+    row_results: tuple[tuple[str, Expr], ...]
+    width_results: tuple[tuple[str, Expr], ...]
+    reads: Mapping[str, Read]
+    points: Mapping[str, tuple[Affine, ...]]
+    sum_dtype: DType
+
+    @property
+    def tops(self) -> tuple[Total, ...]:
+        """The running maxima, in order."""
+        return tuple(t for t in self.totals if t.monoid == "max")
+
+    def relative(self, top: str) -> tuple[Total, ...]:
+        """Sums and weighted products' elements that are relative to a maximum."""
+        return tuple(t for t in (*self.sums, *(w.total for w in self.weighted)) if t.top == top)
+
+    @property
+    def sums(self) -> tuple[Total, ...]:
+        """The running sums, in order."""
+        return tuple(t for t in self.totals if t.monoid == "sum")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """An element as `early`, relative to `top`, times (or divided by) row values; fields as of `Total`."""
+
+    early: Expr
+    top: str = ""
+    shift: Expr | None = None
+    late: tuple[tuple[str, Expr], ...] = ()
+
+
+def online_form(graph: Graph) -> OnlineForm | Rejected:
+    """The form of a pattern given as a graph of its own, or why it has none.
+
+    Exact: no. Sums are in another order, rescaled, and divided after the product instead of before; what stays inside is not rounded to
+    16 bits where the graph would.
+    """
+    return _Finder(graph).find()
+
+
+def shape_at(shape: tuple[int, ...], last: tuple[Affine, ...]) -> tuple[Affine, ...]:
+    """Subscripts of the element of a value of `shape` at lead place LEAD and at `last` in its last dimensions."""
+    leads = shape[:len(shape) - len(last)]
+    found: list[Affine] = []
+    for n, (extent, stride) in enumerate(zip(leads, row_major_strides(leads), strict=True)):
+        place = axis(LEAD) // stride if stride > 1 else axis(LEAD)
+        found.append(number(0) if extent == 1 else place % extent if n and prod(leads[:n]) > 1 else place)
+    return (*found, *last)
+
+
+class _Finder:
+    """State of one recognition. `problem`: the first thing that does not fit."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = graph.node_by_name
+        self.problem: Rejected | None = None
+        self.kinds: dict[str, frozenset[str]] = {}  # what a value depends on: "wide", "row", "width"
+        self.at: dict[str, tuple[Affine, ...]] = {}  # values that expressions keep as reads, and at which subscripts
+        self.extents: dict[str, int] = {}
+        self.expanded: dict[tuple[str, tuple[Affine, ...]], Expr] = {}
+        self.scores: list[tuple[Node, Contraction]] = []
+        self.totals: dict[str, Total] = {}
+        self.weighted: list[Weighted] = []
+        self.points: dict[str, tuple[Affine, ...]] = {}
+
+    def fail(self, reason: Reason, detail: str) -> None:
+        self.problem = self.problem or Rejected(reason, detail)
+
+    def find(self) -> OnlineForm | Rejected:
+        for node in self.graph.nodes:
+            self._node(node)
+            if self.problem is not None:
+                return self.problem
+        if not self.scores or not (self.totals or self.weighted):
+            return Rejected(Reason.LIBRARY_CALL, "no product whose columns are reduced or multiplied again")
+        results = self._results()
+        scores = tuple(self._score(n, c) for n, c in self.scores)
+        if self.problem is not None:
+            return self.problem
+        return OnlineForm(self.graph, self.extents[LEAD], self.extents[ROW], self.extents[WALK], scores, tuple(self.totals.values()),
+                          tuple(self.weighted), *results, {v: Read(v, at) for v, at in self.at.items()}, self.points, self._sum_dtype())
+
+    def _sum_dtype(self) -> DType:
+        return F64 if self.scores[0][0].type.dtype == F64 else F32
+
+    # -- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _node(self, node: Node) -> None:
+        read = frozenset().union(*(self.kinds.get(v, frozenset()) for v in node.reads()))
+        if not node.type.num_elements or any(e == 0 for _, e in node.over):
+            return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} is empty")
+        match node.category:
+            case "library":
+                self._product(node)
+            case "reduce":
+                self._reduction(node, read)
+            case "map" | "gather":
+                self.kinds[node.name] = read
+            case _:
+                self.fail(Reason.UNSUPPORTED_OP, f"%{node.name} is a {node.category}: no walk along an axis holds it")
+        return None
+
+    def _product(self, node: Node) -> None:
+        found = contraction_of(node, self.graph)
+        if found is None:
+            return self.fail(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
+        left, right = (self.kinds.get(v, frozenset()) for v in (found.left, found.right))
+        if right or "width" in left or left and "wide" not in left:
+            return self.fail(Reason.NEEDS_GRID_SYNC, f"%{node.name} multiplies by what the walk gives only at its end")
+        types = {self.graph.type_of(v).dtype.name for v in (found.left, found.right)}
+        if len(types) > 1 or types & {"f16", "bf16", "f32", "f64"} != types or node.type.dtype.name not in types:
+            return self.fail(Reason.UNSUPPORTED_OP, f"%{node.name} is a product of {' and '.join(sorted(types))}")
+        shape = node.type.shape
+        if not left:
+            extents = {LEAD: prod(shape[:-2]), ROW: shape[-2], WALK: shape[-1]}
+            if self.scores and (extents != self.extents or node.type.dtype != self.scores[0][0].type.dtype):
+                return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} has other rows and columns than %{self.scores[0][0].name}")
+            if shape[-1] == 1:
+                return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} has one column: nothing to walk")
+            self.extents = extents
+            self.scores.append((node, found))
+            self.kinds[node.name] = frozenset(["wide"])
+            self.at[node.name] = self._simple(shape_at(shape, (axis(ROW), axis(WALK))))
+            return None
+        if prod(shape[:-2]) != self.extents[LEAD] or shape[-2] != self.extents[ROW] or found.inner != self.extents[WALK]:
+            return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} does not go along the columns of %{self.scores[0][0].name}")
+        at = self._places(found, shape) | {"row": axis(ROW), "column": axis(WIDTH), INNER: axis(WALK)}
+        index = tuple(substitute(e, at, self.extents) for e in found.left_index)
+        parts = self._parts(node.name, self._typed(self._read(found.left, index))[0])
+        if parts is None:
+            return None
+        self.extents[WIDTH] = shape[-1]
+        right_at = self._operand(found, shape, "right", WALK, WIDTH)
+        total = Total(found.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.shift, parts.late)
+        self.weighted.append(Weighted(node.name, total, right_at, shape[-1], self._bias(found, at)))
+        self.kinds[node.name] = frozenset(["width"])
+        self.at[node.name] = self._simple(shape_at(shape, (axis(ROW), axis(WIDTH))))
+        return None
+
+    def _places(self, found: Contraction, shape: tuple[int, ...]) -> dict[str, Affine]:
+        leads = self._simple(shape_at(shape, (axis(ROW), axis(WALK))))[:-2]
+        return dict(zip(found.axes, leads, strict=False))
+
+    def _score(self, node: Node, found: Contraction) -> Score:
+        at = self._places(found, node.type.shape) | {"row": axis(ROW), "column": axis(WALK)}
+        left = self._operand(found, node.type.shape, "left", ROW, INNER)
+        right = self._operand(found, node.type.shape, "right", WALK, INNER)
+        return Score(node.name, left, right, found.inner, self._bias(found, at))
+
+    def _bias(self, found: Contraction, at: dict[str, Affine]) -> Expr | None:
+        if not found.bias:
+            return None
+        return self._read(found.bias, tuple(substitute(e, at, self.extents) for e in found.bias_index))
+
+    def _operand(self, found: Contraction, shape: tuple[int, ...], which: str, rows: str, columns: str) -> Operand:
+        """An operand; `rows` and `columns` are exchanged where memory runs along `rows`."""
+        value, index = (found.left, found.left_index) if which == "left" else (found.right, found.right_index)
+        # "row", "column" and INNER of the contraction under the names of the form.
+        renamed = {"row": axis(ROW), "column": axis(columns if columns == WIDTH else WALK),
+                   INNER: axis(INNER if INNER in (rows, columns) else WALK)}
+        at = self._places(found, shape) | renamed
+        body = self._read(value, tuple(substitute(e, at, self.extents | {INNER: found.inner}) for e in index))
+        last = [e.index[-1] for e in walk(body) if isinstance(e, Read) and e.index]
+        turned = sum(e.coefficient(rows) == 1 for e in last) > sum(e.coefficient(columns) == 1 for e in last)
+        dtype = self.graph.type_of(value).dtype
+        return Operand(value, body, dtype, *((columns, rows) if turned else (rows, columns)))
+
+    def _reduction(self, node: Node, read: frozenset[str]) -> None:
+        if "wide" not in read or "width" in read or not self.extents:
+            return self.fail(Reason.NEEDS_GRID_SYNC, f"%{node.name} reduces something else than the walked axis")
+        at = self._row_point(node)
+        if at is None or [e for _, e in node.over] != [self.extents[WALK]]:
+            return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} does not reduce the walked axis alone")
+        if node.detail not in ("max", "sum"):
+            return self.fail(Reason.REDUCTION_MISMATCH, f"%{node.name} is a {node.kind}, which nothing rescales")
+        assert node.body is not None
+        body, dtype = self._typed(self._body(node, at, {node.over[0][0]: axis(WALK)}))
+        if not dtype.is_float:
+            return self.fail(Reason.UNSUPPORTED_OP, f"%{node.name} reduces {dtype}")
+        parts = self._parts(node.name, body)
+        if parts is None:
+            return None
+        if node.detail == "max" and (parts.top or parts.late):
+            return self.fail(Reason.REDUCTION_MISMATCH, f"%{node.name} is the maximum of what is relative to another")
+        self.totals[node.name] = Total(node.name, node.detail, dtype, parts.early, parts.top, parts.shift, parts.late)
+        self.kinds[node.name] = frozenset(["row"])
+        self.at[node.name] = at
+        return None
+
+    def _row_point(self, node: Node) -> tuple[Affine, ...] | None:
+        """Subscripts of a value with one element a row, its row dimension last or before one of extent 1."""
+        for last in ((axis(ROW),), (axis(ROW), number(0))):
+            if self._is_at(node.type.shape, tuple(self.extents[ROW] if e == axis(ROW) else 1 for e in last)):
+                return self._simple(shape_at(node.type.shape, last))
+        return None
+
+    def _is_at(self, shape: tuple[int, ...], last: tuple[int, ...]) -> bool:
+        rest = len(shape) - len(last)
+        return rest >= 0 and shape[rest:] == last and prod(shape[:rest]) == self.extents[LEAD]
+
+    def _results(self) -> tuple[tuple[tuple[str, Expr], ...], tuple[tuple[str, Expr], ...]]:
+        rows: list[tuple[str, Expr]] = []
+        wide: list[tuple[str, Expr]] = []
+        for name in self.graph.results:
+            node, kinds = self.nodes[name], self.kinds[name]
+            if kinds == {"row"}:
+                at = self._row_point(node)
+                if at is not None:
+                    self.points[name] = at
+                    rows.append((name, self._typed(self._read(name, at))[0]))
+                    continue
+            elif kinds and "wide" not in kinds and self._is_at(node.type.shape, (self.extents[ROW], self.extents.get(WIDTH, 0))):
+                at = self._simple(shape_at(node.type.shape, (axis(ROW), axis(WIDTH))))
+                self.points[name] = at
+                wide.append((name, self._typed(self._read(name, at))[0]))
+                continue
+            self.fail(Reason.DOMAIN_MISMATCH, f"%{name} is written, and has other elements than the walk gives")
+        return tuple(rows), tuple(wide)
+
+    # -- expressions -----------------------------------------------------------------------------------------------------
+
+    def _simple(self, index: Iterable[Affine]) -> tuple[Affine, ...]:
+        single = {a: number(0) for a, extent in self.extents.items() if extent == 1}
+        return tuple(substitute(e, single, self.extents) for e in index)
+
+    def _read(self, value: str, index: tuple[Affine, ...]) -> Expr:
+        """An element of a value with the bodies of inner maps written out."""
+        wanted = self.at.get(value)
+        index = self._simple(index)
+        if wanted is not None:
+            if index != wanted:
+                self.fail(Reason.DOMAIN_MISMATCH, f"%{value} is read at another element than the one at hand")
+            return Read(value, wanted)
+        node = self.nodes.get(value)
+        if node is None:
+            return Read(value, index)
+        found = self.expanded.get((value, index))
+        if found is None:
+            found = self.expanded[value, index] = self._body(node, index, {})
+        return found
+
+    def _body(self, node: Node, index: tuple[Affine, ...], over: dict[str, Affine]) -> Expr:
+        assert node.body is not None
+        return self._written_out(node.body, dict(zip(node.axes, index, strict=True)) | over)
+
+    def _written_out(self, e: Expr, at: dict[str, Affine]) -> Expr:
+        extents = self.extents | {INNER: NO_EXTENT}
+        match e:
+            case Read(value, index):
+                return self._read(value, tuple(substitute(x, at, extents) for x in index))
+            case Index(affine):
+                return Index(substitute(affine, at, extents))
+            case Call(fn, args):
+                return Call(fn, tuple(self._written_out(a, at) for a in args))
+            case Guard(facts, then, otherwise):
+                new = tuple(Bound(substitute(b.index, at, extents), b.low, b.high) for b in facts)
+                return Guard(new, self._written_out(then, at), self._written_out(otherwise, at))
+            case Lookup(value, subscripts):
+                if value in self.nodes:
+                    self.fail(Reason.NEEDS_GRID_SYNC, f"elements of %{value} are looked up in the same kernel")
+                return Lookup(value, tuple(self._written_out(s, at) for s in subscripts))
+        return e
+
+    def _typed(self, e: Expr) -> tuple[Expr, DType]:
+        """`e` in the precision that its values have inside the kernel, and its type: roundings to 16 bits fall away."""
+        match e:
+            case Const():
+                return e, e.dtype
+            case Read(value, _):
+                if value in self.totals:
+                    return e, self.totals[value].dtype
+                return e, self._sum_dtype() if value in self.at else self.graph.type_of(value).dtype
+            case Call(fn, (inner,)) if fn in DTYPES:
+                made, dtype = self._typed(inner)
+                if made != inner and dtype.is_float and fn in NARROW or dtype.name == fn:
+                    return made, dtype
+                return (made, dtype) if fn in NARROW and dtype == F32 and self._inside(inner) else (cast(made, DTYPES[fn]), DTYPES[fn])
+            case Call(fn, args):
+                typed = [self._typed(a) for a in args]
+                floats = {d.name for _, d in typed if d.is_float}
+                if len(floats) > 1:
+                    widest = F64 if "f64" in floats else F32
+                    typed = [(_as(a, widest), widest) if d.is_float and d != widest else (a, d) for a, d in typed]
+                made = Call(fn, tuple(a for a, _ in typed))
+                op = SCALAR_OPS[fn]
+                return made, typed[1][1] if fn == "select" else typed[0][1] if op.result == "same" else DTYPES[op.result]
+            case Guard(facts, then, otherwise):
+                (a, x), (b, y) = self._typed(then), self._typed(otherwise)
+                if x != y and x.is_float and y.is_float:
+                    widest = F64 if F64 in (x, y) else F32
+                    a, b, x = _as(a, widest), _as(b, widest), widest
+                return Guard(facts, a, b), x
+        return e, dtype_of(e, lambda v: self.graph.type_of(v).dtype)
+
+    def _inside(self, e: Expr) -> bool:
+        """Whether an element is computed from what the kernel computes: then its rounding to 16 bits is left out."""
+        return any(isinstance(x, Read) and x.value in self.at for x in walk(e))
+
+    # -- what a growing maximum does to an element -----------------------------------------------------------------------
+
+    def _parts(self, name: str, e: Expr) -> _Parts | None:
+        found = self._split(e) if self.problem is None else None
+        if found is None:
+            self.fail(Reason.REDUCTION_MISMATCH, f"%{name} depends on reductions in a way that no factor makes good when they change")
+        return found
+
+    def _split(self, e: Expr) -> _Parts | None:
+        """`e` as a factor that is known while walking and row values that are known at the end; None where it is no such product."""
+        if not self._reads_totals(e):
+            return _Parts(e)
+        match e:
+            case Call("exp", (Call("sub", (x, shift)),)) if not self._reads_totals(x) and self._is_row(shift):
+                read = {r.value for r in walk(shift) if isinstance(r, Read) and r.value in self.totals}
+                top = read.pop()
+                return _Parts(e, top, shift) if not read and self.totals[top].monoid == "max" else None
+            case Call("mul", (a, b)):
+                for factor, other in ((a, b), (b, a)):
+                    if self._is_row(other):
+                        inner = self._split(factor)
+                        return inner and replace(inner, late=(*inner.late, ("mul", other)))
+                one, two = self._split(a), self._split(b)
+                if one is None or two is None or one.top and two.top:
+                    return None
+                return _Parts(Call("mul", (one.early, two.early)), one.top or two.top, one.shift or two.shift, (*one.late, *two.late))
+            case Call("div", (a, b)):
+                inner = self._split(a)
+                if inner is None or self._is_row(b):
+                    return inner and replace(inner, late=(*inner.late, ("div", b)))
+                return None if self._reads_totals(b) else replace(inner, early=Call("div", (inner.early, b)))
+            case Call("select", (condition, a, b)) if not self._reads_totals(condition):
+                return self._either(a, b, lambda x, y: Call("select", (condition, x, y)))
+            case Guard(facts, a, b):
+                return self._either(a, b, lambda x, y: Guard(facts, x, y))
+            case Call("add" | "sub" as fn, (a, b)):
+                return self._either(a, b, lambda x, y: Call(fn, (x, y)))
+            case Call(fn, (a,)) if fn == "neg" or fn in ("f32", "f64"):
+                inner = self._split(a)
+                return inner and replace(inner, early=Call(fn, (inner.early,)))
+        return None
+
+    def _either(self, a: Expr, b: Expr, made: Callable[[Expr, Expr], Expr]) -> _Parts | None:
+        """Two elements that are relative to the same maximum and wait for the same row values; zero is relative to anything."""
+        one, two = self._split(a), self._split(b)
+        if one is None or two is None:
+            return None
+        for x, y in ((one, two), (two, one)):
+            if isinstance(x.early, Const) and x.early.value == 0 and not x.top:
+                return replace(y, early=made(one.early, two.early))
+        same = (one.top, one.shift, one.late) == (two.top, two.shift, two.late)
+        return replace(one, early=made(one.early, two.early)) if same else None
+
+    def _reads_totals(self, e: Expr) -> bool:
+        return any(isinstance(x, Read) and x.value in self.totals for x in walk(e))
+
+    def _is_row(self, e: Expr) -> bool:
+        """Whether an element is the same along the walked axis."""
+        for x in walk(e):
+            index = x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()
+            facts = tuple(b.index for b in x.bounds) if isinstance(x, Guard) else ()
+            if any(WALK in i.axes() for i in (*index, *facts)) or isinstance(x, Lookup):
+                return False
+        return True
+
+
+def _as(e: Expr, dtype: DType) -> Expr:
+    """`e` converted; constants at once."""
+    return const(e.value, dtype) if isinstance(e, Const) else cast(e, dtype)

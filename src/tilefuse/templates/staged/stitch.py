@@ -1,0 +1,471 @@
+"""Stitching: a pattern cut into stages that pass tiles through shared memory, each with a loop of its own (block composition).
+
+    product(x, w)  ->  softmax over columns  ->  product(p, v)
+
+One block computes one tile of the results. From it the regions of all values inside follow (`regions.py`); a value whose region lies in
+shared memory is a piece with a stage, everything else is evaluated where it is used. Reductions of different shapes, products and
+unrelated maps so share a kernel. Source: FusionStitching 5.1 (block composition) and 5.3; Welder 3.2 (propagation).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import (
+    COLUMN,
+    INNER,
+    RATE_BY_ARITHMETIC,
+    ROW,
+    Tiling,
+    least_wait,
+    matrix_arithmetic,
+    mma_fits,
+    product_cycles,
+    tile_fma,
+    tile_mma,
+)
+from tilefuse.domain.regions import Region, Span, holds, inside, joined, num_elements, region_of
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import Guard, walk
+from tilefuse.templates.staged.stitch_pattern import StitchPattern
+from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
+
+MAX_PIECES = 96
+# Elements of a row that a lane may keep for each value of a "rows" stage.
+MAX_ROW_ELEMENTS = 32
+# Sums that the threads of a block may keep of all products of a stage together, a quarter of a multiprocessor's registers; and a thread:
+# with multiply-adds 163 registers hold 128 of them, instructions of the matrix unit want many operands more.
+MAX_SUMS, MAX_THREAD_SUMS, MAX_MATRIX_SUMS = 16384, 128, 64
+# Cycles that a stage waits whatever its size: shared memory and barrier. Source: latencies of an H100, Luo et al. 2024, arXiv:2402.13499.
+STAGE_LATENCY = 150.0
+# Right operands that few rows use are read where they lie in global memory, in bytes from which on.
+DIRECT_BYTES = 49152
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A kept value on the way of regions from results to operands: what it is, its axes, and (value, subscripts, shape) of its reads."""
+
+    value: str
+    kind: str
+    dtype: DType
+    written: bool
+    axes: tuple[str, ...]
+    over: Mapping[str, Span]
+    reads: tuple[tuple[str, tuple[Affine, ...], tuple[int, ...]], ...]
+
+
+class Stitcher(StitchPattern):
+    """Cuts one pattern for given tiles of its largest result. `tiles`: one extent a dimension of that result."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
+        self._arithmetic: dict[str, str | None] = {}
+
+    def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
+        """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
+        found = self.tiled(tiles)
+        return found if isinstance(found, Rejected) else self._stages(found, threads, matrix_unit)
+
+    def tiled(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
+        """Tile of every value that follows from tiles of the anchor. Requires: `analyse` found nothing."""
+        if tiles not in self._tiled:
+            self._tiled[tiles] = self._tile(tiles)
+        return self._tiled[tiles]
+
+    def _tile(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
+        """Regions of all values, and who reads which."""
+        shape = self.graph.type_of(self.anchor).shape
+        grid: list[tuple[str, int]] = []
+        span_of: dict[tuple[str, int], Span] = {}
+        for d, (tile, extent) in enumerate(zip(tiles, shape, strict=True)):
+            if tile < extent:
+                name = f"tile{d}"
+                grid.append((name, -(-extent // tile)))
+                span_of[self._root((self.anchor, d))] = Span(axis(name) * tile, tile)
+        extents = dict(grid)
+        requests: dict[str, list[Region]] = {}
+        for result in self.graph.results:
+            region = tuple(span_of.get(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape))
+            used = frozenset().union(*(s.offset.axes() for s in region)) if region else frozenset()
+            if used != extents.keys() and not self.graph.users_by_name[result]:
+                return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}, and none needs it")
+            requests[result] = [region]
+        pieces: list[Piece] = []
+        reads = self._propagate(requests, extents, pieces)
+        if isinstance(reads, Rejected):
+            return reads
+        sources = self._sources(pieces, reads)
+        if isinstance(sources, Rejected):
+            return sources
+        users: dict[int, list[int]] = {p.key: [] for p in pieces}
+        for key, needed in sources.items():
+            for other in needed:
+                users[other].append(key)
+        return Tiled(tuple(grid), tuple(pieces), sources, users, self._register_products(pieces, users))
+
+    def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int],
+                   pieces: list[Piece]) -> list[list[tuple[str, Region]]] | Rejected:
+        """Regions of everything kept, from results to operands: fills `pieces`, gives what each of them reads."""
+        reads: list[list[tuple[str, Region]]] = []
+        for stop in self._stops:
+            wanted = requests.get(stop.value)
+            if not wanted:
+                continue
+            for number_, region in enumerate(self._merged(wanted, stop.kind)):
+                if len(pieces) >= MAX_PIECES:
+                    return Rejected(Reason.RECOMPUTATION, f"more than {MAX_PIECES} tiles a block")
+                pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
+                spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
+                reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])
+                for value, wanted_there in reads[-1]:
+                    requests.setdefault(value, []).append(wanted_there)
+        for source in self.graph.inputs:
+            for region in dict.fromkeys(requests.get(source.name, ())):
+                pieces.append(Piece(len(pieces), source.name, region, "copy", source.type.dtype, True, False))
+                reads.append([])
+        return reads
+
+    @cached_property
+    def _stops(self) -> list[_Stop]:
+        """All kept values, from results to operands."""
+        found: list[_Stop] = []
+        for node in reversed(self.graph.nodes):
+            if node.name in self.kept:
+                kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
+                reads = tuple((value, index, self.graph.type_of(value).shape) for value, index in self.touches(node.name)
+                              if value in self.inside or kind == "product")
+                found.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
+                                   {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
+        return found
+
+    def _sources(self, pieces: list[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
+        """The pieces that hold what each piece reads."""
+        by_value: dict[str, list[Piece]] = {}
+        for p in pieces:
+            by_value.setdefault(p.value, []).append(p)
+        sources: dict[int, list[int]] = {}
+        for p in pieces:
+            needed: dict[int, None] = {}
+            for value, region in reads[p.key]:
+                holder = next((q for q in by_value[value] if holds(q.region, region)), None)
+                if holder is None:
+                    return Rejected(Reason.DOMAIN_MISMATCH, f"%{p.value} reads %{value} in a way no tile holds")
+                needed[holder.key] = None
+            sources[p.key] = list(needed)
+        return sources
+
+    def _merged(self, wanted: list[Region], kind: str) -> list[Region]:
+        """Requested regions as few pieces; products keep regions apart that are read apart."""
+        found: list[Region] = []
+        for region in wanted:
+            if region in found:
+                continue
+            if kind != "product":
+                for n, other in enumerate(found):
+                    both = joined(other, region)
+                    if both is not None and num_elements(both) <= num_elements(other) + num_elements(region):
+                        found[n] = both
+                        break
+                else:
+                    found.append(region)
+            else:
+                found.append(region)
+        # The region of a result comes first and stays whole: it is the one that is written.
+        return found
+
+    # -- bounds -----------------------------------------------------------------------------------------------------------
+
+    def best_rate(self, product: str) -> float:
+        """Multiplications a cycle that no tiling of a product exceeds on one multiprocessor."""
+        return RATE_BY_ARITHMETIC[self.arithmetic(product)]
+
+    def arithmetic(self, product: str) -> str | None:
+        """`matrix_arithmetic` of a product."""
+        if product not in self._arithmetic:
+            found = self.contractions[product]
+            types = (self.graph.type_of(v).dtype for v in (found.left, found.right))
+            self._arithmetic[product] = matrix_arithmetic(found, *types)
+        return self._arithmetic[product]
+
+    @cached_property
+    def least_wait(self) -> float:
+        """Least time that the longest chain of products waits: each is a stage, and lanes of threads share at most a warp's inner axis.
+        Units: cycles."""
+        longest: dict[str, float] = {}
+        for node in self.graph.nodes:
+            if node.name not in self.kept:
+                continue
+            longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
+            if node.name in self.contractions:
+                longest[node.name] += STAGE_LATENCY + least_wait(self.contractions[node.name].inner, self.arithmetic(node.name))
+        return max(longest.values(), default=0.0)
+
+    # -- stages -----------------------------------------------------------------------------------------------------------
+
+    def _stages(self, tiled: Tiled, threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
+        pieces, sources, in_registers = list(tiled.pieces), tiled.sources, tiled.in_registers
+        plan = StitchPlan(self.graph, tiled.grid, pieces, [], self.contractions, self.kept, sources=sources)
+        position = self.graph.position_by_name
+        order = sorted((p for p in pieces if p.kind != "copy"), key=lambda p: (position[p.value], p.key))
+        for p in order:
+            if p.key in in_registers:
+                continue
+            products = tuple(k for k in sources[p.key] if k in in_registers) if p.kind == "map" else (p.key,) if p.kind == "product" else ()
+            for k in products or (p.key,):
+                for source in sources[k]:
+                    if pieces[source].kind == "copy" and not any(source in s.pieces for s in plan.stages):
+                        plan.stages.append(Stage("copy", (source,)))
+            if products:
+                tiling = self._tiling(pieces, plan, products, threads, matrix_unit)
+                if isinstance(tiling, Rejected):
+                    return tiling
+                made = Stage("product", (p.key,), products, tiling)
+                if not self._add_to_product(plan, p, made, threads):
+                    plan.stages.append(made)
+            elif not self._add_to_rows(plan, p):
+                if p.kind == "reduce":
+                    self._add_reduction(plan, p, threads)
+                else:
+                    self._add_map(plan, p)
+        self._mark_stored(plan, tiled.users, in_registers)
+        for n, (before, stage) in enumerate(zip(plan.stages, plan.stages[1:]), 1):
+            if stage.kind == "rows" and before.kind == "product":
+                together = stage.but(pieces=(*before.pieces, *stage.pieces))
+                own = all(self._row_read(plan, together, plan.pieces[k]) for k in stage.pieces)
+                plan.stages[n] = stage.but(own_rows=own)
+        return plan
+
+    def _add_to_product(self, plan: StitchPlan, p: Piece, stage: Stage, threads: int) -> bool:
+        """Puts a piece and its products into the stage of products before it, where they share the loop over the tile and the registers."""
+        place = next((n for n in range(len(plan.stages) - 1, -1, -1) if plan.stages[n].kind != "copy"), -1)
+        last = plan.stages[place] if place >= 0 else stage
+        if last is stage or last.kind != "product" or last.tiling != stage.tiling or p.key in stage.products:
+            return False
+        shapes = {(self.contractions[q.value].inner, tuple(s.extent for s in q.region))
+                  for q in (plan.pieces[k] for k in (*last.products, *stage.products))}
+        reads_sums = any(k in plan.sources[s] for k in last.pieces for s in stage.products)
+        if len(shapes) > 1 or reads_sums or not self._joins(plan, last, p):
+            return False
+        products = (*last.products, *stage.products)
+        assert last.tiling is not None
+        most = min(MAX_SUMS // threads, MAX_MATRIX_SUMS if last.tiling.unit == "mma" else MAX_THREAD_SUMS)
+        if last.tiling.sums * len(products) > most:
+            return False
+        joined = last.but(pieces=(*last.pieces, p.key), products=products)
+        plan.stages[place:] = [*plan.stages[place + 1:], joined]
+        return True
+
+    def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
+        """Products that one map alone reads, element for element: their sums stay in the registers of that map's stage."""
+        found: set[int] = set()
+        for p in pieces:
+            if p.kind != "product" or p.written or len(users[p.key]) != 1:
+                continue
+            user = pieces[users[p.key][0]]
+            if user.kind == "map" and self._one_to_one(p, user):
+                found.add(p.key)
+        # All products of a stage share its loop over the tile: lead dimensions and shape must agree.
+        for p in pieces:
+            mine = [q for q in found if users[q][0] == p.key]
+            if len({(self.contractions[pieces[q].value].inner, tuple(s.extent for s in pieces[q].region)) for q in mine}) > 1:
+                found -= set(mine[1:])
+        return found
+
+    def _one_to_one(self, p: Piece, user: Piece) -> bool:
+        """Whether each element of `user` reads the element of `p` at its own place, shifted by constants."""
+        axes = self.axes(user.value)
+        if len(p.region) != len(user.region) or any(a.extent != b.extent for a, b in zip(p.region, user.region, strict=True)):
+            return False
+        for value, index in self.touches(user.value):
+            places = zip(index, axes, p.region, strict=True) if value == p.value else ()
+            if any(e - e.const != axis(a) and not (s.extent == 1 and not e.terms) for e, a, s in places):
+                return False
+        return not any(isinstance(x, Guard) for n in self._on_the_way(user.value) if n.body is not None for x in walk(n.body))
+
+    def _tiling(self, pieces: list[Piece], plan: StitchPlan, products: tuple[int, ...], threads: int,
+                matrix_unit: bool) -> Tiling | Rejected:
+        first = pieces[products[0]]
+        contraction = self.contractions[first.value]
+        rows, columns = first.region[-2].extent, first.region[-1].extent
+        found = [self.contractions[pieces[k].value] for k in products]
+        types = [(self.graph.type_of(c.left).dtype, self.graph.type_of(c.right).dtype) for c in found]
+        arithmetic = matrix_arithmetic(contraction, *types[0])
+        if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
+                self._plain_rows(plan, k, not arithmetic) for k in products):
+            warps = tile_mma(rows, columns, threads // 32, arithmetic or "")
+            if not arithmetic:
+                return warps
+            each = self._threads(pieces, products, threads)
+            places = num_elements(first.region[:-1])
+            mma, fma = (sum(product_cycles(t, places, columns, contraction.inner, threads)) for t in (warps, each))
+            return warps if mma < fma else each
+        for left, right in types:
+            if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
+                return Rejected(Reason.UNSUPPORTED_OP, f"a product of {left} and {right}")
+        return self._threads(pieces, products, threads)
+
+    def _threads(self, pieces: list[Piece], products: tuple[int, ...], threads: int) -> Tiling:
+        """The tile of a thread; right operands too long to hold are read where they lie (`DIRECT_BYTES`)."""
+        first = pieces[products[0]]
+        contraction = self.contractions[first.value]
+        rows, columns = first.region[-2].extent, first.region[-1].extent
+        itemsize = self.graph.type_of(contraction.right).dtype.itemsize
+        is_direct = (contraction.right not in self.inside and not contraction.inner_last_right
+                     and contraction.inner * columns * itemsize > DIRECT_BYTES)
+        return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right, 16 // itemsize if is_direct else 0)
+
+    def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
+        """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""
+        p = plan.pieces[product]
+        found = self.contractions[p.value]
+        starts = {a: s.offset for a, s in zip(found.axes, p.region, strict=True)} | {INNER: number(0)}
+        for value, index, last in ((found.left, found.left_index, INNER if found.inner_last_left else ROW),
+                                   (found.right, found.right_index, INNER if found.inner_last_right else COLUMN)):
+            unit = 16 // self.graph.type_of(value).dtype.itemsize if vectors else 1
+            run = index[-1]
+            if not all(e.is_linear for e in index) or run.coefficient(last) != 1 or any(c % unit for a, c in run.terms if a != last):
+                return False
+            if any(e.coefficient(last) for e in index[:-1]):
+                return False
+            for tile in (plan.pieces[k] for k in plan.sources[product] if plan.pieces[k].value == value):
+                start = substitute(run, starts) - tile.region[-1].offset
+                if tile.region[-1].extent % unit or start.const % unit or any(c % unit for _, c in start.terms):
+                    return False
+        return True
+
+    # Rows: maps and reductions that a warp composes
+
+    def _add_to_rows(self, plan: StitchPlan, p: Piece) -> bool:
+        """Puts a piece into the rows stage before it, or makes one of a reduction (and the map before it, if that runs over its rows)."""
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind == "rows" and self._fits_rows(plan, last, p):
+            plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
+            return True
+        over = self.over(p.value)
+        if p.kind != "reduce" or len(over) != 1 or not p.region:
+            return False
+        columns = over[0][1]
+        vector = next(v for v in (4, 2, 1) if columns % v == 0)
+        lanes = 32
+        while lanes > 1 and lanes * vector * 2 > 2 * columns:
+            lanes //= 2
+        if -(-columns // (lanes * vector)) * vector > MAX_ROW_ELEMENTS or columns < 8:
+            return False
+        made = Stage("rows", (p.key,), lanes=lanes, columns=columns, vector=vector)
+        if not self._row_read(plan, made, p):
+            return False
+        if last is not None and last.kind == "map" and all(self._fits_rows(plan, made, plan.pieces[k]) for k in last.pieces) and any(
+                k in plan.sources[p.key] for k in last.pieces):
+            made = made.but(pieces=(*last.pieces, p.key))
+            if self._fits_rows(plan, made, p):
+                plan.stages[-1] = made
+                return True
+            made = made.but(pieces=(p.key,))
+        plan.stages.append(made)
+        return True
+
+    def _fits_rows(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        """Whether a piece runs over the rows of a stage and reads what the stage computes at its own row and place only."""
+        reduction = next(plan.pieces[k] for k in stage.pieces if plan.pieces[k].kind == "reduce")
+        rows = reduction.region
+        if len(p.region) < len(rows) or not self._ends_with(plan, p, reduction):
+            return False
+        if p.kind == "reduce":
+            if p.region != rows or [e for _, e in self.over(p.value)] != [stage.columns]:
+                return False
+        elif p.kind != "map" or not (p.region == rows or self._full_row(p, rows, stage.columns)):
+            return False
+        return self._row_read(plan, stage, p)
+
+    def _full_row(self, p: Piece, rows: Region, columns: int) -> bool:
+        return len(p.region) == len(rows) + 1 and p.region[:-1] == rows and p.region[-1] == Span(number(0), columns)
+
+    def _row_read(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        """Whether every read of a value of the stage is at the row, and at the place in the row, where the piece is computed."""
+        here = {plan.pieces[k].value: plan.pieces[k] for k in stage.pieces if k != p.key}
+        rows = len(p.region) - (0 if p.kind == "reduce" or len(p.region) == len(plan.pieces[next(
+            k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
+        axes = self.axes(p.value)
+        place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
+        extent = dict(zip(axes, self.graph.type_of(p.value).shape, strict=True)) | dict(self.over(p.value))
+        for value, index in self.touches(p.value):
+            other = here.get(value)
+            if other is None:
+                continue
+            if any(e != axis(a) and (e != number(0) or extent[a] > 1) for e, a in zip(index, place)) or len(index) > len(place):
+                return False
+        return True
+
+    def _add_reduction(self, plan: StitchPlan, p: Piece, threads: int) -> None:
+        """A stage of its own, or a place beside a reduction over the same region that it does not depend on."""
+        length = prod(e for _, e in self.over(p.value))
+        rows = num_elements(p.region)
+        lanes = 1
+        while lanes < 32 and lanes * 2 <= max(length // 2, 1) and rows * lanes < threads:
+            lanes *= 2
+        if lanes > 1:
+            while lanes < 32 and lanes * 4 <= length:
+                lanes *= 2
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind == "reduce":
+            other = plan.pieces[last.pieces[0]]
+            same = other.region == p.region and [e for _, e in self.over(other.value)] == [e for _, e in self.over(p.value)]
+            if same and self._ends_with(plan, p, other) and not set(last.pieces) & set(plan.sources[p.key]):
+                plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
+                return
+        plan.stages.append(Stage("reduce", (p.key,), lanes=lanes))
+
+    def _add_map(self, plan: StitchPlan, p: Piece) -> None:
+        """A stage of its own, or a place in the loop of the stage before where both run over the same region."""
+        last = plan.stages[-1] if plan.stages else None
+        if last is not None and last.kind in ("map", "product") and self._joins(plan, last, p):
+            plan.stages[-1] = last.but(pieces=(*last.pieces, p.key))
+            return
+        plan.stages.append(Stage("map", (p.key,)))
+
+    def _joins(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
+        first = plan.pieces[stage.pieces[0]]
+        if [s.extent for s in first.region] != [s.extent for s in p.region] or len(first.region) != len(p.region):
+            return False
+        here = {plan.pieces[k].value: k for k in stage.pieces}
+        if not p.region or any(a.offset != b.offset for a, b in zip(first.region, p.region, strict=True)):
+            return False
+        if not self._ends_with(plan, p, first):
+            return False
+        axes = self.axes(p.value)
+        for value, index in self.touches(p.value):
+            if value not in here:
+                continue
+            if plan.pieces[here[value]].region != p.region or any(e != axis(a) for e, a in zip(index, axes, strict=True)):
+                return False
+        return True
+
+    def _ends_with(self, plan: StitchPlan, p: Piece, first: Piece) -> bool:
+        """Whether a piece reaches beyond its value where the first piece of a stage does, whose bounds hold for all of the stage.
+
+            first: rows tile0 of 3   piece: rows tile0 of 9 (a concatenation)   ->   blocks 3 to 8 compute the piece alone
+        """
+        mine, other = (self.graph.type_of(x.value).shape[:len(first.region)] for x in (p, first))
+        if mine == other:
+            return True
+        points = tuple(axis(str(d)) for d in range(len(first.region)))
+        grid = dict(plan.grid)
+        return inside(p.region[:len(points)], points, mine, grid) == inside(first.region, points, other, grid)
+
+    def _mark_stored(self, plan: StitchPlan, users: dict[int, list[int]], in_registers: set[int]) -> None:
+        """Pieces read by later stages are stored; the others pass through registers."""
+        home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
+        for p in list(plan.pieces):
+            if p.kind == "copy" and p.key not in home:
+                plan.pieces[p.key] = p.but(stored=False)
+                continue
+            stored = p.key not in in_registers and any(home[u] != home[p.key] for u in users[p.key] if u in home)
+            if stored is not p.stored:
+                plan.pieces[p.key] = p.but(stored=stored)

@@ -1,0 +1,86 @@
+"""The beginning of a stitched kernel: what it fetches while the kernel ahead still runs, and operands of stages to come.
+
+    copy x, copy weights  |  wait for the kernel ahead  |  copy its result h, x @ w, h @ u, gates ...
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilefuse.ir.affine import axis
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier, Prefetch
+from tilefuse.kernel.early import PAST_CACHE_BYTES
+from tilefuse.kernel.ir import Buffer, Load, VectorLoad
+from tilefuse.kernel.visit import parts, statements
+from tilefuse.target.memory import LINE_BYTES
+from tilefuse.templates.staged.stitch_plan import Stage
+
+if TYPE_CHECKING:
+    from tilefuse.templates.staged.compose_stitch import StitchWriter
+
+# Of the second-level cache that such operands may take together.
+CACHE_SHARE = 0.25
+
+
+def begin(w: StitchWriter, stages: Sequence[Stage], num_blocks: int) -> list[Stage]:
+    """Statements before the stages, and the stages that are left: copies of settled values stand before the wait for the kernel ahead.
+
+    Only copies before the first barrier are moved: their tiles lie beside each other, in any order. Products stay behind the wait: made
+    before it, they hold up the kernel that still runs (32 steps of an LSTM took 190 us instead of 160 on an H200).
+    """
+    first = next((n for n, s in enumerate(stages) if s.kind != "copy" or s.barrier), len(stages))
+    early = [s for s in stages[:first] if _started(w, s)]
+    direct = _direct(w)
+    asked = bool(direct) and all(b.origin in w.settled for b in direct)
+    if asked:
+        ask_ahead(w, direct, num_blocks)
+    late = [s for s in stages[:first] if s not in early]
+    if early or asked:
+        w.emit(AwaitEarlier())
+    if not asked:
+        ask_ahead(w, direct, num_blocks)
+    return [*late, *stages[first:]]
+
+
+def _started(w: StitchWriter, stage: Stage) -> bool:
+    """Starts a stage's copies here, if it copies a settled value and nothing of it comes through the first-level cache."""
+    (piece,) = (w.plan.pieces[k] for k in stage.pieces)
+    if piece.value not in w.settled:
+        return False
+    was_copying = w.copying
+    with w.nested() as tried:
+        w.stages([stage])
+    found = list(statements(tried.statements))
+    loads = any(isinstance(part, (Load, VectorLoad)) for s in found for part in parts(s))
+    if loads or any(isinstance(s, AsyncCopy) and s.num_elements * piece.dtype.itemsize != PAST_CACHE_BYTES for s in found):
+        w.copying = was_copying
+        return False
+    w.emit(*tried.statements)
+    return True
+
+
+def _direct(w: StitchWriter) -> list[Buffer]:
+    """Operands that every block reads from global memory, stage after stage, where the cache has room for all of them."""
+    direct = dict.fromkeys(p.value for p in w.plan.pieces if p.kind == "copy" and not p.stored and p.value in w.buffers
+                           and not any(s.offset.terms for s in p.region))
+    buffers = [w.buffers[v] for v in direct]
+    num_bytes = sum(b.num_elements * b.dtype.itemsize for b in buffers)
+    if w.device.kind != "cuda" or len(buffers) < 2 or num_bytes > w.device.l2_bytes * CACHE_SHARE:
+        return []
+    return buffers
+
+
+def ask_ahead(w: StitchWriter, buffers: Sequence[Buffer], num_blocks: int) -> None:
+    """Such operands come into the cache while the first stages run. Each block asks for its share of the lines.
+
+    A chain of small products otherwise waits for memory once a product.
+    """
+    for buffer in buffers:
+        step = LINE_BYTES // buffer.dtype.itemsize
+        lines, everyone = -(-buffer.num_elements // step), num_blocks * w.threads
+        turns = -(-lines // everyone)
+        with w.loop("ask", turns) as turn:
+            line = w.let("line", turn * everyone + axis("block") * w.threads + axis("thread"), turns * everyone)
+            with w.when([Bound(line, 0, lines)]):
+                w.emit(Prefetch(buffer.name, line * step))

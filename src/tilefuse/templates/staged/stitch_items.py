@@ -1,0 +1,44 @@
+"""How the threads of a block share the items of a stage: the loop over them, and the bounds under which a thread has one."""
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.scalar import Bound
+
+if TYPE_CHECKING:
+    from tilefuse.templates.staged.compose_stitch import StitchWriter
+
+
+class Items:
+    """A loop in which the threads of a block share items, `lanes` neighbouring lanes each.
+
+    Yields the item; sets the writer's `lane` and `active`: bounds under which this thread has an item. Where an item has one lane, the
+    body itself stands under these bounds; where it has several, all threads run it, so that shuffles meet.
+    """
+
+    def __init__(self, writer: StitchWriter, count: int, lanes: int) -> None:
+        self.writer, self.count, self.lanes = writer, count, lanes
+
+    def __enter__(self) -> Affine:
+        w = self.writer
+        steps = -(-self.count * self.lanes // w.threads)
+        self._loop = w.loop("step", steps, unroll=w.unroll and steps <= 4)
+        turn = self._loop.__enter__()
+        whole = steps * w.threads == self.count * self.lanes
+        flat = w.let("item", turn * w.threads + axis("thread"), steps * w.threads)
+        item = w.let("row", flat // self.lanes, -(-steps * w.threads // self.lanes)) if self.lanes > 1 else flat
+        w.lane = flat % self.lanes if self.lanes > 1 else number(0)
+        self._when = w.when(() if whole or self.lanes > 1 else [Bound(item, 0, self.count)])
+        self._when.__enter__()
+        w.active = () if whole else (Bound(item, 0, self.count),)
+        if self.lanes == 1 or whole:
+            w.active = ()
+            w.narrow_to(item, self.count)
+        return item
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._when.__exit__(kind, error, trace)
+        self._loop.__exit__(kind, error, trace)
+        self.writer.active, self.writer.lane = (), number(0)

@@ -1,0 +1,266 @@
+"""Values of a stitched kernel: where an element is when a statement reads it.
+
+It is in a register of the same element, in a tile in shared memory that the current stage reads, in global memory, or, where its value is
+not kept, evaluated there. What stages do with elements is in `compose_stitch.py`.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+from math import prod
+
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.regions import Span, within
+from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.statements import Statements
+from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, row_major_strides, simplify, substitute
+from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.graph import Node
+from tilefuse.ir.ops import dtype_of
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, const, walk
+from tilefuse.kernel.checked_index import counts_from_end
+from tilefuse.kernel.ir import Buffer, InRange, KExpr, Load, Reg
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.stitch_plan import Piece, StitchPlan
+from tilefuse.templates.template import Stitched
+
+Point = tuple[Affine, ...]
+# Choices one inside the other: the bounds, and whether they hold.
+Path = tuple[tuple[tuple[Bound, ...], bool], ...]
+
+
+class StitchValues(Statements):
+    """The values of one stitched kernel, as its statements read them."""
+
+    buffer_number: Affine = number(0)  # which of two tiles is copied, or read
+    active: tuple[Bound, ...] = ()  # bounds under which this thread has an item, where its statements do not stand under them
+
+    def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
+                 settled: Set[str] = frozenset()) -> None:
+        super().__init__()
+        self.settled = settled
+        self.names.update(taken)
+        self.program, self.plan, self.device = program, plan, device
+        self.graph = plan.graph
+        self.threads, self.groups = choice.threads, choice.groups
+        self.unroll = device.kind == "cuda"
+        self.nodes = self.graph.node_by_name
+        self.shared: dict[int, Buffer] = {}
+        self.held: dict[int, str] = {}  # register arrays of pieces that later products take from there
+        self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
+        for value in self.graph.inputs:
+            self._add(value.name, value.type.dtype, "in")
+        for name in self.graph.results:
+            self._add(name, self.graph.type_of(name).dtype, "out")
+        for piece in plan.pieces:
+            if piece.stored:
+                elements = piece.num_bytes // piece.dtype.itemsize
+                name = self.fresh(f"{piece.value}_tile")
+                self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
+
+    def _add(self, value: str, dtype: DType, role: str) -> None:
+        shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
+        extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
+
+    # -- places -----------------------------------------------------------------------------------------------------------
+
+    def global_offset(self, value: str, index: Point) -> Affine:
+        """Offset of an element in global memory. Units: elements."""
+        strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
+        return self.simplified(linearise(index, tuple(strides)))
+
+    def tile_offset(self, piece: Piece, index: Point) -> Affine:
+        """Offset of an element in the shared tile of a piece. Units: elements."""
+        local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
+        start = self.buffer_number * piece.num_stored if piece.buffers > 1 else number(0)
+        return self.simplified(linearise(local, piece.strides) + start)
+
+    def simplified(self, e: Affine) -> Affine:
+        return substitute(e, {}, self.extents)
+
+    def tile_of(self, value: str, index: Point, operand: bool = True) -> Piece | None:
+        """The tile in shared memory that holds an element, or None: the value is boundary or not kept.
+
+        operand: the element is read as a product's operand. Tiles of boundary values hold what products read of them; elements that a
+        map reads beside them may lie elsewhere.
+        """
+        found = self.readable.get(value, [])
+        surely = operand or value in self.nodes
+        if len(found) == 1 and surely:
+            return found[0]
+        extents = self.extents
+        for piece in found:
+            local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
+            if all(within(e, Span(number(0), n), extents) for e, n in local):
+                return piece
+        if found and surely:
+            known = [(b.index, b.high) for b in self.active] + [(self.index(axis(name)), count) for name, count in self.plan.grid]
+            extents = dict(extents) | {name: most for e, most in known for name in e.axes() if e == axis(name)}
+            shape = self.graph.type_of(value).shape
+            for piece in found:
+                if all(self._covers(e, s, full, extents) for e, s, full in zip(index, piece.region, shape, strict=True)):
+                    return piece
+            raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
+        return None
+
+    def _covers(self, e: Affine, span: Span, full: int, extents: Extents) -> bool:
+        """Whether a tile holds every element of a dimension that a subscript can mean: from reading beyond it a guard keeps it."""
+        reach = bounds(simplify(e, extents), extents)
+        if not span.offset.is_const or reach is None:
+            return within(e - self.index(span.offset), Span(number(0), span.extent), extents)
+        low, high = max(reach[0], 0), min(reach[1], full - 1)
+        return low > high or span.offset.const <= low and high < span.offset.const + span.extent
+
+    # -- values -----------------------------------------------------------------------------------------------------------
+
+    def known(self, value: str, index: Point) -> KExpr | None:
+        """The register that holds an element at the current point, if one does."""
+        for f in reversed(self.frames):
+            found = f.loads.get((value, index))
+            if found is not None:
+                return found
+        return None
+
+    def remember(self, value: str, index: Point, held: KExpr) -> None:
+        """From here on (in this frame) the element is in a register."""
+        self.frame.loads[value, index] = held
+
+    def place(self, value: str, index: Point, operand: bool = True) -> tuple[str, Affine, DType] | None:
+        """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated. `operand`: see `tile_of`."""
+        piece = self.tile_of(value, index, operand)
+        if piece is not None:
+            return self.shared[piece.key].name, self.tile_offset(piece, index), piece.dtype
+        if value in self.nodes:
+            return None
+        return self.buffers[value].name, self.global_offset(value, index), self.buffers[value].dtype
+
+    def element(self, value: str, index: Point, guarded: bool = False) -> KExpr:
+        """One element of a value: a register, a load, or its body evaluated here."""
+        index = tuple(self.simplified(e) for e in index)
+        held = self.known(value, index)
+        if held is not None:
+            return held
+        place = self.place(value, index, False)
+        made = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
+        if guarded or isinstance(made, (Reg, Const)):
+            return made
+        dtype = self.graph.type_of(value).dtype
+        reg = self.register(made, dtype, value if place is None else f"{value}_at")
+        self.remember(value, index, reg)
+        return reg
+
+    def body(self, node: Node, index: Point, guarded: bool = False, over: dict[str, Affine] | None = None) -> KExpr:
+        """A node's body at a point of its domain."""
+        assert node.body is not None
+        at = dict(zip(node.axes, index, strict=True)) | (over or {})
+        return self.expression(node.body, at, guarded)
+
+    def expression(self, e: Expr, at: dict[str, Affine], guarded: bool) -> KExpr:
+        """A scalar expression with its axes at a point."""
+        match e:
+            case Const():
+                return e
+            case Read(value, index):
+                return self.element(value, tuple(substitute(x, at) for x in index), guarded)
+            case Index(affine):
+                return Index(self.simplified(substitute(affine, at)))
+            case Call(fn, args):
+                if checked_extent(e) is not None:
+                    return self._in_range(e, at, guarded)
+                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))
+            case Guard(facts, then, otherwise):
+                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
+                if all(self.always(b) for b in new):
+                    return self.expression(then, at, guarded)
+                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))
+            case Lookup(value, subscripts):
+                return self._lookup(value, subscripts, at, guarded)
+        raise InternalError(f"not a scalar expression: {e!r}")
+
+    def _lookup(self, value: str, subscripts: tuple[Expr, ...], at: dict[str, Affine], guarded: bool) -> KExpr:
+        shape = self.graph.type_of(value).shape
+        strides = self.program.layouts.get(value) or row_major_strides(shape)
+        dynamic: list[tuple[KExpr, int]] = []
+        for n, (e, extent, stride) in enumerate(zip(subscripts, shape, strides, strict=True)):
+            checked = checked_extent(e)
+            if isinstance(e, Call) and checked is not None and checked <= extent:
+                dynamic.append((self._in_range(e, at, guarded, value, n), stride))
+                continue
+            subscript = self.expression(e, at, guarded)
+            if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
+                subscript = Call("i64", (subscript,))
+            low = Call("maximum", (subscript, const(0, I64)))
+            dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
+        return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
+
+    def _in_range(self, e: Call[Expr], at: dict[str, Affine], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
+        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        extent = checked_extent(e)
+        assert extent is not None
+        source, place = "", Affine()
+        for read in walk(e):
+            if isinstance(read, Read) and read.value in self.buffers and self.graph.type_of(read.value).dtype.is_integer:
+                source = self.buffers[read.value].name
+                place = self.global_offset(read.value, tuple(self.simplified(substitute(x, at)) for x in read.index))
+                break
+        buffer = self.buffers[value].name if value else ""
+        return InRange(self.expression(e.args[0], at, guarded), extent, buffer, dimension, source, place, counts_from_end(e.args[0]))
+
+    def reads(self, node: Node, point: Point, over: dict[str, Affine] | None = None) -> Iterator[tuple[str, Point]]:
+        """Unguarded reads that end in memory, at a point of the node's domain."""
+        if node.body is None:
+            return
+        at = dict(zip(node.axes, point, strict=True)) | (over or {})
+        stack: list[Expr] = [node.body]
+        while stack:
+            e = stack.pop()
+            match e:
+                case Read(value, index):
+                    here = tuple(substitute(x, at) for x in index)
+                    if value in self.nodes and value not in self.plan.kept:
+                        yield from self.reads(self.nodes[value], here)
+                    else:
+                        yield value, here
+                case Call(_, args):
+                    stack.extend(args[::-1])
+
+    def chosen_reads(self, e: Expr, at: dict[str, Affine], lane: str, width: int,
+                     path: Path | None = ()) -> Iterator[tuple[str, Point, Path | None]]:
+        """Reads of an expression that end in memory, each with the choices under which it is made.
+
+        None for the path: the choice differs among the `width` lanes of `lane`.
+        """
+        match e:
+            case Read(value, index):
+                here = tuple(substitute(x, at) for x in index)
+                node = self.nodes.get(value)
+                if node is None or value in self.plan.kept or node.body is None:
+                    yield value, here, path
+                else:
+                    yield from self.chosen_reads(node.body, dict(zip(node.axes, here, strict=True)), lane, width, path)
+            case Call(_, args):
+                for a in args:
+                    yield from self.chosen_reads(a, at, lane, width, path)
+            case Guard(facts, then, otherwise):
+                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
+                needed = tuple(b for b in new if not self.always(b))
+                if not needed:
+                    yield from self.chosen_reads(then, at, lane, width, path)
+                    return
+                inner = None
+                if path is not None and all(self._same_for_lanes(b, lane, width) for b in needed):
+                    inner = tuple(Bound(substitute(b.index, {lane: number(0)}, self.extents), b.low, b.high) for b in needed)
+                for branch, is_then in ((then, True), (otherwise, False)):
+                    way = None if path is None or inner is None else (*path, (inner, is_then))
+                    yield from self.chosen_reads(branch, at, lane, width, way)
+
+    def _same_for_lanes(self, bound: Bound, lane: str, width: int) -> bool:
+        """Whether a bound holds for all lanes of a vector or for none."""
+        if lane not in bound.index.axes():
+            return True
+        start = substitute(bound.index, {lane: number(0)})
+        if any(atom == lane and c != 1 or atom != lane and c % width for atom, c in bound.index.terms):
+            return False
+        span = bounds(bound.index, self.extents)
+        ends = [end for n, end in enumerate((bound.low, bound.high)) if span is None or (span[0] < end if n == 0 else span[1] >= end)]
+        return all((end - start.const) % width == 0 for end in ends)

@@ -1,0 +1,91 @@
+"""schedule_stitched: the tile program of a pattern that only stages can hold (products, reductions of different shapes)."""
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import prod
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.parts import structure_but_starts
+from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
+from tilefuse.ir.graph import Graph
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
+from tilefuse.templates.staged.choose_stitch import choose_stitch
+from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
+from tilefuse.templates.template import Stitched
+
+# Tiles by structure, in one search for a plan.
+Tiles = dict[Hashable, Stitched]
+
+
+def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Stitched | None = None) -> TileProgram | Rejected:
+    """The stitched tile program of a pattern given as a graph of its own, or why there is none. `wanted`: tiles made by hand.
+
+    Units: bytes_read counts every boundary value once, however many blocks read it (the second-level cache serves the others).
+    """
+    if device.kind != "cuda" and wanted is None:
+        return Rejected(Reason.LIBRARY_CALL, "the host's library multiplies matrices faster")
+    found = choose_stitch(graph, device, wanted)
+    if isinstance(found, Rejected):
+        return found
+    choice, plan = found.choice, found.plan
+    own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
+    launch = Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes)
+    return TileProgram(
+        name=kernel_name(graph), graph=graph, template="stitched", notation=print_template(template_of_stages(choice, plan, launch)),
+        layouts=own,
+        parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
+                    ("threads", choice.threads), ("tiles", choice.tiles)),
+        levels=_levels(graph, plan), launch=launch,
+        bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
+        flops=plan.flops, work_us=found.us, choice=choice, internal=plan)
+
+
+def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    """As `schedule_stitched`; a pattern that differs from one in `known` in where it begins to read takes that one's tiles."""
+    form = structure_but_starts(graph, {v: layouts[v] for v in graph.type_by_name if v in layouts})
+    again = schedule_stitched(graph, layouts, device, known[form]) if form in known else None
+    if isinstance(again, TileProgram):
+        return again
+    found = schedule_stitched(graph, layouts, device)
+    if isinstance(found, TileProgram) and isinstance(found.choice, Stitched):
+        known[form] = found.choice
+    return found
+
+
+def computed_by_several(program: TileProgram) -> frozenset[str]:
+    """Results that several blocks compute, of which one writes: none of them lies where the kernel reads."""
+    plan = program.internal
+    if not isinstance(plan, StitchPlan):
+        return frozenset()
+    return frozenset(p.value for p in plan.pieces if p.written and p.grid_axes != {name for name, _ in plan.grid})
+
+
+def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:
+    """One schedule a stage; the tile of the largest result, the blocks that walk several tiles, and the launch are settings."""
+    schedules = tuple(_schedule(plan.pieces[key], stage, plan, launch) for stage in plan.stages for key in stage.pieces)
+    tiles = tuple(Setting(f"tile_{n}", extent) for n, extent in enumerate(choice.tiles))
+    groups = (Setting("groups", choice.groups),) if choice.groups else ()
+    return Template(schedules, (*tiles, *groups, Setting("cta_num", launch.num_blocks), Setting("cta_size", launch.num_threads)))
+
+
+def _schedule(piece: Piece, stage: Stage, plan: StitchPlan, launch: Launch) -> Schedule:
+    attrs: list[Attr] = []
+    for span in piece.region:
+        inside = (Step(Worker.CTA, span.extent),) if span.extent > 1 else ()
+        attrs.append((Step(Worker.GRID), *inside) if span.offset.terms else inside or (Step(Worker.THREAD),))
+    if stage.kind == "reduce":
+        attrs.append((Step(Worker.THREAD if stage.lanes == 1 else Worker.WARP),))
+    elif stage.tiling is not None:
+        attrs.append((Step(Worker.WARP if stage.tiling.unit == "mma" or stage.tiling.split > 1 else Worker.THREAD),))
+    keep = (Level.SHARED,) if piece.stored else ()
+    return Schedule(piece.value, tuple(attrs) or ((Step(Worker.THREAD),),), (*keep, Level.GLOBAL) if keep and piece.written else keep)
+
+
+def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:
+    """Shared memory for what has a tile there, registers for the rest."""
+    stored = {p.value for p in plan.pieces if p.stored}
+    inside = {n.name for n in graph.nodes}
+    level = {v: Level.SHARED if v in stored else Level.REGISTER for v in inside}
+    return tuple(EdgeLevel(v, n.name, level[v]) for n in graph.nodes for v in n.reads() if v in inside)

@@ -1,0 +1,1 @@
+"""The transpose template: tiles turned in shared memory."""

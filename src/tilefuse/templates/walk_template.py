@@ -1,0 +1,371 @@
+"""Templates and choices of one walk: the template that writes a kernel's choice, and the choice that a template and a pattern determine.
+
+    Rows     m [GRID-CTA_4,WARP_16]W;        a block of 4 rows, each shared by 16 lanes
+    Columns  s [GRID-CTA_16,GRID_8-CTA_32]S; 16 vectors of columns a block, 32 threads down each, 8 blocks down a column
+    others   y [GRID,GRID-CTA_128];          a flat walk; y [GRID,GRID-CTA_128,THREAD]: each thread reduces its own elements
+
+What the loops do not show are settings with the names of the choice's fields. Axis orders follow from the pattern.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, replace
+from math import prod
+from typing import Any
+
+from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
+from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import Level, TileProgram
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.columns.starts import between_columns
+from tilefuse.templates.flat.side_by_side import last_axis
+from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker
+from tilefuse.templates.rows.pipelined import runs_ahead
+from tilefuse.templates.rows.starts import between_vectors, vectors_of
+from tilefuse.templates.template import Columns, Pointwise, Rows, Transpose
+
+Walked = Pointwise | Transpose | Rows | Columns
+# Fields that loops show, by class; the rest of a choice's numbers are settings.
+SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
+    Rows: frozenset({"threads", "rows", "cluster", "split", "groups"}),
+    Columns: frozenset({"threads_x", "threads_y", "split"}),
+    Pointwise: frozenset({"threads"}),
+    Transpose: frozenset({"threads"}),
+}
+LAUNCH_SETTINGS = ("cta_num", "cta_size")
+VECTOR_SETTINGS = ("vector", "read_vector", "write_vector")
+
+
+def template_of(choice: Walked, domain: Domain, graph: Graph, launch: Launch) -> Template:
+    """The template of a choice: a schedule for every value that threads exchange or that goes to global memory."""
+    shared = {i.node.name for i in domain.instances if i.shared and i.second_of is None}
+    written = {name for name, _, _ in domain.outputs} | set(graph.results)
+    schedules: list[Schedule] = []
+    for node in graph.nodes:
+        if node.name in shared or node.name in written:
+            keep: tuple[Level, ...] = (exchange_level(choice),) if node.name in shared and _read_inside(graph, node.name) else ()
+            if isinstance(choice, Transpose):
+                keep = (Level.SHARED,)
+            if keep and node.name in written and not isinstance(choice, Transpose):
+                keep = (*keep, Level.GLOBAL)
+            schedules.append(Schedule(node.name, _attrs(choice, domain, node), keep))
+    sizes = (Setting("cta_num", launch.num_blocks), Setting("cta_size", launch.num_threads))
+    return Template(tuple(schedules), (*settings_of(choice), *sizes))
+
+
+def settings_of(choice: Walked) -> tuple[Setting, ...]:
+    """The numbers of a choice that its loops do not show, where they are not what they are by default."""
+    found = []
+    for f in _setting_fields(type(choice)):
+        value = getattr(choice, f.name)
+        if f.default is MISSING or value != f.default:
+            found.append(Setting(f.name, value))
+    return tuple(found)
+
+
+def _setting_fields(kind: type) -> list[Field[Any]]:
+    return [f for f in fields(kind) if f.name not in SHOWN_FIELDS[kind] and f.type in ("int", "bool")]
+
+
+def exchange_level(choice: Walked) -> Level:
+    """Where the threads of a choice meet to share a reduction's result."""
+    match choice:
+        case Rows():
+            return (Level.CLUSTER if choice.cluster > 1 else Level.SHARED if choice.threads > 32 else
+                    Level.WARP if choice.threads > 1 else Level.REGISTER)
+        case Columns():
+            return Level.SHARED if choice.threads_y > 1 else Level.REGISTER
+    return Level.REGISTER
+
+
+def _read_inside(graph: Graph, name: str) -> bool:
+    return bool(graph.users_by_name[name])
+
+
+def _attrs(choice: Walked, domain: Domain, node: Node) -> tuple[Attr, ...]:
+    """One attribute a dimension of the node: kept ones first, then reduced ones."""
+    shape = (*node.type.shape, *(e for _, e in node.over))
+    num_kept = _num_kept(node, domain)
+    num_reduced = len(shape) - num_kept
+    if isinstance(choice, Rows) and any(i.carried and i.node is node for i in domain.instances):
+        # Groups of rows over the grid, columns as the row's elements, and the rows of a group one after another.
+        inside = Step(Worker.CTA, choice.rows) if choice.rows > 1 else Step(Worker.THREAD)
+        return ((Step(Worker.GRID, choice.groups or None),), *[reduced_attr(choice)] * (len(node.type.shape) - 1), (inside,))
+    match choice:
+        case Rows() | Columns():
+            kept, reduced = kept_attr(choice), reduced_attr(choice)
+            first: tuple[Attr, ...] = (*[(Step(Worker.GRID),)] * (num_kept - 1), kept) if num_kept else ()
+            last: tuple[Attr, ...] = (reduced, *[(Step(reduced[-1].worker),)] * (num_reduced - 1)) if num_reduced else ()
+            return (*first, *last) or ((Step(Worker.THREAD),),)
+    flat: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.threads))
+    alone = len(node.over) if node.category == "reduce" and node.type.shape else 0
+    return (*[(Step(Worker.GRID),)] * (len(shape) - 1 - alone), flat, *[(Step(Worker.THREAD),)] * alone) if shape else (flat,)
+
+
+def spread_at(usual: Schedule) -> int:
+    """Which dimension of a flat walk's schedule is spread over threads: those before it go over the grid, those behind it are reduced."""
+    return next(n for n, attr in enumerate(usual.attrs) if len(attr) > 1)
+
+
+def _num_kept(node: Node, domain: Domain) -> int:
+    """How many of a node's dimensions are kept; the others run over the reduced axes."""
+    return len(node.type.shape) - (0 if node.over else _trailing(node.type.shape, domain))
+
+
+def kept_extents(program: TileProgram) -> dict[str, tuple[int, ...]]:
+    """The kept dimensions of every value whose loops a kernel of rows shows, but of those carried from row to row."""
+    domain = program.internal
+    assert isinstance(domain, Domain)
+    carried = {i.node.name for i in domain.instances if i.carried}
+    return {n.name: n.type.shape[:_num_kept(n, domain)] for n in program.graph.nodes if n.name not in carried}
+
+
+def spread_extents(program: TileProgram) -> dict[str, tuple[int, ...]]:
+    """The dimensions that a flat walk goes over, of every value whose loops it shows."""
+    domain = program.internal
+    assert isinstance(domain, Domain) and isinstance(program.choice, Pointwise)
+    usual = template_of(program.choice, domain, program.graph, program.launch)
+    node_by_name = program.graph.node_by_name
+    return {s.name: (*node_by_name[s.name].type.shape, *(e for _, e in node_by_name[s.name].over))[:spread_at(s) + 1]
+            for s in usual.schedules}
+
+
+def _trailing(shape: tuple[int, ...], domain: Domain) -> int:
+    """How many trailing dimensions of a value run over the reduced axes."""
+    if not domain.reduced or prod(shape) <= domain.num_kept:
+        return 0
+    count, size = 0, 1
+    while count < len(shape) and size < domain.num_reduced:
+        count += 1
+        size *= shape[-count]
+    return count
+
+
+def kept_attr(choice: Rows | Columns) -> Attr:
+    """The attribute of the last kept dimension."""
+    if isinstance(choice, Columns):
+        return (Step(Worker.GRID), Step(Worker.CTA, choice.threads_x))
+    grid = Step(Worker.GRID, choice.groups or None)
+    return (grid, Step(Worker.CTA, choice.rows)) if choice.rows > 1 else (grid,)
+
+
+def reduced_attr(choice: Rows | Columns) -> Attr:
+    """The attribute of the first reduced dimension."""
+    threads = choice.threads if isinstance(choice, Rows) else choice.threads_y
+    own = Step(Worker.THREAD) if threads == 1 else Step(Worker.CTA, threads)
+    if isinstance(choice, Rows) and 1 < threads <= 32:
+        own = Step(Worker.WARP, threads)
+    outer = [Step(Worker.GRID, choice.split)] if choice.split > 1 else []
+    if isinstance(choice, Rows) and choice.cluster > 1:
+        outer = [Step(Worker.CLUSTER, choice.cluster)]
+    return (*outer, own)
+
+
+def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> Walked:
+    """The choice that a template asks for of the program's pattern.
+
+    A template with every setting that has no default determines the kernel; what a shorter one leaves out is as the scheduler chose.
+
+    Raises: NameLookupError for a value without a schedule; OptionError for a setting that the kernel does not have; UserError for
+    attributes that contradict the pattern, each other or the device; UnsupportedError for kernels without a single walk.
+    """
+    base, domain = program.choice, program.internal
+    if not isinstance(base, Pointwise | Transpose | Rows | Columns) or not isinstance(domain, Domain):
+        raise UnsupportedError(f"kernel {program.name} ({program.template}) takes no template by hand",
+                               hint="kernels of one walk do (pointwise, transpose, rows, columns), stitched and packed ones")
+    usual = template_of(base, domain, program.graph, program.launch)
+    known = {s.name: s for s in usual.schedules}
+    # The loops are read off one of the values that threads compute together; the others must agree in the end.
+    carried = {i.node.name for i in domain.instances if i.carried}
+    shared = {i.node.name for i in domain.instances if i.shared} - carried
+    given = {s.name for s in template.settings}
+    choice: Walked = _complete(base) if given >= {f.name for f in _setting_fields(type(base)) if f.default is MISSING} else base
+    for setting in template.settings:
+        choice = _with_setting(choice, setting)
+    leading = next((s.name for s in template.schedules if s.name in shared), None)
+    shown = False
+    for schedule in template.schedules:
+        if schedule.name not in known:
+            raise NameLookupError(f"value %{schedule.name} has no schedule in kernel {program.name}", where=schedule.span,
+                                  hint=nearest(schedule.name, known) or f"values with schedules: {', '.join(known)}")
+        if len(schedule.attrs) != len(known[schedule.name].attrs):
+            raise UserError(f"schedule {schedule.name} has {len(schedule.attrs)} attributes, and the value "
+                            f"{len(known[schedule.name].attrs)} dimensions", where=schedule.span, hint=f"as in: {known[schedule.name]}")
+        if not shown and (schedule.name == leading or leading is None and schedule.name not in carried):
+            num_kept = _num_kept(program.graph.node_by_name[schedule.name], domain)
+            choice, shown = _from_loops(choice, schedule, known[schedule.name], num_kept), True
+    if "chunks" not in given and choice != base and isinstance(choice, Rows | Columns):
+        choice = replace(choice, chunks=steps_of(choice, domain))
+    _check(choice, base, domain, device, template)
+    return choice
+
+
+def _complete(base: Walked) -> Walked:
+    """The choice for a template that names every setting without a default: what it leaves out is as by default, not as chosen."""
+    changed: dict[str, Any] = {f.name: f.default for f in _setting_fields(type(base)) if f.default is not MISSING}
+    if isinstance(base, Rows):
+        changed["groups"] = 0
+    return replace(base, **changed)
+
+
+def steps_of(choice: Rows | Columns, domain: Domain) -> int:
+    """Vectors (rows template) or rows (columns template) that each thread walks along the reduced axes."""
+    if isinstance(choice, Rows):
+        return max(1, -(-vectors_of(domain, choice) // (choice.threads * choice.cluster * choice.split)))
+    return max(1, -(-domain.num_reduced // (choice.threads_y * choice.split)))
+
+
+def _from_loops(choice: Walked, schedule: Schedule, usual: Schedule, num_kept: int) -> Walked:
+    """The choice with the numbers of a schedule's loops."""
+    if isinstance(choice, Pointwise | Transpose):
+        place = spread_at(usual)
+        last = schedule.attrs[place]
+        if any(a != (Step(Worker.GRID),) for a in schedule.attrs[:place]) or len(last) != 2 or last[0] != Step(Worker.GRID) \
+                or last[1].worker is not Worker.CTA or schedule.attrs[place + 1:] != usual.attrs[place + 1:]:
+            raise _contradiction(schedule, usual, "a flat walk spreads its last dimension over GRID-CTA_n and the others over GRID")
+        return replace(choice, threads=last[1].count or choice.threads)
+    if num_kept:
+        choice = _with_kept(choice, schedule.attrs[num_kept - 1], schedule, usual)
+    return _with_reduced(choice, schedule.attrs[num_kept], schedule, usual) if num_kept < len(schedule.attrs) else choice
+
+
+def _with_kept(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> Rows | Columns:
+    if attr[0].worker is not Worker.GRID or len(attr) > 2 or len(attr) == 2 and attr[1].worker not in (Worker.CTA, Worker.WARP):
+        raise _contradiction(schedule, usual, "the last kept dimension goes over GRID, or GRID-CTA_n with n of its steps in a block")
+    inside = attr[1].count if len(attr) == 2 else 1
+    if isinstance(choice, Columns):
+        return replace(choice, threads_x=inside or choice.threads_x)
+    groups = attr[0].count
+    if groups is not None and not choice.stages and not choice.span and groups != choice.groups:
+        # GRID_n without a queue of rows would only say what follows from the extent.
+        return replace(choice, rows=inside or choice.rows)
+    return replace(choice, rows=inside or choice.rows, groups=choice.groups if groups is None else groups)
+
+
+def _with_reduced(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> Rows | Columns:
+    cluster, split, threads = 1, 1, 0
+    for place, step in enumerate(attr):
+        match step.worker:
+            case Worker.CLUSTER if place == 0 and isinstance(choice, Rows):
+                cluster = step.count or choice.cluster
+            case Worker.GRID if place == 0:
+                split = step.count or choice.split
+            case Worker.CTA:
+                threads = step.count or (choice.threads if isinstance(choice, Rows) else choice.threads_y)
+            case Worker.WARP if isinstance(choice, Rows):
+                threads = step.count or 32
+                if threads > 32:
+                    raise _contradiction(schedule, usual, f"a warp has 32 lanes, not {threads}; write CTA_{threads}")
+            case Worker.THREAD:
+                threads = 1
+            case _:
+                raise _contradiction(schedule, usual, f"{step} cannot stand there in the attribute of a reduced dimension")
+    if not threads:
+        raise _contradiction(schedule, usual, "the reduced dimension names no threads: CTA_n, WARP_n or THREAD")
+    if isinstance(choice, Rows):
+        return replace(choice, threads=threads, cluster=cluster, split=split)
+    return replace(choice, threads_y=threads, split=split)
+
+
+def _contradiction(schedule: Schedule, usual: Schedule, why: str) -> UserError:
+    return UserError(f"schedule {schedule.name} does not fit its kernel: {why}", where=schedule.span, hint=f"as in: {usual}")
+
+
+def _with_setting(choice: Walked, setting: Setting) -> Walked:
+    if setting.name in LAUNCH_SETTINGS:
+        return choice
+    known = {f.name: f for f in _setting_fields(type(choice))}
+    if setting.name not in known:
+        raise OptionError(f"a {type(choice).__name__.lower()} kernel has no setting {setting.name!r}", where=setting.span,
+                          hint=nearest(setting.name, known) or f"settings: {', '.join([*known, *LAUNCH_SETTINGS])}")
+    wanted = type(getattr(choice, setting.name))
+    if wanted is not type(setting.value):
+        raise OptionError(f"setting {setting.name} is {'true or false' if wanted is bool else 'a whole number'}, not {setting.value}",
+                          where=setting.span)
+    if setting.name in VECTOR_SETTINGS and not setting.value:
+        raise UserError(f"{setting.name}=0 is no vector width", where=setting.span, hint="1, 2, 4 or 8 elements")
+    changed: dict[str, Any] = {setting.name: setting.value}
+    return replace(choice, **changed)
+
+
+def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, template: Template) -> None:
+    """Limits of the device and of the templates. Raises: UserError naming schedule or setting, its value and the remedy."""
+    where = template.schedules[0].span if template.schedules else None
+    name = template.schedules[0].name if template.schedules else "the kernel"
+
+    def settle(legal: bool, text: str, hint: str) -> None:
+        if not legal:
+            raise UserError(f"schedule {name}: {text}", where=where, hint=hint)
+
+    threads = (choice.threads * choice.rows if isinstance(choice, Rows) else
+               choice.threads_x * choice.threads_y if isinstance(choice, Columns) else choice.threads)
+    settle(1 <= threads <= device.max_threads_per_block, f"{threads} threads a block, and {device.name} has at most "
+           f"{device.max_threads_per_block}", "smaller CTA or WARP counts")
+    for field_name in VECTOR_SETTINGS:
+        width = getattr(choice, field_name, 1)
+        settle(width >= 1 and width & (width - 1) == 0 and width <= 16, f"{field_name}={width} is no vector width", "1, 2, 4 or 8 elements")
+    for f in _setting_fields(type(choice)):
+        value = getattr(choice, f.name)
+        settle(isinstance(value, bool) or value > 0 or value == f.default or f.name == "depth" and value == 0,
+               f"setting {f.name}={value} is too small", "at least 1")
+    if isinstance(choice, Rows):
+        settle(choice.cluster <= device.max_cluster_blocks, f"clusters of {choice.cluster} blocks, and {device.name} has at most "
+               f"{device.max_cluster_blocks}", f"CLUSTER_{device.max_cluster_blocks} or fewer")
+        settle(choice.threads <= 32 or choice.threads % 32 == 0, f"{choice.threads} threads a row are no whole warps", "a multiple of 32")
+        settle(choice.threads >= 32 or choice.threads & (choice.threads - 1) == 0,
+               f"{choice.threads} lanes a row are no power of two", "1, 2, 4, 8, 16 or 32")
+        settle(choice.cluster == 1 or choice.rows == 1, "a row over a cluster leaves one row a block", "GRID without CTA")
+        covered = choice.threads * choice.chunks * choice.vector * choice.cluster * choice.split
+        # The elements that fill no vector are walked behind the others, unless they are held.
+        anywhere = between_vectors(domain, choice) is not None
+        held = vectors_of(domain, choice) * choice.vector if anywhere else domain.num_reduced
+        needed = held if choice.on_chip or anywhere else domain.num_reduced // choice.vector * choice.vector
+        settle(covered >= needed, f"rows of {domain.num_reduced} elements{' on chip' if choice.on_chip else ''}, but threads x chunks x "
+               f"vector are {covered}", f"chunks={steps_of(choice, domain)} at least, or no chunks: they follow from the rest")
+        whole = next(v for v in (16, 8, 4, 2, 1) if domain.num_reduced % v == 0)
+        streams = not (choice.on_chip or choice.groups or choice.stages or domain.has_scan) and choice.cluster == 1
+        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0 or streams or anywhere,
+               f"rows of {domain.num_reduced} elements are no whole vectors of {choice.vector}, and several threads share one",
+               f"vector={whole}, or on_chip=false")
+        if isinstance(base, Rows) and (base.span or choice.span):
+            settle((choice.span, choice.groups) == (base.span, base.groups), f"{choice.groups} blocks of {choice.span} rows each",
+                   f"the sums down the columns are split so: GRID_{base.groups}, span={base.span}" if base.span else "span=0")
+        settle(not choice.ahead or runs_ahead(domain, choice), "rows reduced a turn ahead wait in a queue of two or more (stages=2; "
+               "on_chip=false;), and their threads exchange once", "ahead=false")
+        settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
+    if isinstance(choice, Pointwise) and choice.side > 1:
+        settle(choice.side <= 32 and choice.side & (choice.side - 1) == 0, f"side={choice.side} lanes are no part of a warp",
+               "2 to 32, a power of two")
+        settle(bool(choice.across), "nothing that it touches runs along another axis than the others", "side=1")
+        length = domain.extents[last_axis(choice.order, domain.extents)]
+        settle(length % choice.vector == 0, f"warps across two axes take whole vectors, and {length} elements are none of {choice.vector}",
+               f"vector={next(v for v in (16, 8, 4, 2, 1) if length % v == 0)}, or side=1")
+    if isinstance(choice, Transpose):
+        assert isinstance(base, Transpose)
+        for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):
+            settle(not whole or getattr(choice, side) == domain.extents[along],
+                   f"tiles of {getattr(choice, side)} {side} are no runs of memory", f"{side}={domain.extents[along]}")
+        settle(choice.depth > 0 or not choice.writes_run, "a tile is one run on one side only", "depth=1, or writes_run=false")
+        settle((choice.depth == 0, choice.writes_run) == (base.depth == 0, base.writes_run), "tiles are runs of memory on another side",
+               f"depth={base.depth}, writes_run={str(base.writes_run).lower()}")
+        # Wider ones than were chosen are not aligned in memory, or reach beyond the ends of the axes.
+        for field_name in ("read_vector", "write_vector", "depth"):
+            width, most = getattr(choice, field_name), getattr(base, field_name)
+            settle(width == most or width > 0 and most % width == 0, f"{field_name}={width} does not fit how the values lie",
+                   f"{field_name}={most} or a divisor of it")
+        along_run, down = (choice.rows, choice.columns) if choice.depth == 0 else (choice.columns, choice.rows)
+        settle(along_run % choice.read_vector == 0 and down % max(choice.depth, 1) == 0
+               and (choice.columns if choice.writes_run else choice.rows) % choice.write_vector == 0,
+               f"tiles of {choice.rows} x {choice.columns} are no whole vectors of {choice.read_vector} and {choice.write_vector}",
+               "sides that are powers of two")
+    if isinstance(choice, Columns):
+        settle(domain.num_kept % choice.vector == 0 or between_columns(domain, choice) is not None,
+               f"{domain.num_kept} columns are no whole vectors of {choice.vector}",
+               f"vector={next(v for v in (16, 8, 4, 2, 1) if domain.num_kept % v == 0)}")
+        settle(choice.threads_x & (choice.threads_x - 1) == 0 and choice.threads_y & (choice.threads_y - 1) == 0,
+               f"{choice.threads_x} x {choice.threads_y} threads are no powers of two", "powers of two")
+        covered = choice.threads_y * choice.chunks * choice.split
+        settle(covered >= domain.num_reduced, f"columns of {domain.num_reduced} elements, but threads x chunks are {covered}",
+               f"chunks={steps_of(choice, domain)} at least")

@@ -1,0 +1,111 @@
+"""The commands `tilefuse tune` and `tilefuse tuning ...`: search for faster templates, and what was found."""
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tilefuse.base.options import Options
+from tilefuse.tools.commands.model import AsJson, Device, Model, OptionFlags, Shapes
+from tilefuse.tools.console import emit_json, errors, results, working
+from tilefuse.tools.explain import counted
+
+tuning_app = typer.Typer(no_args_is_help=True, help="Tuning results: list, export, import, clear.")
+
+
+def tune(model: Model, shapes: Shapes = None, device: Device = "", option: OptionFlags = None,
+         seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="time for all kernels together")] = 60.0,
+         again: Annotated[bool, typer.Option("--again", help="tune kernels again that were tuned to the end")] = False,
+         as_json: AsJson = False) -> None:
+    """Run a model's kernels with other templates and keep the fastest; compiles use them from then on. May be interrupted and resumed."""
+    from tilefuse.driver.compile import present_device
+    from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer
+    from tilefuse.driver.measure.tune import Outcome, Tuner, speed_up
+    from tilefuse.driver.measure.tuning_results import TuningResults
+    from tilefuse.tools.programs import chosen_device, generate, parse_options
+
+    options = Options.from_environment().with_overrides(**parse_options(option or ()))
+    spec, place = present_device(chosen_device(device))
+    outcomes: list[Outcome] = []
+    with working(f"planning {model}", quiet=as_json) as progress:
+        made = generate(model, shapes or [], spec, [*(option or ()), "tuned=false"])
+        task = progress.task_ids[0]
+
+        def tell(kernel: str, tried: int, candidates: int) -> None:
+            progress.update(task, description=f"tuning {kernel}", completed=tried, total=candidates)
+
+        tuner = Tuner(spec, KernelMeasurer(spec, place, options), DiskRecords.of(spec, options), TuningResults.of(spec, options), tell=tell)
+        try:
+            for outcome in tuner.tune(made.plan, seconds, again):
+                outcomes.append(outcome)
+        except KeyboardInterrupt:
+            errors().print("interrupted; what was found is kept, and the next run goes on from there", highlight=False)
+            raise
+    if as_json:
+        emit_json({"device": spec.name, "speed_up": speed_up(outcomes), "kernels": [
+            {"kernel": o.kernel, "uses": o.uses, "known": o.known, **asdict(o.tuned)} for o in outcomes],
+            "untuned": [{"kernel": kernel, "why": why} for kernel, why in tuner.untuned]})
+        return
+    table = Table(title=f"{len(outcomes)} of {len(made.plan.programs)} kernels tuned on {spec.name}", title_justify="left")
+    for column in ("kernel", "before us", "after us", "tried", "rejected", "template"):
+        table.add_column(column, overflow="fold", justify="right" if column.endswith(("us", "tried")) else "left")
+    for o in outcomes:
+        rejected = ", ".join(f"{count} {reason}" for reason, count in o.tuned.rejected.items())
+        tried = f"{o.tuned.trials}{'' if o.tuned.done else ' so far'}{' (known)' if o.known else ''}"
+        table.add_row(o.kernel, f"{o.tuned.base_us:.2f}", f"{o.tuned.us:.2f}", tried, rejected or "-", o.tuned.template)
+    results().print(table)
+    kernels_by_reason: dict[str, list[str]] = {}
+    for kernel, why in tuner.untuned:
+        kernels_by_reason.setdefault(why, []).append(kernel)
+    for why, kernels in kernels_by_reason.items():
+        results().print(f"{counted(len(kernels), 'kernel')} not tuned: {why}: {', '.join(kernels)}", markup=False, highlight=False)
+    results().print(f"kernels take {1 / speed_up(outcomes):.3f} of the time before", highlight=False)
+
+
+@tuning_app.command("list")
+def list_results(as_json: AsJson = False) -> None:
+    """List the stored results of every device."""
+    from tilefuse.driver.measure.tuning_results import results_by_device
+
+    found = {device: r.all() for device, r in results_by_device(Options.from_environment()).items()}
+    if as_json:
+        emit_json({device: [asdict(t) for t in rows] for device, rows in found.items()})
+        return
+    table = Table(title=counted(sum(map(len, found.values())), "tuning result"), title_justify="left")
+    for column in ("device", "kernel", "before us", "after us", "template"):
+        table.add_column(column, overflow="fold")
+    for device, rows in found.items():
+        for t in rows:
+            table.add_row(device, t.label, f"{t.base_us:.2f}", f"{t.us:.2f}", t.template)
+    results().print(table)
+
+
+@tuning_app.command("export")
+def export(path: Annotated[Path, typer.Argument(help="the file to write")]) -> None:
+    """Write the results of all devices to one file."""
+    from tilefuse.driver.measure.tuning_results import export_results
+
+    _tell(f"{export_results(Options.from_environment(), path)} results written to {path}")
+
+
+@tuning_app.command("import")
+def import_file(path: Annotated[Path, typer.Argument(help="a file written by `tilefuse tuning export`")]) -> None:
+    """Add the results of an exported file that are new or faster."""
+    from tilefuse.driver.measure.tuning_results import import_results
+
+    _tell(f"{import_results(Options.from_environment(), path)} results added")
+
+
+@tuning_app.command("clear")
+def clear() -> None:
+    """Remove every tuning result."""
+    from tilefuse.driver.measure.tuning_results import results_by_device
+
+    _tell(f"{sum(r.clear() for r in results_by_device(Options.from_environment()).values())} results removed")
+
+
+def _tell(text: Any) -> None:
+    errors().print(text, markup=False, highlight=False)

@@ -1,0 +1,167 @@
+"""Products with rows that are no multiples of 16 bytes: padded where that gains, as the interpreter computes them."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import prepare
+from tilefuse.driver.torch_backend import backend
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
+from tilefuse.ir.verify import verify
+from tilefuse.plan.rewrites.padded_products import pad_products
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200
+
+
+def product(rows: int, inner: int, columns: int, dtype: str = "f16", turned: tuple[bool, bool] = (False, True), inside: bool = True,
+            precision: str = "default") -> Graph:
+    """relu(left) times right, either of them turned; `inside`: a kernel reads the result, else it is the graph's."""
+    a = (inner, rows) if turned[0] else (rows, inner)
+    b = (columns, inner) if turned[1] else (inner, columns)
+    told = f'precision = "{precision}", transpose_a = {str(turned[0]).lower()}, transpose_b = {str(turned[1]).lower()}'
+    shape = f"{dtype}[{rows}, {columns}]"
+    return parse_graph(f"""graph @g(%x: {dtype}[{a[0]}, {a[1]}], %b: {dtype}[{b[0]}, {b[1]}]) -> ({shape}) {{
+      %a: {dtype}[{a[0]}, {a[1]}] = map [i, j] {{ {dtype}(maximum(f32(%x[i, j]), 0.0:f32)) }}
+      %w: {shape} = library.matmul (%a, %b) {{{told}}}
+      %y: {shape} = map [i, j] {{ {dtype}(mul(f32(%w[i, j]), 2.0:f32)) }}
+      return {"%y" if inside else "%w"}
+    }}""") if inside else parse_graph(f"""graph @g(%a: {dtype}[{a[0]}, {a[1]}], %b: {dtype}[{b[0]}, {b[1]}]) -> ({shape}) {{
+      %w: {shape} = library.matmul (%a, %b) {{{told}}}
+      return %w
+    }}""")
+
+
+def shapes(graph: Graph) -> list[tuple[int, ...]]:
+    """Shapes of a product: its operands and its result."""
+    node = next(n for n in graph.nodes if n.kind == "library.matmul")
+    return [graph.type_of(v).shape for v in (*node.operands, node.name)]
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1024, 1001, 1003), (2000, 196, 260), (1001, 512, 1002), (999, 1500, 512)])
+def test_a_padded_product_is_the_product(rows: int, inner: int, columns: int, turned: tuple[bool, bool]) -> None:
+    """Whole numbers, so that the order of additions does not matter."""
+    graph = product(rows, inner, columns, turned=turned)
+    padded = pad_products(graph, H200)
+    assert not verify(padded)
+    draw = np.random.default_rng(5)
+    given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
+    np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
+    if padded is not graph:
+        assert padded.results == graph.results and pad_products(padded, H200) is padded
+
+
+def test_what_memory_runs_along_is_padded_and_nothing_else() -> None:
+    assert shapes(pad_products(product(1001, 1003, 4096), H200)) == [(1001, 1008), (4096, 1008), (1001, 4096)]
+    assert shapes(pad_products(product(1001, 4096, 1003, turned=(False, False)), H200)) == [(1001, 4096), (4096, 1008), (1001, 1008)]
+    # Column by column, rows are what memory runs along.
+    assert shapes(pad_products(product(1001, 4099, 1024, turned=(True, False)), H200)) == [(4099, 1008), (4099, 1024), (1008, 1024)]
+
+
+@pytest.mark.parametrize("graph", [
+    product(1024, 1000, 1008),                                # whole already
+    product(1024, 1001, 1003, "f32"),                         # not on the matrix unit
+    product(8, 9, 10),                                        # too small to gain what a copy costs
+    product(64, 768, 50257, inside=False),                    # the weights would be copied for few rows
+], ids=["whole", "f32", "small", "few-rows"])
+def test_others_are_left_alone(graph: Graph) -> None:
+    assert pad_products(graph, H200) is graph
+    assert pad_products(graph, host_device()) is graph
+
+
+def test_tf32_is_padded_to_fours() -> None:
+    assert shapes(pad_products(product(2048, 1001, 1002, "f32", precision="tf32"), H200))[2] == (2048, 1004)
+
+
+def test_a_result_of_the_graph_pays_for_its_copy() -> None:
+    assert pad_products(product(4096, 768, 50257, inside=False), H200) is not product(4096, 768, 50257, inside=False)
+    assert shapes(pad_products(product(4096, 768, 50257, inside=False), H200))[2] == (4096, 50264)
+
+
+def test_a_transposed_weight_is_copied_as_it_lies() -> None:
+    graph = parse_graph("""graph @g(%x: f16[4096, 1001], %w: f16[4096, 1001]) -> (f16[4096, 4096]) {
+      %t: f16[1001, 4096] = map [i, j] { %w[j, i] }
+      %y: f16[4096, 4096] = library.matmul (%x, %t) {transpose_a = false, transpose_b = false}
+      return %y
+    }""")
+    padded = pad_products(graph, H200)
+    assert shapes(padded) == [(4096, 1008), (4096, 1008), (4096, 4096)]
+    assert padded.node_by_name["y"].attribute("transpose_b") is True
+
+
+def test_the_two_products_of_an_attention_stay_in_one_kernel() -> None:
+    graph = parse_graph("""graph @g(%q: f16[512, 64], %k: f16[1003, 64], %v: f16[1003, 64]) -> (f16[512, 64]) {
+      %s: f16[512, 1003] = library.matmul (%q, %k) {transpose_a = false, transpose_b = true}
+      %m: f32[512] = reduce.max [i] over [j < 1003] { f32(%s[i, j]) }
+      %e: f32[512, 1003] = map [i, j] { exp(sub(f32(%s[i, j]), %m[i])) }
+      %n: f32[512] = reduce.sum [i] over [j < 1003] { %e[i, j] }
+      %p: f16[512, 1003] = map [i, j] { f16(div(%e[i, j], %n[i])) }
+      %y: f16[512, 64] = library.matmul (%p, %v) {transpose_a = false, transpose_b = false}
+      return %y
+    }""")
+    assert pad_products(graph, H200) is graph
+
+
+def test_unfused_graphs_are_not_padded() -> None:
+    graph = product(2048, 1001, 1003)
+    assert shapes(prepare(graph, constants={}, device=H200, options=Options(fuse=False)).graph)[2] == (2048, 1003)
+    assert shapes(prepare(graph, constants={}, device=H200, options=Options()).graph)[2] == (2048, 1008)
+
+
+def test_a_padded_model_computes_what_eager_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same graph on the host executor, where nothing gains, padded all the same."""
+    from tilefuse.driver import compile as driver
+
+    seen: list[Graph] = []
+
+    def padded(graph: Graph, device: object) -> Graph:
+        seen.append(pad_products(graph, H200))
+        return seen[-1]
+
+    monkeypatch.setattr(driver, "pad_products", padded)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(203, 510), torch.nn.GELU(), torch.nn.LayerNorm(510), torch.nn.Linear(510, 301)).bfloat16()
+    x = torch.randn(2050, 203, dtype=torch.bfloat16)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        ours, eager = torch.compile(model, backend=backend)(x), model(x)
+    assert any(n.name.endswith("_padded") for g in seen for n in g.nodes)
+    torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
+def test_what_is_looked_up_of_a_window_needs_no_copy_of_it() -> None:
+    """The loss of a language model: the label's score is looked up, also where a label is out of range."""
+    graph = parse_graph("""graph @g(%x: f16[4096, 768], %w: f16[768, 1003], %t: i64[4096]) -> (f32[4096], f32[4096]) {
+      %y: f16[4096, 1003] = library.matmul (%x, %w) {transpose_a = false, transpose_b = false}
+      %m: f32[4096] = reduce.max [i] over [j < 1003] { f32(%y[i, j]) }
+      %l: f32[4096] = gather [i] { sub(f32(lookup(%y, index(i), %t[i])), %m[i]) }
+      return %m, %l
+    }""")
+    padded = pad_products(graph, H200)
+    assert padded is not graph and not verify(padded) and "y" not in padded.node_by_name
+    draw = np.random.default_rng(6)
+    given = {"x": draw.integers(-2, 3, (4096, 768)).astype(np.float16), "w": draw.integers(-2, 3, (768, 1003)).astype(np.float16),
+             "t": draw.integers(-3, 1010, 4096)}
+    for ours, theirs in zip(interpret(padded, given), interpret(graph, given), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_gradient_that_two_products_read_is_padded_once() -> None:
+    """As the last layer of a language model has it: through a reshape, and turned for the gradient of the weights."""
+    graph = parse_graph("""graph @g(%g: f16[4, 512, 1001], %x: f16[2048, 768], %w: f16[1001, 768]) -> (f16[1001, 768], f16[2048, 768]) {
+      %t: f16[1001, 2048] = map [i, j] { %g[(j // 512), (j % 512), i] }
+      %dw: f16[1001, 768] = library.matmul (%t, %x) {}
+      %flat: f16[2048, 1001] = map [i, j] { %g[(i // 512), (i % 512), j] }
+      %dx: f16[2048, 768] = library.matmul (%flat, %w) {}
+      return %dw, %dx
+    }""")
+    padded = pad_products(graph, H200)
+    assert not verify(padded) and [n.name for n in padded.nodes if n.type.shape == (2048, 1008)] == ["t_padded"]
+    draw = np.random.default_rng(5)
+    given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
+    for found, wanted in zip(interpret(padded, given), interpret(graph, given), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))

@@ -1,0 +1,97 @@
+"""The search for a stitched kernel's tiles: what cannot be the fastest is not placed, and the fastest is found all the same."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from tests.laws.random_products import random_layers, random_products
+from tests.unit.templates import stitched_graphs
+from tilefuse.base.candidate import Rejected
+from tilefuse.ir.dtype import F16, F32
+from tilefuse.ir.graph import Graph
+from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates.staged import choose_stitch as search
+from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.template import Stitched
+
+GRAPHS = {
+    "attention": stitched_graphs.attention(64, 96, 16, F32),
+    "layers": stitched_graphs.clamped_layers(1 << 14, (64, 64, 64, 64), F16),
+    "chain": stitched_graphs.normed_chain(32, 64, 3),
+    "odd": stitched_graphs.clamped_layers(77, (24, 40, 24), F32),
+    "cell": stitched_graphs.lstm_cell(48, 32),
+}
+
+
+def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estimate | Rejected, int]:
+    """The choice, and how many candidates were placed."""
+    placed = []
+    estimated = search._estimated
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "_estimated", lambda *a: (placed.append(a), estimated(*a))[1])
+        return search.choose_stitch(graph, H200), len(placed)
+
+
+def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that cuts and places every candidate."""
+    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
+
+
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a search that places every cut."""
+    quick, some = chosen(GRAPHS[name], monkeypatch)
+    without_bounds(monkeypatch)
+    whole, every = chosen(GRAPHS[name], monkeypatch)
+    assert isinstance(quick, search.Estimate) and isinstance(whole, search.Estimate)
+    assert (quick.choice, quick.us) == (whole.choice, whole.us)
+    assert some <= every
+
+
+@pytest.mark.parametrize("drawn", [random_products, random_layers])
+def test_no_estimate_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random products: all candidates are placed, and each takes what its tiles and its stages take at least, or longer."""
+    least_us, estimated = search._least_us, search._estimated
+    checked = 0
+
+    def compared(stitcher: search.Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> object:
+        nonlocal checked
+        with monkeypatch.context() as patch:
+            patch.setattr(search, "_least_us", least_us)
+            tiled = stitcher.tiled(choice.tiles)
+            assert not isinstance(tiled, Rejected)
+            tiles = search._least_of_tiles(stitcher, tiled, choice.threads, device)
+            stages = search._least_of_cut(stitcher, cut, tiles, choice.threads, device)
+        found = estimated(stitcher, choice, cut, device, free)
+        if isinstance(found, search.Estimate):
+            assert max(tiles.us, stages) <= found.us, (found.choice, tiles, stages)
+            checked += 1
+        return found
+
+    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
+    monkeypatch.setattr(search, "_estimated", compared)
+    for seed in range(60):
+        search.choose_stitch(drawn(Random(seed)), H200)
+    assert checked > 300
+
+
+def test_tiles_that_cannot_use_the_matrix_unit_are_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the candidates for layers of 16 bits."""
+    _, some = chosen(GRAPHS["layers"], monkeypatch)
+    without_bounds(monkeypatch)
+    _, every = chosen(GRAPHS["layers"], monkeypatch)
+    assert 2 * some <= every
+
+
+def test_tiles_that_bring_too_much_are_not_even_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row a block brings all weights for every row: its stages are not looked for."""
+    cut = search.Stitcher.cut
+    cuts = []
+    monkeypatch.setattr(search.Stitcher, "cut", lambda *a: (cuts.append(a), cut(*a))[1])
+    _, placed = chosen(GRAPHS["layers"], monkeypatch)
+    found = len(cuts)
+    without_bounds(monkeypatch)
+    chosen(GRAPHS["layers"], monkeypatch)
+    assert placed <= found < (len(cuts) - found) / 2

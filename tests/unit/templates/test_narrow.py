@@ -1,0 +1,142 @@
+"""Which kernels may approximate functions of f32, and how far the approximations are from the functions."""
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from importlib import resources
+
+import numpy as np
+import pytest
+
+from tests.unit.templates.fit_narrow import fits
+from tests.unit.templates.host_build import FLAGS, build, compiler
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir import meaning
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.ops import NARROW_CUDA, NARROW_ONE_PLUS
+from tilefuse.ir.text import parse_graph
+from tilefuse.target.device import H200
+from tilefuse.templates.compose import compose
+from tilefuse.templates.pattern import schedule_graph
+
+ROWS = "  %s: f32[512] = reduce.sum [i] over [k < 1024] { exp(f32(%x[i, k])) }\n"
+CASES = {
+    "16 bits an element": (True, "f16", "f16[512, 1024]", "  %y: f16[512, 1024] = map [i, j] { f16(exp(f32(%x[i, j]))) }\n  return %y\n}"),
+    "f32 an element": (False, "f16", "f32[512, 1024]", "  %y: f32[512, 1024] = map [i, j] { exp(f32(%x[i, j])) }\n  return %y\n}"),
+    "f32 a row of f16": (True, "f16", "f32[512]", ROWS + "  return %s\n}"),
+    "f32 a row of f32": (False, "f32", "f32[512]", ROWS.replace("f32(%x[i, k])", "%x[i, k]") + "  return %s\n}"),
+    "mask of what is not approximated": (True, "f16", "bool[512, 1024]",
+                                         "  %y: bool[512, 1024] = map [i, j] { lt(f32(%x[i, j]), 0.5:f32) }\n  return %y\n}"),
+    "mask of what is": (False, "f16", "bool[512, 1024]",
+                        "  %y: bool[512, 1024] = map [i, j] { lt(exp(f32(%x[i, j])), 0.5:f32) }\n  return %y\n}"),
+    "i32 an element": (False, "f16", "i32[512, 1024]", "  %y: i32[512, 1024] = map [i, j] { i32(exp(f32(%x[i, j]))) }\n  return %y\n}"),
+    "position a row": (True, "f16", "i64[512]",
+                       "  %s: i64[512] = reduce.argmax [i] over [k < 1024] { exp(f32(%x[i, k])) }\n  return %s\n}"),
+}
+
+
+def graph_of(name: str) -> Graph:
+    _, source, result, body = CASES[name]
+    return parse_graph(f"graph @g(%x: {source}[512, 1024]) -> ({result}) {{\n{body}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_only_results_that_cannot_show_it_allow_approximations(name: str) -> None:
+    tile = schedule_graph(graph_of(name), {}, H200)
+    assert isinstance(tile, TileProgram)
+    assert compose(tile, H200).narrow == CASES[name][0]
+
+
+# ---------------------------------------------------------------- error of the approximations
+
+# The instructions at the ends of the error that the PTX ISA allows them; `first` and `second` are -1, 0 or 1.
+HARDWARE = """
+#include <cmath>
+#define TF_INLINE static inline
+static float first = 0, second = 0;
+static float tf_hardware_exp2(float a) {
+  const double y = std::exp2((double)a) * (1.0 + first * 0x1p-22);
+  return std::fabs(y) < 0x1p-126 ? 0.0f : (float)y;
+}
+static float tf_hardware_log2(float a) {
+  const double y = std::log2((double)a);
+  return (float)(a > 0.5f && a < 2.0f ? y + first * 0x1p-22 : y * (1.0 + first * 0x1p-22));
+}
+static float tf_hardware_reciprocal(float a) { return (float)(1.0 / (double)a * (1.0 + second * 0x1p-23)); }
+static float tf_hardware_reciprocal_normal(float a) {
+  const float y = tf_hardware_reciprocal(a);
+  return std::fabs(y) < 0x1p-126f ? 0.0f * y : y;
+}
+static float tf_hardware_div(float a, float b) { return (float)((double)a / (double)b * (1.0 + second * 0x1p-22)); }
+static float tf_hardware_sqrt(float a) { return (float)(std::sqrt((double)a) * (1.0 + second * 0x1p-23)); }
+"""
+APPLY = """
+extern "C" void apply_{name}(const float* x, float* y, long n, int a, int b) {{
+  first = a; second = b;
+  for (long i = 0; i < n; ++i) y[i] = tf_narrow_{name}(x[i]);
+}}
+"""
+# Functions of one operand: the exact one in f64.
+EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "reciprocal": lambda x: 1 / x,
+    "sigmoid": meaning.sigmoid, "sqrt": np.sqrt, "tanh": np.tanh, "erf": meaning.erf,
+    "one_plus_erf": lambda x: meaning.erfc(-x), "one_plus_tanh": lambda x: 2 * meaning.sigmoid(2 * x),
+}
+# one_plus_erf: what the fit leaves where erfc is small.
+FLOOR = {"one_plus_erf": 3e-11 + 1e-12}
+
+
+def samples() -> np.ndarray:
+    """Special values, every f16, and f32 numbers dense in logarithm on both sides of 0 and around 1."""
+    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-38, 2.0**-126, 88.0, -88.0, -103.0, 20.0, -20.0])
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    sizes = np.exp2(np.linspace(-30, 7, 60_001))
+    close = np.linspace(-1, 1, 20_001) * 0.3
+    return np.concatenate([special, halves, sizes, -sizes, close, 1 + close, 1 + np.linspace(-1, 1, 2001) * 2.0**-10]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The support header itself, compiled for the host."""
+    if compiler() is None:
+        pytest.skip("no C++ compiler")
+    header = (resources.files("tilefuse.printers.support") / "cuda_narrow.cuh").read_text()
+    source = HARDWARE + header.partition("//@ tf_narrow_random_normal")[0] + "".join(APPLY.format(name=name) for name in EXACT)
+    return build(source, tmp_path_factory.mktemp("narrow"), (*FLAGS, "-ffp-contract=off", "-Wno-unused-function"))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_approximations_keep_their_error(name: str, library: ctypes.CDLL) -> None:
+    """Relative error below 2^-16, for exp and exp2 of large operands what rounding the operand costs; special values as the exact ones."""
+    x = samples()
+    with np.errstate(all="ignore"):
+        exact = np.asarray(EXACT[name](x.astype(np.float64)))
+        as_f32 = exact.astype(np.float32)
+        apply = getattr(library, f"apply_{name}")
+        for first, second in ((0, 0), (1, 1), (1, -1), (-1, 1), (-1, -1)):
+            got = np.empty_like(x)
+            apply(x.ctypes.data_as(ctypes.c_void_p), got.ctypes.data_as(ctypes.c_void_p), ctypes.c_long(x.size), first, second)
+            special = ~np.isfinite(as_f32) | (as_f32 == 0)
+            same = (got == as_f32) | (np.isnan(got) & np.isnan(as_f32)) | (np.abs(got) < 2.0**-124) & (np.abs(as_f32) < 2.0**-124)
+            # Next to an overflow the error may decide; what is below 2^-124 may be lost.
+            overflow = (np.abs(exact) > 3e38) & (np.abs(got) > 3e38)
+            assert (same | overflow)[special].all(), (name, x[special & ~same][:5], got[special & ~same][:5])
+            bound = 2.0**-16 + (np.abs(x.astype(np.float64)) * 2.0**-23 if name in ("exp", "exp2", "one_plus_tanh", "sigmoid") else 0)
+            near = np.abs(got - exact) <= bound * np.abs(exact) + FLOOR.get(name, 0.0)
+            wrong = ~special & ~near & ~same & ~overflow
+            assert not wrong.any(), (name, x[wrong][:5], got[wrong][:5], exact[wrong][:5])
+
+
+def test_every_approximation_is_tried_here() -> None:
+    assert set(NARROW_CUDA) - {"random_normal", "div"} | {f"one_plus_{name}" for name in NARROW_ONE_PLUS} == set(EXACT)
+
+
+def test_coefficients_are_those_of_the_fit() -> None:
+    """To the digits that a least-squares fit has on any machine."""
+    header = (resources.files("tilefuse.printers.support") / "cuda_narrow.cuh").read_text()
+    for name, coefficients in fits().items():
+        body = header.partition(f"//@ {name}\n")[2].partition("//@ ")[0]
+        written = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?(?=f)", body)]
+        for c in coefficients:
+            assert any(abs(w - c) <= 2e-5 * abs(c) for w in written), (name, c)

@@ -1,0 +1,83 @@
+"""Bytes that kernels of stages move through L2 and shared memory: counted by hand, and never below what must move."""
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.workloads import PACKED, STITCHED, tile_program
+from tests.unit.templates.stitched_graphs import attention, product_softmax
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import F16
+from tilefuse.ir.graph import Graph
+from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.target.device import H200
+from tilefuse.templates.levels import level_traffic
+from tilefuse.templates.staged.online_program import schedule_online
+from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged_traffic import moved_bytes
+from tilefuse.templates.template import Online, Stitched
+
+
+def stitched(graph: Graph, *tiles: int, threads: int = 128) -> TileProgram:
+    made = schedule_stitched(graph, {}, H200, Stitched(tiles, threads))
+    assert isinstance(made, TileProgram), made
+    return made
+
+
+def test_one_block_reads_everything_once() -> None:
+    """A batch in a block: no operand is read by two."""
+    program = stitched(attention(6, 64, 64), 1, 64, 64)
+    assert moved_bytes(program).l2_bytes == program.bytes_moved
+
+
+@pytest.mark.parametrize("rows", [16, 32])
+def test_blocks_of_some_rows_read_the_right_operands_again(rows: int) -> None:
+    """Attention of 6 x 64 x 64 in f16 by tiles of rows: queries and results once, keys and values once a tile of rows."""
+    program = stitched(attention(6, 64, 64), 1, rows, 64)
+    itemsize = program.graph.inputs[0].type.dtype.itemsize
+    one = 6 * 64 * 64 * itemsize
+    others = program.bytes_moved - 3 * one
+    assert moved_bytes(program).l2_bytes == one + 2 * one * (64 // rows) + others
+
+
+def test_rows_beyond_the_end_are_not_read() -> None:
+    whole, cut = stitched(product_softmax(96, 64, 64), 32, 64), stitched(product_softmax(95, 64, 64), 32, 64)
+    row_bytes = 64 * whole.graph.inputs[0].type.dtype.itemsize
+    assert moved_bytes(whole).l2_bytes - whole.bytes_moved == moved_bytes(cut).l2_bytes - cut.bytes_moved
+    assert whole.bytes_moved - cut.bytes_moved >= row_bytes
+
+
+def test_what_is_copied_is_written_to_shared_memory_and_read_from_it() -> None:
+    """Three operands of 64 x 64 a batch are copied once and read at least once."""
+    program = stitched(attention(6, 64, 64), 1, 64, 64)
+    copied = 3 * 6 * 64 * 64 * program.graph.inputs[0].type.dtype.itemsize
+    assert moved_bytes(program).shared_bytes >= 2 * copied
+
+
+def test_a_walk_reads_its_columns_once_a_block() -> None:
+    """Twice the rows a block, half the reads of keys and values."""
+    graph = attention(2, 256, 64, F16)
+    found = []
+    for rows in (64, 128):
+        made = schedule_online(graph, {}, H200, Online(rows, 32, 128, 1))
+        assert isinstance(made, TileProgram), made
+        found.append(moved_bytes(made).l2_bytes - made.bytes_moved)
+    kept = graph.inputs[1].type.num_bytes + graph.inputs[2].type.num_bytes
+    assert found == [kept * 3, kept]
+
+
+@pytest.mark.parametrize("name", STITCHED)
+def test_figures_show_them_and_prices_count_stages(name: str) -> None:
+    """The figures of kernels of stages are no longer the ideal and 0; their price is the stages' own estimate."""
+    program, model = tile_program(name, H200), AnalyticCost(H200)
+    assert isinstance(program, TileProgram)
+    figures = {f.name: f.value for f in model.figures(program)}
+    assert figures["L2 bytes"] > program.bytes_moved and figures["shared bytes"] > program.bytes_moved
+    assert figures["L2 time"] > 0 and figures["shared time"] > 0
+    assert model.parts(program).l2_bytes == level_traffic(program).l2_bytes
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_parts_of_a_packed_kernel_add_up(name: str) -> None:
+    program = tile_program(name, H200)
+    assert isinstance(program, TileProgram)
+    assert moved_bytes(program).l2_bytes >= 0.95 * program.bytes_moved
