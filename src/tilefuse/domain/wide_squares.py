@@ -3,7 +3,8 @@
     reduce.m2 { x }      ->      f32(reduce.m2 { f64(x) })
 
 A mean near 5000 that is held in f32 is 2e-4 off; the squares of these errors add up, and a small spread is lost in them. An f64 holds
-it, at half the lanes of a vector. Rows that one thread takes in vectors read and sum f32 still, and square in f64 (`templates/rows/squares.py`).
+it, at half the lanes of a vector. Rows that one thread takes in vectors read and sum f32 still, and square in f64
+(`templates/rows/squares.py`).
 """
 from __future__ import annotations
 

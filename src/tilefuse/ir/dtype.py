@@ -1,7 +1,7 @@
 """Data types of tensors and scalars: one frozen record each, compared by name.
 
-A complex type is that of a value while a graph is written (`ir/building/tensor_complex.py`). In the graph such a value is its pairs of reals in a
-last dimension of two.
+A complex type is that of a value while a graph is written (`ir/building/tensor_complex.py`). In the graph such a value is its pairs of
+reals in a last dimension of two.
 
 16-bit and 8-bit floats and 8/16-bit integers are storage types: arithmetic happens in f32, f64, i32, i64, u32, u64
 or bool, after an explicit conversion, so that precision is visible in the graph.

@@ -68,11 +68,12 @@ PAGES = (
              Section("tilefuse.array", "Compiling, evaluating, differentiating", (
                  "compile", "evaluate", "program", "grad", "value_and_grad", "custom_gradient", "stop_gradient", "register_operator",
                  "trace_nan", "Session", "Variable", "placeholder", "variable", "scan"), "Added to the standard."),
-             *(Section("tilefuse.array", title, origin=f"tilefuse.frontends.array_{origin}") for origin, title in (
-                 ("creation", "Creation"), ("elementwise", "Element by element"), ("manipulation", "Shapes"),
-                 ("statistics", "Statistics, running sums, truth"), ("products", "Products"), ("selection", "Selection"),
-                 ("sorting", "Sorting and sets"), ("writing", "Writing"), ("neural", "Networks"), ("random", "Random"), ("types", "Types"),
-                 ("inspection", "Inspection"))),
+             *(Section("tilefuse.array", title, origin=f"tilefuse.arrays.{origin}") for origin, title in (
+                 ("functions.creation", "Creation"), ("functions.elementwise", "Element by element"), ("functions.manipulation", "Shapes"),
+                 ("functions.statistics", "Statistics, running sums, truth"), ("functions.products", "Products"),
+                 ("functions.selection", "Selection"), ("functions.sorting", "Sorting and sets"), ("functions.writing", "Writing"),
+                 ("functions.neural", "Networks"), ("functions.random", "Random"), ("types", "Types"),
+                 ("functions.inspection", "Inspection"))),
          )),
     Page("array_extensions.md", "tilefuse.array.linalg, fft, random", "The standard's extensions and random numbers.", (
         Section("tilefuse.arrays.functions.linalg", "linalg"),

@@ -1,7 +1,7 @@
 """Where the coefficients of `printers/support/host_math.h` come from: polynomials fitted in f64, rounded to f32 from the lowest power up.
 
-`python -m tests.unit.templates.fit_host` prints them. Each fit is Lawson's (`fit_narrow.py`). A coefficient is rounded when it is found, and
-those above it are fitted again around it, so that they take up its rounding.
+`python -m tests.unit.templates.fit_host` prints them. Each fit is Lawson's (`fit_narrow.py`). A coefficient is rounded when it is found,
+and those above it are fitted again around it, so that they take up its rounding.
 """
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ MAX_BETWEEN, MAX_NODES = 2, 48
 
 def neighbour_answers(plan: Plan, device: DeviceSpec, options: Options, most: int = MAX_PAIRS,
                       about: Set[str] | None = None) -> list[dict[str, Any]]:
-    """`plan.text.why`'s answers for a value that a step writes and the first that its reader makes of it, and for the two ends of each kernel.
+    """Answers of `plan.text.why`: for a value that a step writes and the first value that its reader makes of it, and for the two ends of
+    each kernel.
 
     Equal pairs of steps are asked once, for the first of them. about: only pairs with one of these values.
     """

@@ -29,7 +29,8 @@ from tilefuse.runtime.stores.program_store import ProgramStore, StoredProgram
 from tilefuse.target.device import DeviceSpec
 
 # Rooms whose files decide what a graph becomes. Frontends do not: the graph's text is part of the key.
-DECIDING_ROOMS = ("base", "target", "ir", "passes", "schedule", "plan", "codegen", "driver", "runtime")
+DECIDING_ROOMS = ("base", "target", "ir", "runtime", "passes", "kernel", "domain", "printers", "emit", "templates", "plan", "driver",
+                  "scripts", "arrays")
 # Options that neither decide a program nor stand for anything in its explanation.
 SILENT_OPTIONS = frozenset({"cache_dir", "jobs", "compile_processes", "progress", "trace", "logs", "debug"})
 # Texts of these artifacts come from the stages that a known program skips.
@@ -58,7 +59,7 @@ def compiler_fingerprint() -> str:
 @functools.cache
 def files_digest(rooms: tuple[str, ...]) -> str:
     """A digest of the files of rooms of the package. Cost: linear in their bytes, once a process."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     found = hashlib.sha256()
     for room in rooms:
         for path in sorted((root / room).rglob("*")):

@@ -2,8 +2,8 @@
 
     place 5 of a window of 3 x 3: its row 1, column 2
 
-It asks for the image's shape alone. `driver/torch/pool_places.py` puts it into joint graphs; `frontends/torch/ops_pool.py` lowers it. Torch's own
-operators run it where a part is not compiled.
+It asks for the image's shape alone. `driver/torch/pool_places.py` puts it into joint graphs; `frontends/torch/ops_pool.py` lowers it.
+Torch's own operators run it where a part is not compiled.
 """
 from __future__ import annotations
 

@@ -398,7 +398,8 @@ def composites() -> tuple[Any, ...]:
     return tuple(found)
 
 
-_OWN_FILES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, contextlib.__file__)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_OWN_FILES = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE, contextlib.__file__)
 
 
 def _place_in_the_program() -> str:

@@ -34,8 +34,8 @@ WINDOWS_F32 = ((4, (3.6, 4.0)), (16, (1.5, 4.0)), (1 << 62, (2.4, 4.0)))
 # An image that a kernel of its own turns is read and written.
 TURNED_BY_KERNEL = 2.0
 EXACT_WINDOWS, EXACT_PLACES = (-4.0, -5.0), (-2.4, 3.0)
-# Each channel by itself: for every element of its window; where `runtime.calls.library` turns the tensors, because cuDNN's kernels of windows
-# that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
+# Each channel by itself: for every element of its window; where `runtime.calls.library` turns the tensors, because cuDNN's kernels of
+# windows that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
 CHANNEL_TAP, TURNED = (0.15, 0.5), (-2.5, -4.0)
 LARGE_WINDOW = 25
 # On a host, in times that the bytes take: weights that torch brings into blocks at every call; operand and result of windows of one place,
@@ -60,8 +60,8 @@ def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[s
 
 
 def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
-    """Whether the convolutions of a host's graph gain more, channels last on packed weights (`runtime.calls.packed_weights`), than it costs to
-    turn the images that come and go row-major."""
+    """Whether the convolutions of a host's graph gain more, channels last on packed weights
+    (`runtime.calls.packed_weights`), than it costs to turn the images that come and go row-major."""
     constants = {i.name for i in graph.inputs if i.constant}
     calls = [n for n in graph.nodes if n.kind in WEIGHT_OPERAND]
     if device.kind != "host" or not all(_is_packed(graph, n, constants) for n in calls):
@@ -85,7 +85,9 @@ def _is_packed(graph: Graph, node: Node, constants: set[str]) -> bool:
 
 
 def has_tensor_cores(node: Node, device: DeviceSpec) -> bool:
-    """Whether a convolution or its gradient runs on tensor cores: `driver.lowering.product_precision` marks those that torch runs in plain f32."""
+    """Whether a convolution or its gradient runs on tensor cores: `driver.lowering.product_precision` marks those that torch runs in
+    plain f32.
+    """
     name = node.type.dtype.name
     rate = dict(device.matrix_flops_per_s).get("tf32" if name == "f32" else name, 0.0)
     return name in TENSOR_CORE_DTYPES and rate > 0 and node.attribute("precision", "default") != "f32"

@@ -1,8 +1,8 @@
 """Libraries of elementary functions: the shipped one and users' folders, and finding the function that a call means.
 
-A library is a folder with one folder a function (see scripts/language/metadata.py). Users' libraries come first: a function there hides the shipped
-one of the same name. Users' are read and checked whole; of the shipped one the names, and each function when it is asked for: all of it
-takes as long as finding the first program of a script.
+A library is a folder with one folder a function (see scripts/language/metadata.py). Users' libraries come first: a function there hides
+the shipped one of the same name. Users' are read and checked whole. Of the shipped one the names are read, and each function when it is
+asked for: reading all of it takes as long as finding the first program of a script.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FunctionLibrary:
 
 def shipped_folder() -> Path:
     """The folder of the library that comes with tilefuse."""
-    return Path(__file__).parent / "blas_library"
+    return Path(__file__).parent / "library"
 
 
 def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> FunctionLibrary:

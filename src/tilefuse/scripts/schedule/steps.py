@@ -3,8 +3,8 @@
     before:  Load p, Clear s          group:  Load A, Load r, Compute s, Clear q, Compute q, Gather q, Barrier, Finish q
     after:   Gather s, Finish s       (BiCGK, algorithm 3: p is invariant, s is accumulated, q is stored in every iteration)
 
-Names are those of elements (`scripts.schedule.routines.Element`). `who` tells accesses to shared memory apart by thread-to-data mapping: two
-accesses with equal `who` touch each word by the same thread.
+Names are those of elements (`scripts.schedule.routines.Element`). `who` tells accesses to shared memory apart by thread-to-data mapping:
+two accesses with equal `who` touch each word by the same thread.
 """
 from __future__ import annotations
 

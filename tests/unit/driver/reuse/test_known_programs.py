@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilefuse
 from tests.unit.plan.graphs import layers, softmax
 from tilefuse.base import trace
 from tilefuse.base.options import Options
@@ -181,3 +182,11 @@ def test_a_registered_operators_text_counts(options: Options) -> None:
         finally:
             unregister_function("plus_some")
     assert found == [[1.0] * 4, [2.0] * 4]
+
+
+def test_every_room_that_decides_is_a_folder_with_files() -> None:
+    """A room that is not there would take part in no digest: a changed compiler would answer with programs of the old one."""
+    root = Path(tilefuse.__file__).parent
+    assert all(any((root / room).rglob("*.py")) for room in known_programs.DECIDING_ROOMS)
+    undecided = {"pages", "standalone", "frontends", "inspection", "nn", "optim", "tools"}
+    assert {p.parent.name for p in root.glob("*/__init__.py")} == {*known_programs.DECIDING_ROOMS, *undecided}

@@ -99,7 +99,7 @@ binaries.build_kernels([host_kernel(f"k{i}", f"a[i] + {i}") for i in range(3)], 
 
 def test_processes_compile_each_kernel_once(tmp_path: Path) -> None:
     """Three processes start with one empty cache; between them each kernel is compiled once."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     command = [sys.executable, "-c", PROCESS, str(tmp_path)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, env=_environment(root)) for _ in range(3)]
     compiled = [line for process in started for line in process.communicate(timeout=120)[0].split()]
@@ -130,7 +130,7 @@ def test_threads_compile_each_kernel_once(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("num_kernels", [1, 3])
 def test_interrupt_while_the_compiler_runs(tmp_path: Path, num_kernels: int) -> None:
     """Control-C in a terminal reaches Python and the compilers: no temporary file, no entry and no lock is left behind."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     compiler, scratch = tmp_path / "slow-compiler", tmp_path / "scratch"
     compiler.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo slow 1; exit; fi\ntouch {tmp_path}/started\nsleep 60\n')
     compiler.chmod(0o755)

@@ -23,7 +23,7 @@ from tilefuse.runtime.compilers.nvrtc_processes import Compiled, NvrtcProcesses,
 from tilefuse.runtime.stores.cache import KernelCache
 from tilefuse.target.catalog import device_by_name
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SOURCE = b'extern "C" __global__ void k(float* a) { a[threadIdx.x] *= 2.0f; }'
 FLAGS = [b"--gpu-architecture=sm_90a"]
 

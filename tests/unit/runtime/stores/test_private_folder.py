@@ -17,7 +17,7 @@ from tilefuse.runtime.stores import cache, private_folder
 from tilefuse.runtime.stores.cache import PART, write_whole
 from tilefuse.runtime.stores.private_folder import remove_abandoned_work, user_temporary_folder, work_folder
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ def test_listed_names_are_those_of_the_functions() -> None:
 
 def test_every_shipped_function_is_on_the_page() -> None:
     """docs/blas.md names each as scripts call it, in single precision."""
-    page = (Path(__file__).resolve().parents[3] / "docs" / "blas.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[4] / "docs" / "blas.md").read_text(encoding="utf-8")
     library = read_library()
     called = {f.called or f.name for f in (*library.functions.values(), *library.composed.values()) if not f.name.startswith(("d", "id"))}
     assert {name for name in called if f"`{name}(" not in page} == set()
