@@ -38,9 +38,9 @@ TORCH = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "i6
 def softmax(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("softmax")
     x = b.input("x", t, (m, n))
-    top = b.reduce("m", "max", F32, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))
+    top = b.add_reduction("m", "max", F32, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))
     e = b.map("e", F32, (m, n), ("i", "j"), call("exp", call("sub", cast(read_at(x, ["i", "j"]), F32), read_at(top, ["i"]))))
-    s = b.reduce("s", "sum", F32, (m,), ("i",), (("k", n),), read_at(e, ["i", "k"]))
+    s = b.add_reduction("s", "sum", F32, (m,), ("i",), (("k", n),), read_at(e, ["i", "k"]))
     r = b.map("r", F32, (m,), ("i",), call("reciprocal", read_at(s, ["i"])))
     return b.finish([b.map("y", t, (m, n), ("i", "j"), cast(call("mul", read_at(e, ["i", "j"]), read_at(r, ["i"])), t))])
 
@@ -49,8 +49,8 @@ def layer_norm(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("layer_norm")
     x, w = b.input("x", t, (m, n)), b.input("w", t, (n,))
     body = cast(read_at(x, ["i", "k"]), F32)
-    s = b.reduce("s", "sum", F32, (m,), ("i",), (("k", n),), body)
-    q = b.reduce("q", "m2", F32, (m,), ("i",), (("k", n),), body)
+    s = b.add_reduction("s", "sum", F32, (m,), ("i",), (("k", n),), body)
+    q = b.add_reduction("q", "m2", F32, (m,), ("i",), (("k", n),), body)
     mean = b.map("mean", F32, (m,), ("i",), call("mul", read_at(s, ["i"]), const(1 / n, F32)))
     r = b.map("r", F32, (m,), ("i",), call("rsqrt", call("add", call("mul", read_at(q, ["i"]), const(1 / n, F32)), const(1e-5, F32))))
     y = call("mul", call("mul", call("sub", cast(read_at(x, ["i", "j"]), F32), read_at(mean, ["i"])), read_at(r, ["i"])),
@@ -74,19 +74,19 @@ def copy(m: int, n: int, t: DType) -> Graph:
 def column_sum(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("column_sum")
     x = b.input("x", t, (m, n))
-    return b.finish([b.reduce("s", "sum", F32, (n,), ("i",), (("k", m),), cast(read_at(x, ["k", "i"]), F32))])
+    return b.finish([b.add_reduction("s", "sum", F32, (n,), ("i",), (("k", m),), cast(read_at(x, ["k", "i"]), F32))])
 
 
 def row_sum(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("row_sum")
     x = b.input("x", t, (m, n))
-    return b.finish([b.reduce("s", "sum", F32, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))])
+    return b.finish([b.add_reduction("s", "sum", F32, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))])
 
 
 def argmax(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("argmax")
     x = b.input("x", t, (m, n))
-    return b.finish([b.reduce("s", "argmax", I64, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))])
+    return b.finish([b.add_reduction("s", "argmax", I64, (m,), ("i",), (("k", n),), cast(read_at(x, ["i", "k"]), F32))])
 
 
 def transpose(m: int, n: int, t: DType) -> Graph:
@@ -98,7 +98,7 @@ def transpose(m: int, n: int, t: DType) -> Graph:
 def cumsum(m: int, n: int, t: DType) -> Graph:
     b = GraphBuilder("cumsum")
     x = b.input("x", t, (m, n))
-    s = b.scan("s", "sum", F32, (m, n), ("i", "j"), "j", cast(read_at(x, ["i", "j"]), F32))
+    s = b.add_scan("s", "sum", F32, (m, n), ("i", "j"), "j", cast(read_at(x, ["i", "j"]), F32))
     return b.finish([s if t == F32 else b.map("y", t, (m, n), ("i", "j"), cast(read_at(s, ["i", "j"]), t))])
 
 
@@ -108,8 +108,8 @@ def batch_norm(m: int, n: int, t: DType) -> Graph:
     x = b.input("x", t, (64, m, n))
     over = (("b", 64), ("h", n))
     body = cast(read_at(x, ["b", "c", "h"]), F32)
-    s = b.reduce("s", "sum", F32, (m,), ("c",), over, body)
-    q = b.reduce("q", "m2", F32, (m,), ("c",), over, body)
+    s = b.add_reduction("s", "sum", F32, (m,), ("c",), over, body)
+    q = b.add_reduction("q", "m2", F32, (m,), ("c",), over, body)
     count = 64 * n
     y = call("mul", call("sub", body, call("mul", read_at(s, ["c"]), const(1 / count, F32))),
              call("rsqrt", call("add", call("mul", read_at(q, ["c"]), const(1 / count, F32)), const(1e-5, F32))))

@@ -167,7 +167,7 @@ class _Maker:
         if monoid.startswith("arg") and not exact:
             monoid = "max"
         result = MONOIDS[monoid].result(dtype)
-        name = self.build.reduce("s", monoid, result, shape, axes, over, e)
+        name = self.build.add_reduction("s", monoid, result, shape, axes, over, e)
         return name, exact and monoid != "m2"
 
     def scan(self) -> tuple[str, bool]:
@@ -176,7 +176,7 @@ class _Maker:
         monoid = self.random.choice([m for m in SCAN_MONOIDS if m != "logaddexp" or self.smooth_allowed])
         limit, names = (3 if monoid == "prod" else LIMIT), ("f32", "f64") if monoid == "logaddexp" else ("f32", "f64", "i32", "i64")
         e, dtype, exact = self.body(dict(zip(axes, shape, strict=True)), limit, names)
-        return self.build.scan("c", monoid, dtype, shape, axes, self.random.choice(axes), e), exact and monoid != "logaddexp"
+        return self.build.add_scan("c", monoid, dtype, shape, axes, self.random.choice(axes), e), exact and monoid != "logaddexp"
 
     def scatter(self) -> tuple[str, bool] | None:
         """Combining scatters hit any place; `set` goes to distinct places only, since their order is not defined."""
@@ -194,7 +194,7 @@ class _Maker:
             over = tuple(zip(axis_names(len(shape)), shape, strict=True))
             target = tuple(self.expr(I64, dict(over), 1, True) for _ in kind.shape)
         e = self.clamped(self.expr(kind.dtype, dict(over), 2, True), kind.dtype)
-        return self.build.scatter("t", monoid, base, over, target, e), True
+        return self.build.add_scatter("t", monoid, base, over, target, e), True
 
 
 def random_graph(random: Random, *, num_nodes: int = 6, exact: bool = True, kinds: tuple[str, ...] = KINDS) -> Graph:

@@ -39,7 +39,7 @@ def recomputing_graph(seed: int) -> Graph:
         if kind < 0.35:
             full.append(b.map("spread", F32, (ROWS, LENGTH), ("i", "j"), call("neg", read_at(draw.choice(rows), ("i",)))))
         elif kind < 0.6:
-            rows.append(b.reduce("s", "sum", F32, (ROWS,), ("i",), [("k", LENGTH)], read_at(draw.choice(full), ("i", "k"))))
+            rows.append(b.add_reduction("s", "sum", F32, (ROWS,), ("i",), [("k", LENGTH)], read_at(draw.choice(full), ("i", "k"))))
         else:
             full.append(b.map("m", F32, (ROWS, LENGTH), ("i", "j"),
                               call("exp", call("add", *(read_at(draw.choice(full), ("i", "j")) for _ in "ab")))))

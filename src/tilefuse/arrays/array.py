@@ -230,7 +230,8 @@ class Array(ArrayMethods):
     def _real_scalar(self, wanted: str) -> float:
         if self.dtype.is_complex:
             raise TypeMismatchError(f"a complex number is no {wanted}", where=user_span(), hint="real(x), imag(x) and abs(x) are real")
-        found: float = self._scalar(wanted)  # type: ignore[assignment]
+        found = self._scalar(wanted)
+        assert not isinstance(found, complex)
         return found
 
     def __bool__(self) -> bool:

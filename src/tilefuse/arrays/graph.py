@@ -87,6 +87,11 @@ def is_leaf(node: ArrayNode, through: bool = False) -> bool:
     return node.buffer is not None and not (through and (node.operands or not node.node.reads()))
 
 
+def operands_below(node: ArrayNode, through: bool = False) -> tuple[ArrayNode, ...]:
+    """The operands with which the graph goes on below this node; none where it ends."""
+    return () if isinstance(node, Source) or is_leaf(node, through) else node.operands
+
+
 def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNode]:
     """All nodes that these need, operands first, in an order that depends on the structure alone."""
     seen: set[ArrayNode] = set()
@@ -97,7 +102,7 @@ def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNod
         if top in seen:
             stack.pop()
             continue
-        missing = [] if is_leaf(top, through) else [o for o in top.operands if o not in seen]  # type: ignore[union-attr]
+        missing = [o for o in operands_below(top, through) if o not in seen]
         if missing:
             stack.extend(missing)
             continue
@@ -112,7 +117,7 @@ def nodes_outside(arrays: Sequence[Array], own: Collection[ArrayNode | None]) ->
     inside: set[ArrayNode] = set()
     found: list[ArrayNode] = []
     for node in in_order([a.node for a in arrays]):
-        if node in own or not is_leaf(node) and any(o in inside for o in node.operands):  # type: ignore[union-attr]
+        if node in own or any(o in inside for o in operands_below(node)):
             inside.add(node)
         else:
             found.append(node)

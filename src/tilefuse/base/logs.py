@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from typing import TextIO
 
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.base.printable import printable
@@ -149,15 +150,13 @@ for _name in NAMES:
     log_of(_name).setLevel(logging.WARNING)
 
 
-class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+class _StandardError(logging.StreamHandler[TextIO]):
     """Writes to what standard error is at the time of a line."""
 
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> object:
-        return sys.stderr
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes one record."""
+        self.stream = sys.stderr
+        super().emit(record)
 
 
 class _Lines(logging.Formatter):

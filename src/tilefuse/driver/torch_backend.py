@@ -141,7 +141,8 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         keep_inference_input_mutations=True,
     )
     with whole_resamplings():
-        return compiled(gm, inputs)  # type: ignore[no-any-return]
+        function: Callable[..., Any] = compiled(gm, inputs)
+        return function
 
 
 def _start_compilers(inputs: Sequence[Any], options: Options) -> None:
@@ -156,7 +157,8 @@ def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> t
 
     device, _ = present_device(_device_of(joint))
     prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device)
-    return min_cut_rematerialization_partition(joint, inputs, **settings)  # type: ignore[no-any-return]
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **settings)
+    return forward, backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +484,8 @@ def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """The graph run operator by operator."""
     from functorch.compile import make_boxed_func
 
-    return make_boxed_func(gm.forward)  # type: ignore[no-any-return]
+    boxed: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
+    return boxed
 
 
 def _specialise(example_inputs: Sequence[Any]) -> None:

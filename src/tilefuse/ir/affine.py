@@ -126,8 +126,9 @@ class Affine:
 
     def axes(self) -> frozenset[str]:
         """All axes that occur, also inside divisions and remainders."""
-        if self.is_linear:  # nearly all are
-            return frozenset([atom for atom, _ in self.terms])  # type: ignore[misc]
+        plain = [atom for atom, _ in self.terms if isinstance(atom, str)]
+        if len(plain) == len(self.terms):  # nearly all are linear
+            return frozenset(plain)
         return frozenset().union(*(axes_of(atom) for atom, _ in self.terms))
 
     def __str__(self) -> str:

@@ -58,11 +58,12 @@ def _join(e: Affine, sizes: dict[str, int]) -> Form | None:
     divisions = [atom for atom in _divisions(e) if atom.of.is_linear]
     # Coefficients under a remainder are known up to its multiples only: divisions say more.
     for atom in sorted(divisions, key=lambda atom: isinstance(atom, Mod)):
-        for outer, c in atom.of.terms:
-            for inner, k in atom.of.terms:
-                apart = c - k * sizes[inner]  # type: ignore[index]
+        linear = [(name, c) for name, c in atom.of.terms if isinstance(name, str)]
+        for outer, c in linear:
+            for inner, k in linear:
+                apart = c - k * sizes[inner]
                 if outer != inner and (apart % atom.by if isinstance(atom, Mod) else apart) == 0:
-                    return _joined(e, sizes, str(outer), str(inner))
+                    return _joined(e, sizes, outer, inner)
     return None
 
 

@@ -96,6 +96,12 @@ class Node:
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         return next((v for k, v in self.attributes if k == name), default)
 
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of whole numbers; empty where the node has none of that name."""
+        found = self.attribute(name, ())
+        assert isinstance(found, tuple)
+        return tuple(n for n in found if isinstance(n, int))
+
     def reads(self) -> tuple[str, ...]:
         """Names of all values this node uses, each once, in order of occurrence."""
         if self._reads is None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilefuse.base.errors import UserError
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.graph import Attribute, Node
+from tilefuse.ir.graph import Attribute
 from tilefuse.ir.library.adjoint import Request, adjoint_of
 from tilefuse.ir.rewrite import rename_operands
 from tilefuse.ir.text import parse_graph
@@ -32,12 +32,6 @@ def own_gradient(b: TensorBuilder, values: Sequence[str], arguments: Sequence[st
     return tuple(b.library(OPERATOR, OPERATOR, b.types[v], operands, attributes | {"result": n}) for n, v in enumerate(values))
 
 
-def _numbers(node: Node, name: str) -> tuple[int, ...]:
-    found = node.attribute(name)
-    assert isinstance(found, tuple)
-    return tuple(int(n) for n in found if isinstance(n, int))
-
-
 @adjoint_of(OPERATOR)
 def _own_gradient(b: TensorBuilder, request: Request) -> list[str | None]:
     """The given graph over the arguments and what arrives; nothing of it reaches the values' own formula."""
@@ -53,7 +47,7 @@ def _own_gradient(b: TensorBuilder, request: Request) -> list[str | None]:
     graph = parse_graph(str(text))
     inner = node.operands[num_results:]
     value_of: dict[str, str] = {}
-    for given, number in zip(graph.inputs, _numbers(node, "takes"), strict=True):
+    for given, number in zip(graph.inputs, node.integers("takes"), strict=True):
         if number >= 0:
             value_of[given.name] = inner[number]
         else:
@@ -62,6 +56,6 @@ def _own_gradient(b: TensorBuilder, request: Request) -> list[str | None]:
     for one in graph.nodes:
         made = replace(rename_operands(one, value_of), name=b.fresh(one.name), span=node.span)
         value_of[one.name] = b.add(made)
-    for result, number in zip(graph.results, _numbers(node, "gives"), strict=True):
+    for result, number in zip(graph.results, node.integers("gives"), strict=True):
         found[num_results + number] = value_of[result]
     return found

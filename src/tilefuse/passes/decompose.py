@@ -63,12 +63,6 @@ def expansion(fn: Expansion) -> Expansion:
     return fn
 
 
-def _numbers(node: Node, name: str) -> tuple[int, ...]:
-    found = node.attribute(name)
-    assert isinstance(found, tuple)
-    return tuple(int(n) for n in found if isinstance(n, int))
-
-
 def _number(node: Node, name: str, default: float = 0.0) -> float:
     found = node.attribute(name, default)
     assert isinstance(found, (int, float))
@@ -97,7 +91,7 @@ def _spread_out(b: Rewriter, value: str, axes: Sequence[int]) -> str:
 
 def _kept(b: Rewriter, node: Node, value: str) -> tuple[str, ...]:
     """The only result of a composite with `axes` and `keepdims`."""
-    return (_spread_out(b, value, _numbers(node, "axes")) if node.attribute("keepdims") else value,)
+    return (_spread_out(b, value, node.integers("axes")) if node.attribute("keepdims") else value,)
 
 
 def _count(b: Rewriter, x: str, axes: Sequence[int]) -> int:
@@ -139,7 +133,7 @@ def log_softmax(b: Rewriter, node: Node) -> tuple[str, ...]:
 def logsumexp(b: Rewriter, node: Node) -> tuple[str, ...]:
     """log(sum(exp(x - m))) + m with m the maximum, or 0 where that is not finite: a row of -inf gives -inf, one with inf gives inf."""
     (x,) = node.operands
-    axes = _numbers(node, "axes")
+    axes = node.integers("axes")
     work = _work(b, x)
     top = _reduced(b, "max", x, axes)
     shift = b.expression(lambda m: call("select", call("isfinite", m), m, const(0, work)), top, dtype=work, name="shift")
@@ -152,7 +146,7 @@ def logsumexp(b: Rewriter, node: Node) -> tuple[str, ...]:
 def mean(b: Rewriter, node: Node) -> tuple[str, ...]:
     """sum(x) / n, summed in the compute dtype and rounded once; NaN where there is nothing to average."""
     (x,) = node.operands
-    axes = _numbers(node, "axes")
+    axes = node.integers("axes")
     return _kept(b, node, _scaled(b, _reduced(b, "sum", x, axes), _count(b, x, axes), node.type.dtype, "mean"))
 
 
@@ -165,7 +159,7 @@ def _scaled(b: Rewriter, total: str, count: float, dtype: DType, name: str) -> s
 def _spread(b: Rewriter, node: Node, dtype: DType) -> str:
     """Squared deviations over degrees of freedom."""
     (x,) = node.operands
-    axes = _numbers(node, "axes")
+    axes = node.integers("axes")
     freedom = max(_count(b, x, axes) - _number(node, "correction", 1.0), 0.0)
     return _scaled(b, _reduced(b, "m2", x, axes), freedom, dtype, "variance")
 
@@ -237,7 +231,7 @@ def _placed(b: Rewriter, value: str | None, rank: int, axes: Sequence[int]) -> s
 @expansion
 def layer_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     """(x - mean) / sqrt(variance + eps) * weight + bias with the variance by Welford and Chan; also mean and 1 / sqrt(...)."""
-    x, axes = node.operands[0], _numbers(node, "axes")
+    x, axes = node.operands[0], node.integers("axes")
     weight, bias = _affine_operands(node)
     mid, rstd = (_spread_out(b, v, axes) for v in _statistics(b, x, axes, _number(node, "eps")))
     rank = b.rank_of(x)
@@ -248,7 +242,7 @@ def layer_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
 @expansion
 def rms_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
     """x / sqrt(mean(x * x) + eps) * weight; also 1 / sqrt(...)."""
-    x, axes = node.operands[0], _numbers(node, "axes")
+    x, axes = node.operands[0], node.integers("axes")
     weight, _ = _affine_operands(node)
     work, count, eps = _work(b, x), _count(b, x, axes), _number(node, "eps")
     squares = _reduced(b, "sum", x, axes, lambda v: call("mul", v, v))

@@ -31,11 +31,19 @@ from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 
 Kind = Literal["auto", "template", "routines"]
-KINDS = ("auto", "template", "routines")
+KINDS: tuple[Kind, ...] = ("auto", "template", "routines")
 # Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
 CLEARLY_FASTER = 0.015
 # Implementations of each fusion that the first choice looks at; a search takes them all.
 FIRST_IMPLEMENTATIONS = 2
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of program of this name. Raises: UserError where there is none."""
+    for kind in KINDS:
+        if kind == name:
+            return kind
+    raise UserError(f"there is no kind of program {name!r}", hint=f"one of {', '.join(KINDS)}")
 
 
 @dataclass(frozen=True)
@@ -72,14 +80,12 @@ class ScriptSearch:
 
     def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
                  times: RoutineTimes | None = None) -> None:
-        if kind not in KINDS:
-            raise UserError(f"there is no kind of program {kind!r}", hint=f"one of {', '.join(KINDS)}")
         self.graph = graph
         # Names that kernels of routines see, and the script's name of each of its variables.
         self.routine_graph, self.script_name = safe_graph(graph)
         self.device = device
         self.options = options
-        self.kind = kind
+        self.kind = kind_named(kind)
         self.deterministic = deterministic
         self.times = times
         # By the calls: the program, and the script's names of its results.

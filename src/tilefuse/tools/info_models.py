@@ -25,7 +25,7 @@ def onnx_facts(path: Path) -> dict[str, Any]:
     Raises: UserError for a file that is no ONNX model.
     """
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     model = onnx.ModelProto()
     try:

@@ -235,15 +235,15 @@ class Compiled:
             take_donated(entry.donated, entry.strides, buffers)
         given: list[Any] = []
         for source in entry.sources:
-            if type(source) is int:
+            if isinstance(source, int):
                 given.append(buffers[source])
             elif source is None:
                 given.append(Evaluation.source(np.asarray([generator.next_number()], np.int64), I64, entry.device, None).buffer)
             else:
-                node = source.now() if type(source) is _Outside else source
-                if node.buffer is None:  # type: ignore[union-attr]
-                    compute((node,))  # type: ignore[arg-type]
-                given.append(node.buffer)  # type: ignore[union-attr]
+                node = source.now() if isinstance(source, _Outside) else source
+                if node.buffer is None:
+                    compute((node,))
+                given.append(node.buffer)
         traced = entry.traced
         if checks_nan():
             find_nan(traced.graph, given, entry.device, self._options)
@@ -444,13 +444,18 @@ def _in_argument_order(graph: Graph, leaves: tuple[ArrayNode, ...], own: Sequenc
     return replace(graph, inputs=tuple(graph.inputs[n] for n in order)), tuple(leaves[n] for n in order)
 
 
+def _no_target(name: str, kind: str) -> UserError:
+    return UserError(f"{name} writes to an argument, and a {kind} is given for it", where=user_span(),
+                     hint="give an array: asarray(x, copy=True)")
+
+
 def _target(name: str, leaves: Sequence[Any], number: int) -> Array:
     """The caller's array that a call writes to. Raises: UserError where that is none, or stands for several arguments."""
     target = leaves[number]
-    if not isinstance(target, Array) or isinstance(target.node, Source) and target.node.role != "data":
-        kind = target.node.role if isinstance(target, Array) else type(target).__name__  # type: ignore[union-attr]
-        raise UserError(f"{name} writes to an argument, and a {kind} is given for it", where=user_span(),
-                        hint="give an array: asarray(x, copy=True)")
+    if not isinstance(target, Array):
+        raise _no_target(name, type(target).__name__)
+    if isinstance(target.node, Source) and target.node.role != "data":
+        raise _no_target(name, target.node.role)
     if sum(leaf is target for leaf in leaves) > 1:
         raise UserError(f"{name} writes to an argument, and the same array is given for another one too", where=user_span(),
                         hint="give a copy for one of them: asarray(x, copy=True)")

@@ -32,7 +32,7 @@ from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.building.tensor_complex import ComplexBuilder
 from tilefuse.ir.building.tensor_elementwise import converted
 from tilefuse.ir.dtype import F64, I64, DType
-from tilefuse.ir.scalar import Bound, Const, Guard, Index, call, cast, const
+from tilefuse.ir.scalar import Bound, Const, Expr, Guard, Index, call, cast, const
 
 Shape = int | Sequence[int]
 
@@ -188,9 +188,9 @@ def lower_steps(b: TensorBuilder, count: int, first: Const, step: Const, last: C
         return b.iota((count,), 0, dtype, int(first.value), int(step.value))
     axes = axis_names(1)
     position = Index(axis(axes[0]) if count > 1 else axis(axes[0]) * 0)
-    body = call("add", const(first.value, F64), call("mul", const(step.value, F64), cast(position, F64)))
+    body: Expr = call("add", const(first.value, F64), call("mul", const(step.value, F64), cast(position, F64)))
     if last is not None and count:
-        body = Guard((Bound(axis(axes[0]), 0, count - 1),), body, const(last.value, F64))  # type: ignore[assignment]
+        body = Guard((Bound(axis(axes[0]), 0, count - 1),), body, const(last.value, F64))
     return b.make_map("steps", dtype, (count,), axes, converted(body, F64, dtype))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,11 +13,18 @@ from tilefuse.arrays.nodes import user_span
 from tilefuse.base.errors import AxisError, ShapeError, TypeMismatchError
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import I64
+from tilefuse.ir.dtype import I64, DType
 
 _PARTS = (int, slice, type(None), type(Ellipsis), bool)
 # ("at", position), ("slice", first, count, step), ("new",), ("index", number of the index array)
 Item = tuple[Any, ...]
+
+
+class HasType(Protocol):
+    """What a subscript asks of an array in it."""
+
+    @property
+    def dtype(self) -> DType: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +76,14 @@ class Plan:
         return tuple(key)
 
 
-def with_arrays(key: Any, array_class: type, device: str, as_array: Callable[[Any, str], Any]) -> Any:
+def with_arrays(key: Any, array_class: type[HasType], device: str, as_array: Callable[[Any, str], Any]) -> Any:
     """The key with lists and arrays of other libraries as arrays, made on this device; the key itself where it has none."""
     if key.__class__ is tuple:
         return tuple([_as_part(k, array_class, device, as_array) for k in key])
     return _as_part(key, array_class, device, as_array)
 
 
-def _as_part(one: Any, array_class: type, device: str, as_array: Callable[[Any, str], Any]) -> Any:
+def _as_part(one: Any, array_class: type[HasType], device: str, as_array: Callable[[Any, str], Any]) -> Any:
     if one.__class__ in _PARTS or isinstance(one, (array_class, np.generic)):
         return one
     if isinstance(one, list) and not one:
@@ -87,17 +94,17 @@ def _as_part(one: Any, array_class: type, device: str, as_array: Callable[[Any, 
     return one
 
 
-def is_mask(one: Any, array_class: type) -> bool:
+def is_mask(one: Any, array_class: type[HasType]) -> bool:
     """Whether a part of a subscript is an array of bool."""
-    return isinstance(one, array_class) and one.dtype.kind == "bool"  # type: ignore[attr-defined]
+    return isinstance(one, array_class) and one.dtype.kind == "bool"
 
 
-def mask_in(key: Any, array_class: type) -> bool:
+def mask_in(key: Any, array_class: type[HasType]) -> bool:
     """Whether a subscript has a mask."""
     return any(is_mask(k, array_class) for k in key) if key.__class__ is tuple else is_mask(key, array_class)
 
 
-def masked_key(key: Any, shape: Sequence[int], array_class: type) -> tuple[Any, tuple[Any, ...], int]:
+def masked_key(key: Any, shape: Sequence[int], array_class: type[HasType]) -> tuple[Any, tuple[Any, ...], int]:
     """(mask, the key with whole dimensions in its place, the dimension of x[that key] where the mask's begin) of a key with a mask.
 
     The mask is None where there are more index arrays, or integers, whose selection has another form, and where it selects nothing.
@@ -126,7 +133,7 @@ def _check_mask(mask: Any, shape: Sequence[int], at: int) -> bool:
     return mine == wanted
 
 
-def _listed(key: Any, shape: Sequence[int], array_class: type) -> list[Any]:
+def _listed(key: Any, shape: Sequence[int], array_class: type[HasType]) -> list[Any]:
     """The parts of a key, one a dimension (masks stand for several), with `...` written out as whole dimensions."""
     listed = list(key) if isinstance(key, tuple) else [key]
     dots = [n for n, k in enumerate(listed) if k is Ellipsis]
@@ -140,7 +147,7 @@ def _listed(key: Any, shape: Sequence[int], array_class: type) -> list[Any]:
     return listed
 
 
-def subscript_plan(shape: Sequence[int], key: Any, array_class: type,
+def subscript_plan(shape: Sequence[int], key: Any, array_class: type[HasType],
                    positions: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Plan, tuple[Any, ...]]:
     """The plan of x[key] for an array of this shape, and the index arrays in order.
 
@@ -166,7 +173,7 @@ def subscript_plan(shape: Sequence[int], key: Any, array_class: type,
     return Plan(tuple(items)), tuple(indices)
 
 
-def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_class: type) -> Item:
+def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_class: type[HasType]) -> Item:
     extent = shape[at]
     if isinstance(one, slice):
         try:
@@ -175,7 +182,7 @@ def _item(one: Any, shape: Sequence[int], at: int, indices: list[Any], array_cla
             raise ShapeError(f"subscript {at}: {error}", where=user_span()) from None
         return ("slice", taken.start, len(taken), taken.step)
     if isinstance(one, array_class):
-        dtype = one.dtype  # type: ignore[attr-defined]
+        dtype = one.dtype
         if dtype.kind == "bool":
             raise _mask()
         if not dtype.is_integer:

@@ -115,14 +115,14 @@ class _Stepper:
         calls = self.program.call_plan
         begun: dict[int, int] = {}
 
-        def around(number: int, operation: Any) -> int | None:
+        def around(number: int, operation: Callable[[], int | None]) -> int | None:
             turn = begun[number] = begun.get(number, -1) + 1
             ahead = len(calls.allocate_before[number]) + len(calls.views_before[number])
             step = planned[number]
             if turn != ahead or step is None:
-                return operation()  # type: ignore[no-any-return]
+                return operation()
             before = self._memory(frame, number)
-            code: int | None = operation()
+            code = operation()
             if gpu:
                 torch.cuda.synchronize(self.program.device)
             if not code:

@@ -144,24 +144,33 @@ def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
     groups = []
     for group in kernel.groups:
         shared = tuple(s.name for n, s in enumerate(group.slots) if any(m.arguments[n] in involved for m in group.members))
-        body = _renamed(group.body, dict(zip(shared, shared)))
+        body = _renamed_all(group.body, dict(zip(shared, shared)))
         groups.append(replace(group, shared=shared, body=body))
     buffers = tuple(replace(b, role="inout") if b.name in into.values() else b for b in kernel.buffers)
     return replace(kernel, body=tuple(groups), buffers=buffers)
 
 
+def _renamed_all(things: tuple[T, ...], names: Mapping[str, str]) -> tuple[T, ...]:
+    """Each of several parts of kernel IR as `_renamed` gives it."""
+    again = tuple(_renamed_field(x, names) for x in things)
+    # A part that names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
+    return things if all(new is old for new, old in zip(again, things, strict=True)) else again
+
+
+def _renamed_field(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, tuple):
+        return _renamed_all(value, names)
+    return value if isinstance(value, str | int) else _renamed(value, names)
+
+
 def _renamed(thing: T, names: Mapping[str, str]) -> T:
     """A tree of kernel IR with buffer names replaced; loads that promise read-only memory lose that promise."""
-    if isinstance(thing, tuple):
-        again = tuple(_renamed(x, names) for x in thing)
-        # A part that names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
-        return thing if all(new is old for new, old in zip(again, thing, strict=True)) else again  # type: ignore[return-value]
     if not is_dataclass(thing) or isinstance(thing, type | Buffer | Affine):
         return thing
     changed: dict[str, Any] = {}
     for f in fields(thing):
         old = getattr(thing, f.name)
-        new = names.get(old, old) if f.name == "buffer" else _renamed(old, names) if not isinstance(old, str | int) else old
+        new = names.get(old, old) if f.name == "buffer" else _renamed_field(old, names)
         if new is not old:
             changed[f.name] = new
     if getattr(thing, "cache", "") and changed.get("buffer", getattr(thing, "buffer", "")) in names.values():

@@ -12,7 +12,7 @@ from typing import Any
 
 import onnx
 import torch
-from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, EncodeError
 
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options

@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.calls.arguments import as_tensor, is_numpy
 
-_KINDS = {kind.name: kind for kind in type(inspect.Parameter.POSITIONAL_ONLY)}  # type: ignore[attr-defined]
+_KINDS = {kind.name: kind for kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                                       inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)}
 AGAIN = "the program computes with what its example inputs were; compile for this call as well"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tilefuse.driver.model import restore
+from tilefuse.driver.torch.split import marked
 from tilefuse.frontends.imported import Imported
 from tilefuse.runtime.calls.graphs import CudaGraphs
 from tilefuse.runtime.calls.kept_weights import KeptWeights, split_weights
@@ -71,8 +72,7 @@ class CompiledPart:
         def run(arguments: list[Any]) -> list[Any]:
             return self(arguments)
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return marked(run)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         """Runs the part; empties the list."""

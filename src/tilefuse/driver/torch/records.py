@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -362,7 +362,7 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[st
     contexts: list[Any] = []
     roots: list[CodeType] = []
     callers: list[str] = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if code is None and name.endswith("convert_frame.py"):
@@ -377,7 +377,7 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[st
             roots += [c for c in (root, entry) if c is not None]
             is_module = isinstance(instance, torch.nn.Module) and (whole or entry is None or entry.co_filename.startswith(_TORCH))
             callers.append(f"{type(instance).__name__}.forward" if is_module else str(getattr(called, "__qualname__", "")))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return code, contexts, roots, callers
 
 

@@ -25,7 +25,7 @@ from tilefuse.base.logs import log_of
 from tilefuse.driver.reuse.known_programs import is_keepable
 from tilefuse.driver.torch.part import log
 from tilefuse.driver.torch.settings import Settings
-from tilefuse.driver.torch.split import Boxed
+from tilefuse.driver.torch.split import Boxed, marked
 from tilefuse.driver.torch.symbols import Binding, Sizes, bindings_of, with_sizes
 from tilefuse.runtime.calls.strided import lies, relaid
 
@@ -183,8 +183,7 @@ class SizedPart:
         def run(arguments: list[Any]) -> Sequence[Any]:
             return self(arguments)
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return marked(run)
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         """Runs the graph for these arguments; empties the list."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -21,6 +21,7 @@ from tilefuse.frontends.torch.ops import DTYPE_BY_TORCH
 from tilefuse.runtime.calls.strided import lies, relaid
 
 Boxed = Callable[[list[Any]], Sequence[Any]]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ARGUMENTS = (fx.Node, str, bool, int, float, complex, torch.dtype, torch.device, torch.layout, torch.memory_format, slice)
 _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -38,6 +39,12 @@ class Part:
     takes: tuple[int, ...]
     gives: tuple[int, ...]
     released: tuple[int, ...]
+
+
+def marked(run: Function) -> Function:
+    """`run` with the mark by which torch knows that it takes its arguments as one list. Torch reads it from a function's own attributes."""
+    run.__dict__["_boxed_call"] = True
+    return run
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,7 @@ class Split:
                     values[at] = made
             return [constant if at is None else _laid_out(values[at], strides) for at, constant, strides in self.results]
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return marked(run)
 
 
 def split(gm: fx.GraphModule) -> Split | None:

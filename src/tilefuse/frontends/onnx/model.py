@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from onnx import defs, external_data_helper
 
 from tilefuse.base.errors import ShapeError, UnsupportedOpError, UserError, nearest

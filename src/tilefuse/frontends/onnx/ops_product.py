@@ -40,7 +40,7 @@ def integer_product(n: Call, a: str, b: str, work: DType) -> str:
     if axes_k[0][0] != "k":
         read_a = _element(n, a, axes, len(lead), axes[-2], "kk", work)
         read_b = _element(n, b, axes, len(lead), "kk", axes[-1], work)
-    made = GraphBuilder.reduce(n.b, "matmul", "sum", work, shape, axes, axes_k, call("mul", read_a, read_b))
+    made = GraphBuilder.add_reduction(n.b, "matmul", "sum", work, shape, axes, axes_k, call("mul", read_a, read_b))
     return n.b.squeeze(made, [*([-2] if left else []), *([-1] if right else [])]) if left or right else made
 
 

@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -127,7 +128,8 @@ class _Recorder(TorchDispatchMode):
             if isinstance(leaf, torch.Tensor):
                 self._track(fake, node)
             given.append(fake)
-        return pytree.tree_unflatten(given, spec)  # type: ignore[no-any-return]
+        tree: tuple[Any, ...] = pytree.tree_unflatten(given, spec)
+        return tree
 
     def stand_in(self, tensor: torch.Tensor) -> FakeTensor:
         """A tensor without data like this one. Raises: UnsupportedError for a kind of tensor with its own rules."""
@@ -404,9 +406,9 @@ _OWN_FILES = (os.path.dirname(torch.__file__) + os.sep, _PACKAGE, contextlib.__f
 
 def _place_in_the_program() -> str:
     """The innermost line of the run that is neither torch's nor ours, in the form of a traceback; "" if there is none."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if frame is None:
         return ""
     code = frame.f_code

@@ -58,18 +58,18 @@ class GraphBuilder:
         kind = "gather" if any(isinstance(x, Lookup) for x in walk(body)) else "map"
         return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), kind, tuple(axes), body=body, span=self.span))
 
-    def reduce(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str],
-               over: Sequence[tuple[str, int]], body: Expr) -> str:
+    def add_reduction(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str],
+                      over: Sequence[tuple[str, int]], body: Expr) -> str:
         """A reduction of `body` over the axes `over`."""
         return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"reduce.{monoid}", tuple(axes), tuple(over), body=body,
                              span=self.span))
 
-    def scan(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], along: str, body: Expr) -> str:
+    def add_scan(self, name: str, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], along: str, body: Expr) -> str:
         """An inclusive scan along one of the axes."""
         return self.add(Node(self.fresh(name), Type(dtype, tuple(shape)), f"scan.{monoid}", tuple(axes), along=along, body=body,
                              span=self.span))
 
-    def scatter(self, name: str, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
+    def add_scatter(self, name: str, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
         """A scatter of `body` over the domain `over` into a copy of `base`."""
         return self.add(Node(self.fresh(name), self.types[base], f"scatter.{monoid}", over=tuple(over), body=body,
                              target=tuple(target), operands=(base,), span=self.span))

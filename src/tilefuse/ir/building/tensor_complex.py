@@ -154,7 +154,7 @@ class ComplexBuilder(TensorBuilder):
 
     # Operators that are no map, sum or call of pairs
 
-    def reduce(  # type: ignore[override]
+    def reduce(
         self, x: str, monoid: str, axes: Axes = None, keepdims: bool = False, dtype: DType | None = None
     ) -> str:
         """As `TensorBuilder.reduce`; a product of complex numbers halves the elements until one is left.
@@ -180,7 +180,7 @@ class ComplexBuilder(TensorBuilder):
             made, count = self.concatenate([made_half, *last], 0), half + len(last)
         return self.reshape(made, kept_shape(shape, over, keepdims))
 
-    def scan(  # type: ignore[override]
+    def scan(
         self, x: str, monoid: str, axis_at: int, exclusive: bool = False, reverse: bool = False, dtype: DType | None = None
     ) -> str:
         """As `TensorBuilder.scan`; a running product of complex numbers doubles the reach of each element until it covers the axis."""

@@ -139,9 +139,9 @@ class GatherBuilder(ReduceBuilder):
         """The plain scatter node of the graph: `body` over the domain `over` into a copy of `base` (`base` itself if that is empty)."""
         if any(extent == 0 for _, extent in over) or 0 in self.shape_of(base):
             return base
-        return super().scatter(self.hint or f"scatter_{monoid}", monoid, base, over, target, body)
+        return super().add_scatter(self.hint or f"scatter_{monoid}", monoid, base, over, target, body)
 
-    def scatter(  # type: ignore[override]
+    def scatter(
         self, base: str, indices: str, updates: str, axis_at: int, monoid: str = "set", wrap: bool = False, checked: bool = False
     ) -> str:
         """`base` with base[.., indices[.., i, ..], ..] combined with updates[.., i, ..] along the axis.

@@ -29,7 +29,7 @@ def kept_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tup
 class ReduceBuilder(LayoutBuilder):
     """reduce, scan, and composites."""
 
-    def reduce(self, x: str, monoid: str, axes: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> str:  # type: ignore[override]
+    def reduce(self, x: str, monoid: str, axes: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> str:
         """`x` reduced over `axes` (None: all) by a monoid of the graph.
 
         dtype: type of the result (that of `x` where None; any/all: bool, argmax/argmin: i64). Arithmetic is done in its
@@ -66,9 +66,9 @@ class ReduceBuilder(LayoutBuilder):
         name: str = "",
     ) -> str:
         """The plain reduction node of the graph, with a body written by hand."""
-        return super().reduce(self.hint or name or f"reduce_{monoid}", monoid, dtype, shape, axes, over, body)
+        return super().add_reduction(self.hint or name or f"reduce_{monoid}", monoid, dtype, shape, axes, over, body)
 
-    def scan(self, x: str, monoid: str, axis_at: int, exclusive: bool = False, reverse: bool = False, dtype: DType | None = None) -> str:  # type: ignore[override]
+    def scan(self, x: str, monoid: str, axis_at: int, exclusive: bool = False, reverse: bool = False, dtype: DType | None = None) -> str:
         """Running combination of `x` along one axis; `exclusive` leaves the own element out, `reverse` runs from the end.
 
         dtype: type of the result; arithmetic as in `reduce`.
@@ -87,7 +87,7 @@ class ReduceBuilder(LayoutBuilder):
         if reverse:
             source[d] = (shape[d] - 1) - along
         element = converted(Read(x, tuple(number(0) if s == 1 else e for s, e in zip(shape, source, strict=True))), have, work)
-        made = super().scan(self.hint or f"scan_{monoid}", monoid, work, shape, names, names[d], element)
+        made = super().add_scan(self.hint or f"scan_{monoid}", monoid, work, shape, names, names[d], element)
         if exclusive:
             back = tuple(along - 1 if n == d else number(0) if s == 1 else axis(names[n]) for n, s in enumerate(shape))
             shifted: Expr = Guard((Bound(along - 1, 0, shape[d]),), Read(made, back), identity_of(monoid, work))

@@ -16,8 +16,7 @@ __all__ = ["LIBRARY_ADJOINTS"]  # whole only with the rules of this file
 
 
 def _axes(node: Node, rank: int) -> tuple[int, ...]:
-    given = node.attribute("axes")
-    return tuple(range(rank)) if given is None else tuple(int(a) % max(rank, 1) for a in given if isinstance(a, int))  # type: ignore[union-attr]
+    return tuple(range(rank)) if node.attribute("axes") is None else tuple(a % max(rank, 1) for a in node.integers("axes"))
 
 
 def _kept(b: TensorBuilder, node: Node, value: str, axes: Sequence[int]) -> str:
@@ -244,7 +243,8 @@ def _normalised_gradients(
     count = float(_count(b, x, axes))
     if g is not None:
         parts.append(_spread_gradient(b, g, x, mid, rstd, weight, axes, count, unpacked, normal))
-    at_mid, at_rstd = (request.gradients.get(n) for n in ((1, 2) if mid is not None else (None, 1)))  # type: ignore[arg-type]
+    at_mid = request.gradients.get(1) if mid is not None else None
+    at_rstd = request.gradients.get(2 if mid is not None else 1)
     if at_mid is not None:
         parts.append(b.broadcast_to(b.elementwise("mul", b.reshape(at_mid, b.shape_of(rstd)), 1 / count), b.shape_of(x)))
     if at_rstd is not None:

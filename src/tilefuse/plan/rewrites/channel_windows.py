@@ -56,7 +56,7 @@ def _summed(graph: Graph, node: Node, taken: set[str]) -> tuple[Node, ...]:
     index, bounds = [], []
     for d in range(rank):
         low, high = _pairs(node, "padding", rank)[d]
-        at = axis(axes[d + 2]) * _numbers(node, "stride")[d] + axis(taps[d]) * _numbers(node, "dilation")[d] - low
+        at = axis(axes[d + 2]) * node.integers("stride")[d] + axis(taps[d]) * node.integers("dilation")[d] - low
         index.append(at)
         if low or high:
             bounds.append(Bound(at, 0, image.shape[d + 2]))
@@ -71,12 +71,6 @@ def _summed(graph: Graph, node: Node, taken: set[str]) -> tuple[Node, ...]:
     taken.add(total)
     added = call("add", Read(total, tuple(map(axis, axes))), Read(node.operands[2], (axis(axes[1]),)))
     return (Node(total, node.type, "reduce.sum", axes, over=over, body=body), Node(node.name, node.type, "map", axes, body=added))
-
-
-def _numbers(node: Node, name: str) -> tuple[int, ...]:
-    found = node.attribute(name, ())
-    assert isinstance(found, tuple)
-    return tuple(int(n) for n in found)  # type: ignore[arg-type]
 
 
 def _pairs(node: Node, name: str, rank: int) -> tuple[tuple[int, int], ...]:

@@ -201,7 +201,7 @@ class IntegerProgram:
         import highspy
         import numpy
 
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        solver: Any = highspy.Highs()
         for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
                             ("mip_abs_gap", SCORE_TOLERANCE_US / 2)):
             solver.setOptionValue(name, value)

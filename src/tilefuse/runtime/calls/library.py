@@ -258,20 +258,20 @@ def torch_operator(operator: str) -> Callable[..., Any]:
         raise NameLookupError(f"unknown library operator {operator}", hint=nearest(operator, LIBRARY))
     namespace, name, overload = parts
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    found = getattr(packet, overload, None)
+    found: Callable[..., Any] | None = getattr(packet, overload, None)
     if found is None:
         raise NameLookupError(
             f"torch {torch.__version__} has no operator {operator}",
             hint="import the package that registers it, or compile again with this version of torch",
         )
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @lru_cache(maxsize=4096)
 def gives_windows(operator: str) -> bool:
     """Whether a torch operator's results may share memory with its operands."""
-    schema: Any = torch_operator(operator)._schema  # type: ignore[attr-defined]
-    return any(r.alias_info is not None for r in schema.returns)
+    overload: Any = torch_operator(operator)
+    return any(r.alias_info is not None for r in overload._schema.returns)
 
 
 def as_complex(pairs: torch.Tensor) -> torch.Tensor:

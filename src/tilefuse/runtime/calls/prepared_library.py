@@ -117,8 +117,9 @@ def _convolution_backward(attributes: Attributes, operands: Sequence[Value], dev
 
     def call(t: list[torch.Tensor]) -> Results:
         if relays:
-            return backward(t[0].contiguous(), t[1].contiguous(), t[2].contiguous(), *rest)  # type: ignore[no-any-return]
-        return backward(t[0], t[1], t[2], *rest)  # type: ignore[no-any-return]
+            t = [one.contiguous() for one in t[:3]]
+        made: Results = backward(t[0], t[1], t[2], *rest)
+        return made
 
     return call
 

@@ -356,8 +356,8 @@ class _CallLowering:
             over = tuple((a, self.made.sizes[sizes[a]]) for a in term.axes)
             own = I64 if term.monoid.startswith("arg") else body.dtype
             if dtype is None or dtype == own:
-                return self.builder.reduce(name, term.monoid, own, shape, axes, over, body.expr)
-            inner = self.builder.reduce(f"{name}_{term.monoid}", term.monoid, own, shape, axes, over, body.expr)
+                return self.builder.add_reduction(name, term.monoid, own, shape, axes, over, body.expr)
+            inner = self.builder.add_reduction(f"{name}_{term.monoid}", term.monoid, own, shape, axes, over, body.expr)
             return self.builder.map(name, dtype, shape, axes, cast(Read(inner, tuple(map(axis, axes))), dtype))
         made = self.typed(term, axes, sizes, name)
         wanted = dtype or made.dtype

@@ -44,6 +44,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
          repeat: Annotated[int, typer.Option("--repeat", min=1, help="timed calls after the first")] = 5,
          as_json: AsJson = False) -> None:
     """Compile a BLAS script and run it on random data, or write it as CUDA C++ that builds with nvcc alone."""
+    from tilefuse.scripts.programs import kind_named
     from tilefuse.scripts.script import compile_script
     from tilefuse.tools.programs import chosen_device, parse_options
     from tilefuse.tools.shapes import parse_shapes
@@ -59,8 +60,8 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
         target = "host"
     target = target or (DEFAULT_TARGET if emit is not None else "")
     place = chosen_device(device) if not target or seconds else "host"
-    function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind, deterministic=deterministic,  # type: ignore[arg-type]
-                              options=parse_options(option or []))
+    function = compile_script(text, library=library or (), device=place, name=script.stem, kind=kind_named(kind),
+                              deterministic=deterministic, options=parse_options(option or []))
     extents = extents_of(function, parse_shapes(shapes or []))
     strides = _strides(function, extents, leading or [])
     searched: dict[str, Any] = {}

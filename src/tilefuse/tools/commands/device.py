@@ -34,9 +34,9 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
         _calibrate_blas(spec, place, library or (), only, math.inf if seconds is None else seconds, as_json)
         return
     folder = default_folder()
-    if out is None and folder is None:
+    path = out if out is not None or folder is None else calibration_path(folder, spec)
+    if path is None:
         raise UserError("the cache is off, so there is no place for the figures", hint="name a file with --out, or unset TILEFUSE_CACHE")
-    path = out or calibration_path(folder, spec)  # type: ignore[arg-type]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_part(path.parent):

@@ -160,7 +160,7 @@ def random_graph(seed: int, most_nodes: int = 25, shape: tuple[int, int] = (32, 
     for _ in range(draw.randint(3, most_nodes)):
         kind = draw.random()
         if kind < 0.2:
-            rows.append(b.reduce("s", "sum", F32, (num_rows,), ("i",), [("k", length)], read_at(draw.choice(full), ("i", "k"))))
+            rows.append(b.add_reduction("s", "sum", F32, (num_rows,), ("i",), [("k", length)], read_at(draw.choice(full), ("i", "k"))))
         elif kind < 0.35 and rows:
             full.append(b.map("m", F32, shape, ("i", "j"), call("sub", element(full), element(rows))))
         elif kind < 0.5:
