@@ -162,7 +162,7 @@ def _by_part(element: Callable[[Affine], Expr]) -> Split:
 
 
 def _constant(e: Const) -> Split:
-    whole = e.complex_value
+    whole: complex = e.value
     real, imaginary = const(whole.real, PART_OF[e.dtype]), const(whole.imag, PART_OF[e.dtype])
     return Split(real, imaginary, real if real == imaginary else None)
 

@@ -36,18 +36,13 @@ class Const:
 
     @property
     def value(self) -> int | float | bool:
-        """The number. Requires: the type is not complex, as of every constant of a graph."""
+        """The number; a complex one where the type is complex, which no constant of a graph has."""
         if self.dtype.kind == "bool":
             return self.text == "true"
+        if self.dtype.is_complex:
+            real, imaginary = self.text.split(",")
+            return complex(float(real), float(imaginary))  # type: ignore[return-value]
         return float(self.text) if self.dtype.is_float else int(self.text)
-
-    @property
-    def complex_value(self) -> complex:
-        """The number, of any type."""
-        if not self.dtype.is_complex:
-            return complex(self.value)
-        real, imaginary = self.text.split(",")
-        return complex(float(real), float(imaginary))
 
 
 @dataclass(frozen=True, slots=True)
