@@ -213,12 +213,12 @@ class Step:
         lowering = TORCH_OPS.get(_full_name(node))
         if lowering is None or _op(node) in SCATTERS:
             return True
-        return lowering.__module__.rpartition(".")[2] in ("torch_ops_library", "torch_ops_random", "torch_ops_search")
+        return lowering.__module__.rpartition(".")[2] in ("ops_library", "ops_random", "ops_search")
 
     def is_reduction(self, node: Node) -> bool:
         """Whether the node needs all of an operand before it gives anything."""
         module = TORCH_OPS[_full_name(node)].__module__.rpartition(".")[2] if _full_name(node) in TORCH_OPS else ""
-        return module in ("torch_ops_reduce", "torch_ops_norm", "torch_ops_loss", "torch_ops_pool")
+        return module in ("ops_reduce", "ops_norm", "ops_loss", "ops_pool")
 
     def depth(self, node: Node) -> int:
         """Library operators on the longest way from the arguments to a value."""
