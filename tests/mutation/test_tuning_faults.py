@@ -18,7 +18,7 @@ from tilefuse.driver.measure import measure as driver
 from tilefuse.driver.measure.tuning_results import TuningResults
 from tilefuse.plan.price import measure
 from tilefuse.plan.text import edit, why
-from tilefuse.templates import walk_template
+from tilefuse.templates.rows import legality as row_legality
 
 CYCLE = test_edit.kernel("k0", "%a, %c", "%a, %c") + "edge %a -> %c in k0 register\n" + test_edit.kernel("k1", "%b", "%b")
 
@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
         TuningResults, "find", lambda self, key: None,
         test_tune.test_the_fastest_template_is_stored_and_used_for_every_pattern_of_the_form),
     "limits of the device are not looked at": (
-        walk_template, "_check", lambda *_: None,
+        row_legality, "_thread_refusal", lambda *_: None,
         lambda: test_by_hand.test_a_wrong_template_names_schedule_value_and_remedy(
             "s [GRID,CLUSTER_32-CTA_64];", UserError, "clusters of 32 blocks", "CLUSTER_16")),
     "levels of edited plans are not looked at": (

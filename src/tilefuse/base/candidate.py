@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class Reason(enum.Enum):
@@ -32,10 +32,11 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a candidate cannot be used; `detail` carries the numbers that decided it."""
+    """Why a candidate cannot be used; `detail` carries the numbers that decided it, `remedy` what a user who wrote it may write instead."""
 
     reason: Reason
     detail: str
+    remedy: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.detail}"

@@ -13,7 +13,7 @@ from functools import partial
 from tilefuse import templates
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
-from tilefuse.base.errors import InternalError, UserError
+from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import Layouts, TileProgram
 from tilefuse.driver.measure.measure import DiskRecords
@@ -120,13 +120,8 @@ def _by_hand(graph: Graph, given: Layouts, device: DeviceSpec, options: Options,
 
 
 def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
-    """Composes a kernel written by hand before anything is built. Raises: UserError where it cannot be written or does not fit."""
-    try:
-        kernel = compose(program, device)
-    except InternalError as error:
-        hint = "the template asks for more than its loops can do"
-        raise UserError(f"kernel {name} cannot be written: {error.message}", hint=hint) from error
-    used = kernel.launch.shared_bytes
+    """Composes a kernel written by hand before anything is built. Raises: UserError where its shared memory does not fit a block."""
+    used = compose(program, device).launch.shared_bytes
     if device.kind == "cuda" and used > device.shared_bytes_per_block:
         raise UserError(f"kernel {name} needs {used} bytes of shared memory a block, and {device.name} has {device.shared_bytes_per_block}",
                         hint="fewer stages, smaller tiles, or a wider cluster")

@@ -36,7 +36,8 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.template import Columns, Rows
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns
 
 # Monoids of scans that use what they combine once; the others are given registers.
 USED_ONCE = ("sum", "prod", "max", "min")

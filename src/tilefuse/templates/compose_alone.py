@@ -11,7 +11,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.columns.compose import compose_columns
 from tilefuse.templates.flat.compose import compose_pointwise
 from tilefuse.templates.rows.compose import compose_rows
-from tilefuse.templates.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns, Pointwise, Transpose
 from tilefuse.templates.transpose.compose import compose_transpose
 
 

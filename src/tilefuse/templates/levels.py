@@ -17,7 +17,8 @@ from tilefuse.ir.affine import evaluate
 from tilefuse.target.memory import SECTOR_BYTES
 from tilefuse.templates.columns.starts import num_tiles
 from tilefuse.templates.flat.side_by_side import last_axis
-from tilefuse.templates.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns, Pointwise, Transpose
 
 # How many times as much as a warp wants the sectors that it touches must hold, to count as scattered.
 WASTE = 2
@@ -50,7 +51,7 @@ def level_traffic(program: TileProgram, near_bytes: int = UNLIMITED) -> LevelTra
         case Rows() as rows:
             tiles = -(-domain.num_kept // rows.rows)
             moved = sum(_read_again(a, domain, tiles) for a in accesses(domain))
-            staged = 2 * program.bytes_read if rows.stages else 0
+            staged = 2 * program.bytes_read if rows.slots else 0
             lanes = min(rows.threads, WARP) * rows.vector
             down = _run_of(rows.kept_order, max(WARP // rows.threads, 1), domain)
             # A thread finds the start of a row's next vectors in the first-level cache, from the last ones.

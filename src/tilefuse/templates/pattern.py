@@ -23,9 +23,11 @@ from tilefuse.templates.columns.starts import num_tiles
 from tilefuse.templates.flat.side_by_side import num_vectors
 from tilefuse.templates.notation import print_template
 from tilefuse.templates.packed.packed import Known, schedule_packed
+from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.staged.online_program import schedule_online
 from tilefuse.templates.staged.stitched import Tiles, schedule_like, schedule_stitched
-from tilefuse.templates.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose, parameters_of
+from tilefuse.templates.template import Choice, Columns, Pointwise, Stitched, Transpose, parameters_of
+from tilefuse.templates.walk_legality import walk_refusal
 from tilefuse.templates.walk_template import exchange_level, template_of
 
 # Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
@@ -119,8 +121,11 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
         again = choice if online is domain else wanted or choose(online, device)
         if not isinstance(again, Rejected):
             domain, choice = online, again
-    if getattr(choice, "on_chip", False) or getattr(choice, "stages", 0):
+    if _keeps_rows(choice):
         domain = two_pass(domain)
+    refused = None if wanted is None else walk_refusal(choice, domain, device)
+    if refused is not None:
+        return refused
     if device.kind == "host":
         domain = wide_squares(domain, isinstance(choice, Rows) and choice.threads == 1 < choice.vector)
     sizes = {v: t.num_bytes for v, t in inner.type_by_name.items()}
@@ -132,6 +137,16 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
         parameters=parameters_of(choice), levels=_levels(inner, domain, choice),
         launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
         choice=choice, internal=domain)
+
+
+def _keeps_rows(choice: Choice) -> bool:
+    """Whether rows (or columns) stay on chip between the walks over them, so that two passes read them once."""
+    match choice:
+        case Rows(in_registers=held, slots=slots):
+            return held or slots > 0
+        case Columns(on_chip=held):
+            return held
+    return False
 
 
 def _without_scans_of_one(graph: Graph) -> Graph:

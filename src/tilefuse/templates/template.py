@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Union
 
+from tilefuse.templates.rows.modes import Rows, RowSettings, settings_of_rows
+
 # Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
 # leaves room for addresses, accumulators and conversions (measured: no spills at 128).
 KEPT_BYTES_PER_THREAD = 128
@@ -54,40 +56,10 @@ class Transpose:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Reduced axes run along memory: `threads` lanes a row, `rows` rows a block, `cluster` blocks a row, `split` blocks a row
-    that meet through global memory. `chunks`: vectors a thread. `on_chip`: the row stays in registers between stages; else
-    `batch` vectors are loaded at a time. `lanes`: accumulators a thread. `stages` > 0: a persistent grid of `groups` (blocks or
-    clusters), each walking rows group, group + groups, ..., with `stages` rows on their way into shared memory ahead of it.
-    Rows that are not `on_chip` are then read from there; with `batch` 1 a stage is one vector a thread of a row, else a whole one.
-    `span` > 0: each group walks that many rows, `rows` of them a turn, and carries sums down the columns along.
-    `resident`: blocks that must fit a multiprocessor together (0: no matter). `ahead`: rows in a queue of whole rows are reduced one turn
-    before they are finished, so that what their threads tell each other is on its way meanwhile.
-    """
-
-    kept_order: tuple[str, ...]
-    reduced_order: tuple[str, ...]
-    vector: int
-    threads: int
-    rows: int
-    chunks: int
-    cluster: int
-    split: int
-    on_chip: bool
-    lanes: int
-    batch: int = 1
-    stages: int = 0
-    groups: int = 0
-    span: int = 0
-    resident: int = 0
-    ahead: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
     down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
-    `resident`: as of `Rows`.
+    `resident`: as of `row_template.Rows`.
     """
 
     kept_order: tuple[str, ...]
@@ -127,9 +99,17 @@ class Online:
 
 
 Choice = Union[Pointwise, Transpose, Rows, Columns]
+# Choices of one walk in the flat words of the notation: fields are its settings, or numbers that loops show.
+Settings = Union[Pointwise, Transpose, RowSettings, Columns]
+
+
+def notation_form(choice: Choice) -> Settings:
+    """The choice in the flat words of the notation; the choice itself where these are its own."""
+    return settings_of_rows(choice) if isinstance(choice, Rows) else choice
 
 
 def parameters_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
-    """The fields of a choice by name; `across` and `side` only where warps stand across two axes."""
+    """The numbers of a choice by the notation's names; `across` and `side` only where warps stand across two axes."""
     left_out = ("across", "side") if isinstance(choice, Pointwise) and choice.side == 1 else ()
-    return tuple(sorted((f.name, getattr(choice, f.name)) for f in fields(choice) if f.name not in left_out))
+    settings = notation_form(choice)
+    return tuple(sorted((f.name, getattr(settings, f.name)) for f in fields(settings) if f.name not in left_out))

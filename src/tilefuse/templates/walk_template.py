@@ -13,32 +13,32 @@ from dataclasses import MISSING, Field, fields, replace
 from math import prod
 from typing import Any
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.columns.starts import between_columns
-from tilefuse.templates.flat.side_by_side import last_axis
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker
-from tilefuse.templates.rows.pipelined import runs_ahead
-from tilefuse.templates.rows.starts import between_vectors, vectors_of
-from tilefuse.templates.template import Columns, Pointwise, Rows, Transpose
+from tilefuse.templates.rows.legality import row_steps_of, rows_from
+from tilefuse.templates.rows.modes import Rows, RowSettings
+from tilefuse.templates.template import Choice, Columns, Pointwise, Settings, Transpose, notation_form
+from tilefuse.templates.walk_legality import column_steps_of, first_refusal, transpose_refusal, walk_refusal
 
-Walked = Pointwise | Transpose | Rows | Columns
 # Fields that loops show, by class; the rest of a choice's numbers are settings.
 SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
-    Rows: frozenset({"threads", "rows", "cluster", "split", "groups"}),
+    RowSettings: frozenset({"threads", "rows", "cluster", "split", "groups"}),
     Columns: frozenset({"threads_x", "threads_y", "split"}),
     Pointwise: frozenset({"threads"}),
     Transpose: frozenset({"threads"}),
 }
+KIND_NAMES: Mapping[type, str] = {RowSettings: "rows", Columns: "columns", Pointwise: "pointwise", Transpose: "transpose"}
 LAUNCH_SETTINGS = ("cta_num", "cta_size")
 VECTOR_SETTINGS = ("vector", "read_vector", "write_vector")
 
 
-def template_of(choice: Walked, domain: Domain, graph: Graph, launch: Launch) -> Template:
+def template_of(choice: Choice, domain: Domain, graph: Graph, launch: Launch) -> Template:
     """The template of a choice: a schedule for every value that threads exchange or that goes to global memory."""
     shared = {i.node.name for i in domain.instances if i.shared and i.second_of is None}
     written = {name for name, _, _ in domain.outputs} | set(graph.results)
@@ -55,11 +55,11 @@ def template_of(choice: Walked, domain: Domain, graph: Graph, launch: Launch) ->
     return Template(tuple(schedules), (*settings_of(choice), *sizes))
 
 
-def settings_of(choice: Walked) -> tuple[Setting, ...]:
+def settings_of(choice: Choice) -> tuple[Setting, ...]:
     """The numbers of a choice that its loops do not show, where they are not what they are by default."""
-    found = []
-    for f in _setting_fields(type(choice)):
-        value = getattr(choice, f.name)
+    found, form = [], notation_form(choice)
+    for f in _setting_fields(type(form)):
+        value = getattr(form, f.name)
         if f.default is MISSING or value != f.default:
             found.append(Setting(f.name, value))
     return tuple(found)
@@ -69,7 +69,7 @@ def _setting_fields(kind: type) -> list[Field[Any]]:
     return [f for f in fields(kind) if f.name not in SHOWN_FIELDS[kind] and f.type in ("int", "bool")]
 
 
-def exchange_level(choice: Walked) -> Level:
+def exchange_level(choice: Choice) -> Level:
     """Where the threads of a choice meet to share a reduction's result."""
     match choice:
         case Rows():
@@ -84,7 +84,7 @@ def _read_inside(graph: Graph, name: str) -> bool:
     return bool(graph.users_by_name[name])
 
 
-def _attrs(choice: Walked, domain: Domain, node: Node) -> tuple[Attr, ...]:
+def _attrs(choice: Choice, domain: Domain, node: Node) -> tuple[Attr, ...]:
     """One attribute a dimension of the node: kept ones first, then reduced ones."""
     shape = (*node.type.shape, *(e for _, e in node.over))
     num_kept = _num_kept(node, domain)
@@ -163,7 +163,7 @@ def reduced_attr(choice: Rows | Columns) -> Attr:
     return (*outer, own)
 
 
-def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> Walked:
+def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> Choice:
     """The choice that a template asks for of the program's pattern.
 
     A template with every setting that has no default determines the kernel; what a shorter one leaves out is as the scheduler chose.
@@ -181,9 +181,10 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     carried = {i.node.name for i in domain.instances if i.carried}
     shared = {i.node.name for i in domain.instances if i.shared} - carried
     given = {s.name for s in template.settings}
-    choice: Walked = _complete(base) if given >= {f.name for f in _setting_fields(type(base)) if f.default is MISSING} else base
+    form = notation_form(base)
+    asked: Settings = _complete(form) if given >= {f.name for f in _setting_fields(type(form)) if f.default is MISSING} else form
     for setting in template.settings:
-        choice = _with_setting(choice, setting)
+        asked = _with_setting(asked, setting)
     leading = next((s.name for s in template.schedules if s.name in shared), None)
     shown = False
     for schedule in template.schedules:
@@ -195,30 +196,22 @@ def choice_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
                             f"{len(known[schedule.name].attrs)} dimensions", where=schedule.span, hint=f"as in: {known[schedule.name]}")
         if not shown and (schedule.name == leading or leading is None and schedule.name not in carried):
             num_kept = _num_kept(program.graph.node_by_name[schedule.name], domain)
-            choice, shown = _from_loops(choice, schedule, known[schedule.name], num_kept), True
-    if "chunks" not in given and choice != base and isinstance(choice, Rows | Columns):
-        choice = replace(choice, chunks=steps_of(choice, domain))
-    _check(choice, base, domain, device, template)
-    return choice
+            asked, shown = _from_loops(asked, schedule, known[schedule.name], num_kept), True
+    if "chunks" not in given and asked != form and isinstance(asked, RowSettings | Columns):
+        asked = replace(asked, chunks=row_steps_of(asked, domain) if isinstance(asked, RowSettings) else column_steps_of(asked, domain))
+    return _checked(asked, form, domain, device, template)
 
 
-def _complete(base: Walked) -> Walked:
-    """The choice for a template that names every setting without a default: what it leaves out is as by default, not as chosen."""
+def _complete(base: Settings) -> Settings:
+    """The settings for a template that names every one without a default: what it leaves out is as by default, not as chosen."""
     changed: dict[str, Any] = {f.name: f.default for f in _setting_fields(type(base)) if f.default is not MISSING}
-    if isinstance(base, Rows):
+    if isinstance(base, RowSettings):
         changed["groups"] = 0
     return replace(base, **changed)
 
 
-def steps_of(choice: Rows | Columns, domain: Domain) -> int:
-    """Vectors (rows template) or rows (columns template) that each thread walks along the reduced axes."""
-    if isinstance(choice, Rows):
-        return max(1, -(-vectors_of(domain, choice) // (choice.threads * choice.cluster * choice.split)))
-    return max(1, -(-domain.num_reduced // (choice.threads_y * choice.split)))
-
-
-def _from_loops(choice: Walked, schedule: Schedule, usual: Schedule, num_kept: int) -> Walked:
-    """The choice with the numbers of a schedule's loops."""
+def _from_loops(choice: Settings, schedule: Schedule, usual: Schedule, num_kept: int) -> Settings:
+    """The settings with the numbers of a schedule's loops."""
     if isinstance(choice, Pointwise | Transpose):
         place = spread_at(usual)
         last = schedule.attrs[place]
@@ -231,7 +224,7 @@ def _from_loops(choice: Walked, schedule: Schedule, usual: Schedule, num_kept: i
     return _with_reduced(choice, schedule.attrs[num_kept], schedule, usual) if num_kept < len(schedule.attrs) else choice
 
 
-def _with_kept(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> Rows | Columns:
+def _with_kept(choice: RowSettings | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> RowSettings | Columns:
     if attr[0].worker is not Worker.GRID or len(attr) > 2 or len(attr) == 2 and attr[1].worker not in (Worker.CTA, Worker.WARP):
         raise _contradiction(schedule, usual, "the last kept dimension goes over GRID, or GRID-CTA_n with n of its steps in a block")
     inside = attr[1].count if len(attr) == 2 else 1
@@ -244,17 +237,17 @@ def _with_kept(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual: Sc
     return replace(choice, rows=inside or choice.rows, groups=choice.groups if groups is None else groups)
 
 
-def _with_reduced(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> Rows | Columns:
+def _with_reduced(choice: RowSettings | Columns, attr: Attr, schedule: Schedule, usual: Schedule) -> RowSettings | Columns:
     cluster, split, threads = 1, 1, 0
     for place, step in enumerate(attr):
         match step.worker:
-            case Worker.CLUSTER if place == 0 and isinstance(choice, Rows):
+            case Worker.CLUSTER if place == 0 and isinstance(choice, RowSettings):
                 cluster = step.count or choice.cluster
             case Worker.GRID if place == 0:
                 split = step.count or choice.split
             case Worker.CTA:
-                threads = step.count or (choice.threads if isinstance(choice, Rows) else choice.threads_y)
-            case Worker.WARP if isinstance(choice, Rows):
+                threads = step.count or (choice.threads if isinstance(choice, RowSettings) else choice.threads_y)
+            case Worker.WARP if isinstance(choice, RowSettings):
                 threads = step.count or 32
                 if threads > 32:
                     raise _contradiction(schedule, usual, f"a warp has 32 lanes, not {threads}; write CTA_{threads}")
@@ -264,7 +257,7 @@ def _with_reduced(choice: Rows | Columns, attr: Attr, schedule: Schedule, usual:
                 raise _contradiction(schedule, usual, f"{step} cannot stand there in the attribute of a reduced dimension")
     if not threads:
         raise _contradiction(schedule, usual, "the reduced dimension names no threads: CTA_n, WARP_n or THREAD")
-    if isinstance(choice, Rows):
+    if isinstance(choice, RowSettings):
         return replace(choice, threads=threads, cluster=cluster, split=split)
     return replace(choice, threads_y=threads, split=split)
 
@@ -273,12 +266,12 @@ def _contradiction(schedule: Schedule, usual: Schedule, why: str) -> UserError:
     return UserError(f"schedule {schedule.name} does not fit its kernel: {why}", where=schedule.span, hint=f"as in: {usual}")
 
 
-def _with_setting(choice: Walked, setting: Setting) -> Walked:
+def _with_setting(choice: Settings, setting: Setting) -> Settings:
     if setting.name in LAUNCH_SETTINGS:
         return choice
     known = {f.name: f for f in _setting_fields(type(choice))}
     if setting.name not in known:
-        raise OptionError(f"a {type(choice).__name__.lower()} kernel has no setting {setting.name!r}", where=setting.span,
+        raise OptionError(f"a {KIND_NAMES[type(choice)]} kernel has no setting {setting.name!r}", where=setting.span,
                           hint=nearest(setting.name, known) or f"settings: {', '.join([*known, *LAUNCH_SETTINGS])}")
     wanted = type(getattr(choice, setting.name))
     if wanted is not type(setting.value):
@@ -290,82 +283,43 @@ def _with_setting(choice: Walked, setting: Setting) -> Walked:
     return replace(choice, **changed)
 
 
-def _check(choice: Walked, base: Walked, domain: Domain, device: DeviceSpec, template: Template) -> None:
-    """Limits of the device and of the templates. Raises: UserError naming schedule or setting, its value and the remedy."""
+def _checked(asked: Settings, base: Settings, domain: Domain, device: DeviceSpec, template: Template) -> Choice:
+    """The choice that settings ask for. Raises: UserError naming schedule or setting, its value and the remedy, where there is none."""
     where = template.schedules[0].span if template.schedules else None
     name = template.schedules[0].name if template.schedules else "the kernel"
+    made = _numbers_refusal(asked, device) or _choice_of(asked, base, domain, device)
+    if isinstance(made, Rejected):
+        raise UserError(f"schedule {name}: {made.detail}", where=where, hint=made.remedy)
+    return made
 
-    def settle(legal: bool, text: str, hint: str) -> None:
-        if not legal:
-            raise UserError(f"schedule {name}: {text}", where=where, hint=hint)
 
-    threads = (choice.threads * choice.rows if isinstance(choice, Rows) else
-               choice.threads_x * choice.threads_y if isinstance(choice, Columns) else choice.threads)
-    settle(1 <= threads <= device.max_threads_per_block, f"{threads} threads a block, and {device.name} has at most "
-           f"{device.max_threads_per_block}", "smaller CTA or WARP counts")
-    for field_name in VECTOR_SETTINGS:
-        width = getattr(choice, field_name, 1)
-        settle(width >= 1 and width & (width - 1) == 0 and width <= 16, f"{field_name}={width} is no vector width", "1, 2, 4 or 8 elements")
-    for f in _setting_fields(type(choice)):
-        value = getattr(choice, f.name)
-        settle(isinstance(value, bool) or value > 0 or value == f.default or f.name == "depth" and value == 0,
-               f"setting {f.name}={value} is too small", "at least 1")
-    if isinstance(choice, Rows):
-        settle(choice.cluster <= device.max_cluster_blocks, f"clusters of {choice.cluster} blocks, and {device.name} has at most "
-               f"{device.max_cluster_blocks}", f"CLUSTER_{device.max_cluster_blocks} or fewer")
-        settle(choice.threads <= 32 or choice.threads % 32 == 0, f"{choice.threads} threads a row are no whole warps", "a multiple of 32")
-        settle(choice.threads >= 32 or choice.threads & (choice.threads - 1) == 0,
-               f"{choice.threads} lanes a row are no power of two", "1, 2, 4, 8, 16 or 32")
-        settle(choice.cluster == 1 or choice.rows == 1, "a row over a cluster leaves one row a block", "GRID without CTA")
-        covered = choice.threads * choice.chunks * choice.vector * choice.cluster * choice.split
-        # The elements that fill no vector are walked behind the others, unless they are held.
-        anywhere = between_vectors(domain, choice) is not None
-        held = vectors_of(domain, choice) * choice.vector if anywhere else domain.num_reduced
-        needed = held if choice.on_chip or anywhere else domain.num_reduced // choice.vector * choice.vector
-        settle(covered >= needed, f"rows of {domain.num_reduced} elements{' on chip' if choice.on_chip else ''}, but threads x chunks x "
-               f"vector are {covered}", f"chunks={steps_of(choice, domain)} at least, or no chunks: they follow from the rest")
-        whole = next(v for v in (16, 8, 4, 2, 1) if domain.num_reduced % v == 0)
-        streams = not (choice.on_chip or choice.groups or choice.stages or domain.has_scan) and choice.cluster == 1
-        settle(choice.threads * choice.cluster == 1 or domain.num_reduced % choice.vector == 0 or streams or anywhere,
-               f"rows of {domain.num_reduced} elements are no whole vectors of {choice.vector}, and several threads share one",
-               f"vector={whole}, or on_chip=false")
-        if isinstance(base, Rows) and (base.span or choice.span):
-            settle((choice.span, choice.groups) == (base.span, base.groups), f"{choice.groups} blocks of {choice.span} rows each",
-                   f"the sums down the columns are split so: GRID_{base.groups}, span={base.span}" if base.span else "span=0")
-        settle(not choice.ahead or runs_ahead(domain, choice), "rows reduced a turn ahead wait in a queue of two or more (stages=2; "
-               "on_chip=false;), and their threads exchange once", "ahead=false")
-        settle(choice.split == 1 or not choice.on_chip, "a row split over the grid is not held on chip", "on_chip=false")
-    if isinstance(choice, Pointwise) and choice.side > 1:
-        settle(choice.side <= 32 and choice.side & (choice.side - 1) == 0, f"side={choice.side} lanes are no part of a warp",
-               "2 to 32, a power of two")
-        settle(bool(choice.across), "nothing that it touches runs along another axis than the others", "side=1")
-        length = domain.extents[last_axis(choice.order, domain.extents)]
-        settle(length % choice.vector == 0, f"warps across two axes take whole vectors, and {length} elements are none of {choice.vector}",
-               f"vector={next(v for v in (16, 8, 4, 2, 1) if length % v == 0)}, or side=1")
-    if isinstance(choice, Transpose):
-        assert isinstance(base, Transpose)
-        for whole, side, along in ((choice.depth == 0, "columns", choice.read_axis), (choice.writes_run, "rows", choice.write_axis)):
-            settle(not whole or getattr(choice, side) == domain.extents[along],
-                   f"tiles of {getattr(choice, side)} {side} are no runs of memory", f"{side}={domain.extents[along]}")
-        settle(choice.depth > 0 or not choice.writes_run, "a tile is one run on one side only", "depth=1, or writes_run=false")
-        settle((choice.depth == 0, choice.writes_run) == (base.depth == 0, base.writes_run), "tiles are runs of memory on another side",
-               f"depth={base.depth}, writes_run={str(base.writes_run).lower()}")
-        # Wider ones than were chosen are not aligned in memory, or reach beyond the ends of the axes.
-        for field_name in ("read_vector", "write_vector", "depth"):
-            width, most = getattr(choice, field_name), getattr(base, field_name)
-            settle(width == most or width > 0 and most % width == 0, f"{field_name}={width} does not fit how the values lie",
-                   f"{field_name}={most} or a divisor of it")
-        along_run, down = (choice.rows, choice.columns) if choice.depth == 0 else (choice.columns, choice.rows)
-        settle(along_run % choice.read_vector == 0 and down % max(choice.depth, 1) == 0
-               and (choice.columns if choice.writes_run else choice.rows) % choice.write_vector == 0,
-               f"tiles of {choice.rows} x {choice.columns} are no whole vectors of {choice.read_vector} and {choice.write_vector}",
-               "sides that are powers of two")
-    if isinstance(choice, Columns):
-        settle(domain.num_kept % choice.vector == 0 or between_columns(domain, choice) is not None,
-               f"{domain.num_kept} columns are no whole vectors of {choice.vector}",
-               f"vector={next(v for v in (16, 8, 4, 2, 1) if domain.num_kept % v == 0)}")
-        settle(choice.threads_x & (choice.threads_x - 1) == 0 and choice.threads_y & (choice.threads_y - 1) == 0,
-               f"{choice.threads_x} x {choice.threads_y} threads are no powers of two", "powers of two")
-        covered = choice.threads_y * choice.chunks * choice.split
-        settle(covered >= domain.num_reduced, f"columns of {domain.num_reduced} elements, but threads x chunks are {covered}",
-               f"chunks={steps_of(choice, domain)} at least")
+def _choice_of(asked: Settings, base: Settings, domain: Domain, device: DeviceSpec) -> Choice | Rejected:
+    """The choice that settings write, or why the pattern and the device have none."""
+    match asked:
+        case RowSettings():
+            return rows_from(asked, domain, device)
+        case Transpose():
+            assert isinstance(base, Transpose)
+            return transpose_refusal(asked, base, domain) or asked
+        case Pointwise() | Columns():
+            return walk_refusal(asked, domain, device) or asked
+
+
+def _numbers_refusal(asked: Settings, device: DeviceSpec) -> Rejected | None:
+    """Rules for every walk: threads a block, vector widths, settings that count something."""
+    match asked:
+        case RowSettings():
+            threads = asked.threads * asked.rows
+        case Columns():
+            threads = asked.threads_x * asked.threads_y
+        case _:
+            threads = asked.threads
+    widths = [(name, getattr(asked, name, 1)) for name in VECTOR_SETTINGS]
+    counts = [(f, getattr(asked, f.name)) for f in _setting_fields(type(asked))]
+    return first_refusal(
+        (1 <= threads <= device.max_threads_per_block, f"{threads} threads a block, and {device.name} has at most "
+         f"{device.max_threads_per_block}", "smaller CTA or WARP counts"),
+        *((width >= 1 and width & (width - 1) == 0 and width <= 16, f"{name}={width} is no vector width", "1, 2, 4 or 8 elements")
+          for name, width in widths),
+        *((isinstance(value, bool) or value > 0 or value == f.default or f.name == "depth" and value == 0,
+           f"setting {f.name}={value} is too small", "at least 1") for f, value in counts))

@@ -23,8 +23,9 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker
+from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
-from tilefuse.templates.template import Pointwise, Rows
+from tilefuse.templates.template import Pointwise
 from tilefuse.templates.walk_template import kept_extents, spread_extents
 
 WARP, MOST_THREADS = 32, 1024

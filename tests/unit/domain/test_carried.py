@@ -16,7 +16,7 @@ from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.rewrites.cross import split_cross_reductions
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
-from tilefuse.templates.template import Rows
+from tilefuse.templates.rows.modes import Rows
 
 
 def centred(batch: int, length: int) -> str:
@@ -90,7 +90,7 @@ def test_rows_wait_in_a_queue_where_a_group_loads_little_at_once(size: int, dtyp
     graph = split_cross_reductions(parse_graph(transposed_products(size, dtype, operands)), H200)
     choice = plan_graph(graph, {}, H200, Options()).kernels[0].program.choice
     assert isinstance(choice, Rows) and choice.groups
-    assert (choice.stages >= 2) == queued
+    assert (choice.slots >= 2) == queued
 
 
 def weighted(rows: int, length: int, dtype: str, *, elements: bool) -> str:

@@ -27,6 +27,7 @@ from tests.unit.templates.pattern_graphs import (
     norm_backward,
     padded,
     residual_norm,
+    row_distances,
     row_extremes,
     row_sum,
     row_sums,
@@ -57,7 +58,8 @@ from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Choice, Columns, Pointwise, Rows, Transpose
+from tilefuse.templates.rows.modes import Rows, RowSettings, rows_of
+from tilefuse.templates.template import Choice, Columns, Pointwise, Transpose
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,14 @@ class Case:
 def rows(vector: int, threads: int, chunks: int, rows: int = 1, cluster: int = 1, split: int = 1, on_chip: bool = True, lanes: int = 1,
          batch: int = 1, stages: int = 0, groups: int = 0, span: int = 0, ahead: bool = False) -> Callable[[Domain], Choice]:
     """A row schedule with axes in the domain's order."""
-    return lambda d: Rows(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups, span,
-                          ahead=ahead)
+    def choice(d: Domain) -> Choice:
+        settings = RowSettings(d.kept, d.reduced, vector, threads, rows, chunks, cluster, split, on_chip, lanes, batch, stages, groups,
+                               span, ahead=ahead)
+        made = rows_of(settings, d.num_reduced)
+        assert isinstance(made, Rows), made
+        return made
+
+    return choice
 
 
 def ahead(vector: int, threads: int, chunks: int, stages: int, groups: int, **others: int) -> Callable[[Domain], Choice]:
@@ -263,6 +271,9 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("pieces-from-the-queue", norm_backward(9, 256, 2), rows(4, 32, 2, on_chip=False, lanes=2, stages=3, groups=2, span=5)),
     ("pieces-from-the-queue-cluster", norm_backward(13, 2048, 3, "f16"),
      rows(8, 32, 4, cluster=2, on_chip=False, lanes=2, stages=7, groups=3, span=5)),
+    ("pieces-of-rows-without-elements", row_distances(7, 256), rows(4, 16, 4, on_chip=False, stages=5, groups=2)),
+    ("pieces-of-rows-without-elements-cluster", row_distances(7, 1024, "f16"),
+     rows(8, 32, 2, cluster=2, on_chip=False, stages=3, groups=2)),
     ("whole-rows-from-the-queue", norm_backward(9, 256, 2), rows(4, 32, 2, on_chip=False, batch=2, stages=2, groups=2, span=5)),
     ("read-again", norm_backward(9, 192, 3, "f16"), rows(8, 32, 1, on_chip=False, lanes=2, groups=3, span=3)),
     ("one-at-a-time", norm_backward(9, 192, 3), rows(4, 64, 1, on_chip=False, lanes=2, stages=1, groups=3, span=3)),
@@ -293,8 +304,8 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
     ("ahead", norm_backward(13, 256, 2, "f16"), ahead(4, 64, 1, 3, 2, span=7)),
     ("ahead-many-warps", norm_backward(11, 1280, 2), ahead(4, 160, 2, 4, 2, span=6)),
     ("ahead-cluster-many-warps", norm_backward(13, 2560, 3, "f16"), ahead(8, 160, 1, 4, 3, span=5, cluster=2)),
-    ("ahead-teams", norm_backward(17, 512, 2, "f16"), ahead(8, 64, 1, 3, 2, span=3, rows=3)),
-    ("ahead-rows-of-a-block", norm_backward(21, 192, 2), ahead(2, 96, 1, 3, 2, span=6, rows=2)),
+    ("ahead-teams", norm_backward(17, 512, 2, "f16"), ahead(8, 64, 1, 3, 2, span=9, rows=3)),
+    ("ahead-rows-of-a-block", norm_backward(21, 192, 2), ahead(2, 96, 1, 3, 2, span=11, rows=2)),
     ("ahead", row_sums(9, 512), ahead(4, 64, 2, 3, 4)),
     ("ahead-one-sum-many-warps", row_sum(9, 2560), ahead(4, 160, 2, 3, 2, cluster=2)),
     ("cluster4", group_norm(3, 2, 3, 160), rows(4, 32, 1, cluster=4, lanes=2)),

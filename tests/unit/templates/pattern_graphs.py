@@ -293,6 +293,16 @@ def row_sums(rows: int, length: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def row_distances(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """Sum of each row's distances from its largest element: two walks over the row, and no element is written. Exact: integers."""
+    acc, x = computed(dtype), wide("%x[i, k]", dtype)
+    return Pattern(parse_graph(f"""graph @row_distances(%x: {dtype}[{rows}, {length}]) -> ({acc}[{rows}]) {{
+      %m: {acc}[{rows}] = reduce.max [i] over [k < {length}] {{ {x} }}
+      %d: {acc}[{rows}] = reduce.sum [i] over [k < {length}] {{ abs(sub({x}, %m[i])) }}
+      return %d
+    }}"""), integers)
+
+
 def row_extremes(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """Maximum, minimum and both positions of each row, with NaNs, infinities and ties."""
     acc = computed(dtype)

@@ -14,7 +14,8 @@ from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.compose import compose
 from tilefuse.templates.notation import parse_template, print_template
 from tilefuse.templates.pattern import schedule_graph, schedule_pattern
-from tilefuse.templates.template import Columns, Pointwise, Rows
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns, Pointwise
 
 SOFTMAX = parse_graph("""graph @softmax(%x: f32[64, 1024]) -> (f32[64, 1024]) {
   %m: f32[64] = reduce.max [i] over [k < 1024] { %x[i, k] }

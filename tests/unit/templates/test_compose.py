@@ -24,7 +24,8 @@ from tilefuse.kernel.ir import Buffer, Kernel
 from tilefuse.printers.host import print_host
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
-from tilefuse.templates.template import Choice, Rows
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Choice
 
 CASES = {c.name: c for c in all_cases()}
 # Compiling is most of the time; checked kernels are ten times as long.

@@ -19,9 +19,10 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.launch import Launch
 from tilefuse.templates.packed.packed import Packed
+from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.staged.choose_online import OnlinePlan
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.template import Columns, Online, Pointwise, Rows, Stitched, Transpose
+from tilefuse.templates.template import Columns, Online, Pointwise, Stitched, Transpose
 
 WARP = 32
 
@@ -61,7 +62,7 @@ def _levels(program: TileProgram, launch: Launch) -> list[dict[str, Any]]:
             length = prod(domain.extents[a] for a in c.reduced_order)
             part = -(-length // (c.cluster * c.split))
             across = min(c.threads, WARP)
-            rows = c.span or c.rows
+            rows = c.carried_rows or c.rows
             sizes = [("grid", _whole(domain, (*c.kept_order, *c.reduced_order))),
                      *([("cluster", [[kept, rows], [reduced, part * c.cluster]])] if c.cluster > 1 else []),
                      ("block", [[kept, rows], [reduced, part]]),

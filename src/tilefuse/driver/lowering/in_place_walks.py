@@ -18,10 +18,11 @@ from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.templates.columns.starts import between_columns
 from tilefuse.templates.packed.packed import Packed
+from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.staged.row_lanes import first_lane_pieces
 from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.template import Columns, Rows
+from tilefuse.templates.template import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def _is_walked_once(program: TileProgram, num_elements: int) -> bool:
         case Columns(), Domain() as domain:
             # One value a column: the thread that has the whole sum stores it. Whole columns are read ahead by threads without work too.
             return domain.num_reduced > 1 and num_elements == domain.num_kept
-        case Rows(groups=0), Domain() as domain:
+        case Rows(mode=Held() | Streamed() | Split()), Domain() as domain:
             # One value a row: one thread, of the last block where several share a row, computes and stores it.
             return domain.num_reduced > 1 and num_elements == domain.num_kept
     return program.template == "pointwise"
@@ -150,17 +151,17 @@ def _read_before_sums(found: Walk, value: str, target: str) -> bool:
     assert isinstance(domain, Domain)
     choice, name = program.choice, found.name_of.get(target, "")
     if isinstance(choice, Rows):
-        meets, tile = choice.split > 1 or choice.threads > 32 or choice.threads == 1, choice.rows
+        meets, tile, held = choice.split > 1 or choice.threads > 32 or choice.threads == 1, choice.rows, choice.in_registers
     elif isinstance(choice, Columns):
         # Tiles that have a vector in common read each other's columns.
         alone = between_columns(domain, choice) is None
-        meets, tile = alone and (choice.split > 1 or choice.threads_y > 1), choice.vector * choice.threads_x
+        meets, tile, held = alone and (choice.split > 1 or choice.threads_y > 1), choice.vector * choice.threads_x, choice.on_chip
     else:
         return False
     # Threads without a row or column of their own read another block's.
     meets = meets and (domain.num_kept <= tile or domain.num_kept % tile == 0)
     # Elements that are on chip are written when the sum is there.
-    if choice.on_chip and any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs):
+    if held and any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs):
         return False
     sums = {i.key for i in domain.instances if i.shared}
     if not (name and meets) or domain.has_scan or domain.scatter is not None or any(i.carried for i in domain.instances):

@@ -26,7 +26,8 @@ from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep,
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch, Parameter
 from tilefuse.templates.compose import compose
-from tilefuse.templates.template import Pointwise, Rows, Stitched
+from tilefuse.templates.rows.modes import Held, Rows, Streamed
+from tilefuse.templates.template import Pointwise, Stitched
 
 # Kernels that move more than this start when the one ahead of them has ended, unless each of their threads moves enough. Standing ready
 # hides about a microsecond of launch, but every block then waits on its own: 256 MiB through blocks with one load a thread took 80 us
@@ -119,7 +120,7 @@ class _Lowering:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
         match program.choice:
-            case Pointwise() | Rows(groups=0, cluster=1, split=1, stages=0) if not self.calls_library:
+            case Pointwise() | Rows(mode=Held() | Streamed(), cluster=1) if not self.calls_library:
                 return waits_itself(program.bytes_moved, program.launch)
             case _:
                 return program.bytes_moved <= MAX_EARLY_BYTES

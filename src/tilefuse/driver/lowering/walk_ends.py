@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.template import Columns, Pointwise, Rows
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns, Pointwise
 
 # Share of the second-level cache that holds data which kernels ahead have walked through; smaller data stay there
 # whichever way it is walked. Source: two products with one f32 matrix, one H200, 2026-11-21: 64 MiB 40.0 us forwards, 36.1 to and fro;

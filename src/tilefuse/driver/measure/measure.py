@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.base.errors import DeviceError, InternalError, ToolchainError
+from tilefuse.base.errors import DeviceError, ToolchainError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.lone_kernel import drawn_inputs, index_extents, lone_call, lone_program, lone_spec
@@ -43,8 +43,7 @@ class KernelMeasurer:
         """Compiles the programs' kernels in parallel; what does not compile says so when it is measured."""
         codes: list[KernelCode] = []
         for program in programs:
-            with contextlib.suppress(InternalError):
-                codes += lone_spec(program, self._device, self._options, over_inputs=True).kernels
+            codes += lone_spec(program, self._device, self._options, over_inputs=True).kernels
         build_together(codes, self._options)
 
     def measure(self, program: TileProgram) -> Timing | Rejected:
@@ -53,9 +52,6 @@ class KernelMeasurer:
             lone = lone_program(program, self._device, self._place, self._options, over_inputs=True)
         except ToolchainError as error:
             return Rejected(Reason.DOES_NOT_COMPILE, _first_line(error))
-        except InternalError as error:
-            # A template can ask for what its composer cannot write; planning itself never does.
-            return Rejected(Reason.ILLEGAL_TEMPLATE, _first_line(error))
         except DeviceError as error:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
         try:

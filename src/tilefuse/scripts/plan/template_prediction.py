@@ -9,7 +9,8 @@ from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.scripts.plan.prediction import ARRIVALS_US, READ_SHARE, behind_another_us
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.template import Columns, Rows
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Columns
 
 # Rows that a persistent grid walks over: its first rows arrive before anything can be computed, its blocks end at different times, and
 # the kernel behind finds no place beside it until then. Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one

@@ -13,10 +13,11 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.columns.starts import between_columns
+from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
 from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.template import Choice, Columns, Pointwise, Rows, Stitched, Transpose
+from tilefuse.templates.template import Choice, Columns, Pointwise, Stitched, Transpose
 
 # Stages of a stitched kernel with fewer threads wait most of the time.
 LEAST_STITCHED_THREADS = 64
@@ -31,7 +32,7 @@ def packable(program: TileProgram) -> Rejected | None:
         case Rows(cluster=cluster) if cluster > 1:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} needs clusters of {cluster} blocks")
         # A bound on registers (`resident`) is the launch's, not the part's: a packed kernel goes without.
-        case Rows() as rows if rows.stages or rows.groups or rows.span:
+        case Rows() as rows if rows.groups:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
         case Stitched(groups=groups) if groups:
             return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
@@ -68,7 +69,7 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
             return None
         case Rows(threads=lanes) if choice.split == 1 and threads % lanes == 0 and (lanes <= 128 or threads // lanes <= 2):
             return replace(choice, rows=threads // lanes)
-        case Rows() if threads % 32 == 0 and (threads > choice.threads or not choice.on_chip):
+        case Rows() if threads % 32 == 0 and (threads > choice.threads or not choice.in_registers):
             vectors = vectors_of(domain, choice)
             return replace(choice, threads=threads, rows=1, chunks=-(-vectors // (threads * choice.split)))
         case Columns(threads_x=x) if threads % x == 0:
@@ -135,8 +136,8 @@ def resident_threads(program: TileProgram) -> tuple[int, int]:
             return 24 + min(operands, 8) * vector * steps * itemsize // 4, 0
         case Transpose(rows=rows, columns=columns, threads=threads):
             return 32 + rows * columns * itemsize // (4 * threads), rows * (columns + 2) * itemsize
-        case Rows(vector=vector, chunks=chunks, batch=batch, on_chip=on_chip):
-            return 40 + vector * (chunks if on_chip else batch) * len(program.graph.inputs), 1024
+        case Rows(vector=vector, chunks=chunks) as rows:
+            return 40 + vector * (chunks if rows.in_registers else rows.batch) * len(program.graph.inputs), 1024
         case Columns(vector=vector, chunks=chunks, batch=batch, on_chip=on_chip, threads_x=x, threads_y=y):
             shared = sum(i.shared for i in domain.instances)
             return 40 + vector * (chunks if on_chip else batch) * len(program.graph.inputs), 8 * vector * x * y * max(shared, 1)

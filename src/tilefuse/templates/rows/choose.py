@@ -10,9 +10,11 @@ from tilefuse.domain.resolved import Domain, direct_touches
 from tilefuse.domain.stages import has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.rows.pipelined import choose_pipelined, column_touches, fetched_touches, from_queue, through_shared_memory
+from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
+from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
+from tilefuse.templates.rows.reads import column_touches, fetched_touches
 from tilefuse.templates.rows.starts import num_vectors, widest_run
-from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD
 
 # Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
 # itself the compiler takes a few registers more, and one block fewer is resident (measured on H200: 0.81 of a copy against 0.91).
@@ -63,13 +65,13 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
     multi = is_multi_stage(domain)
     if device.kind == "host":
         if domain.has_scan:
-            return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, 1, False, 1)
+            return Rows(kept, reduced, 1, 1, 1, max(length, 1), 1, Streamed(1))
         width = 16 if length >= 16 else 1
         split = 1
         if not multi and count < device.num_multiprocessors and length >= 1 << 16:
             split = device.num_multiprocessors
         chunks = -(-(length // width) // split) if length >= width else 1
-        return Rows(kept, reduced, width, 1, 1, max(chunks, 1), 1, split, False, width)
+        return Rows(kept, reduced, width, 1, 1, max(chunks, 1), width, read_by(split, 1))
     limit = vector_limit(found, device)
     width = widest_vector(found, tuple(last), length, limit)
     if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, found, reduced, limit):
@@ -108,9 +110,14 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
     if wider <= width or domain.num_reduced != domain.extents[last[0]]:
         return None
     choice = _rows_on_cuda(domain, device, kept, reduced, wider, kept_bytes_of(domain, found), multi)
-    if isinstance(choice, Rejected) or choice.groups or choice.stages or choice.cluster > 1 or choice.on_chip and multi:
+    if isinstance(choice, Rejected) or choice.cluster > 1:
         return None
-    return replace(choice, on_chip=False)
+    match choice.mode:
+        case Held(batch=batch) if not multi:
+            return replace(choice, mode=Streamed(batch))
+        case Streamed() | Split():
+            return choice
+    return None
 
 
 def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
@@ -145,7 +152,7 @@ def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], red
                         f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks "
                         "to meet")
     threads = 1024
-    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), 1, 1, False, min(width, 2), 4)
+    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), min(width, 2), Streamed(4))
 
 
 def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -191,7 +198,7 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
                 held_bytes = resident * threads * rows * chunks * vector_bytes
                 if threads > EARLY_COLUMN_THREADS and 0 < held_bytes < HELD_ROW_BYTES and 2 * chunks <= max_chunks:
                     continue
-                return Rows(kept, reduced, width, threads, rows, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
+                return Rows(kept, reduced, width, threads, rows, -(-share // threads), min(width, 2), Held(), cluster, resident)
     queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
     if queued is not None:
         return queued
@@ -203,7 +210,7 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         share = -(-vectors // cluster)
         threads = 32 * -(-share // (32 * max(1, KEPT_BYTES_PER_THREAD // vector_bytes)))
         if cluster <= device.max_cluster_blocks and threads <= 1024:
-            return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2))
+            return Rows(kept, reduced, width, threads, 1, -(-share // threads), min(width, 2), Held(), cluster)
     return None
 
 
@@ -245,7 +252,7 @@ def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, .
     rows = 128 // threads
     while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
         rows //= 2
-    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), 1, 1, True, min(width, 2))
+    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), min(width, 2), Held())
 
 
 def _finds_positions(domain: Domain) -> bool:
@@ -276,5 +283,5 @@ def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         threads = LONG_ROW_THREADS
     chunks = -(-vectors // (threads * split))
     # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
-    on_chip = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)
-    return Rows(kept, reduced, width, threads, rows, chunks, 1, split, on_chip, min(width, 4), batch)
+    held = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)
+    return Rows(kept, reduced, width, threads, rows, chunks, min(width, 4), Held(batch) if held else read_by(split, batch))

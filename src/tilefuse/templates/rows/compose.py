@@ -27,23 +27,38 @@ from tilefuse.templates.rows.combine import combine_threads, receive_parts
 from tilefuse.templates.rows.compose_fetch import compose_ahead, compose_turns, outlives_results
 from tilefuse.templates.rows.compose_scan import compose_scans
 from tilefuse.templates.rows.fetch_operands import ResultOperands, column_operands, row_scalars
+from tilefuse.templates.rows.modes import (
+    AheadQueue,
+    Held,
+    HeldQueue,
+    HeldTurns,
+    PieceQueue,
+    ReadAgain,
+    RowQueue,
+    Rows,
+    Split,
+    Streamed,
+)
 from tilefuse.templates.rows.moments import has_even_shares, joins_moments, receive_moments, reduce_moments, send_moments
-from tilefuse.templates.rows.pipelined import are_wide, column_touches, fetched_touches
-from tilefuse.templates.rows.reduce import reduce_stage, send_stage
+from tilefuse.templates.rows.reads import are_wide, column_touches, fetched_touches
+from tilefuse.templates.rows.reduce import Output, reduce_stage, send_stage
 from tilefuse.templates.rows.starts import between_vectors, vectors_of
-from tilefuse.templates.rows.walk import RowState, load_row, needed_keys, varies, walk_row
-from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.templates.rows.walk import Pieces, RowState, load_row, needed_keys, varies, walk_row
+from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD
 
 
 def compose_rows(writer: KernelWriter, choice: Rows) -> None:
     """Writes the kernel: loads, one stage after another, then the elements that depend on the reductions."""
     state = _start(writer, choice)
-    if not choice.groups:
-        _compose_row(state)
-    elif choice.ahead:
-        compose_ahead(state, _reduce_ahead, _finish_row)
-    else:
-        compose_turns(state, _compose_row)
+    match choice.mode:
+        case Held() | Streamed() | Split():
+            _compose_row(state)
+        case HeldTurns() | ReadAgain() | HeldQueue() | RowQueue() | PieceQueue():
+            compose_turns(state, _compose_row)
+        case AheadQueue():
+            compose_ahead(state, _reduce_ahead, _finish_row)
+        case _:
+            raise InternalError(f"no composer for rows of mode {choice.mode!r}")
 
 
 def _compose_row(state: RowState) -> None:
@@ -51,33 +66,76 @@ def _compose_row(state: RowState) -> None:
     writer, choice = state.writer, state.choice
     e, domain = writer.emitter, writer.domain
     e.env |= state.kept_env
-    depth = stages(domain)
-    kept_axes = frozenset(domain.kept)
-    row_keys = [key for _, key, offset in domain.outputs if not offset.axes() & set(domain.reduced) and not varies(writer, key)]
-    row_outputs = [(n, k, o) for n, k, o in domain.outputs if k in row_keys]
-    full_outputs = [o for o in domain.outputs if o[1] not in row_keys and not domain.instances[o[1]].carried]
-    # The first reductions' walk writes what needs none; a scan alone does not walk the row before its own values are written.
-    first_walk = not choice.groups and any(n == 0 and domain.instances[k].node.category == "reduce" for k, n in depth.items())
-    streamed = first_walk and (not choice.on_chip or _writes_early(state))
-    early_outputs = [o for o in full_outputs if streamed and not after_shared(domain, o[1])]
+    row_outputs, full_outputs = _outputs(state)
+    early_outputs = _early_outputs(state, full_outputs)
     full_outputs = [o for o in full_outputs if o not in early_outputs]
-    # Rows that share a warp ask later: their own elements are in the first-level cache by then (measured: 62 us against 65 to 69).
-    asked = bool(depth) and not choice.groups and choice.split == 1 and choice.threads >= 32
-    operands = ResultOperands(state, row_keys if asked else [])
-    operands.ask()
-    if asked:
-        row_scalars(state, [k for _, k, _ in full_outputs])
+    operands = _ask_ahead(state, row_outputs, full_outputs)
     if full_outputs and not choice.groups and outlives_results(state):
         e.cache |= {t.value: "last" for t in fetched_touches(domain)}
-    if choice.on_chip and not choice.stages:
+    if isinstance(choice.mode, Held | HeldTurns):
         load_row(state)
         operands.follow()
         held_bytes = sum(h.touch.dtype.itemsize for h in state.held) * choice.chunks * choice.vector
         small = choice.threads * choice.rows <= EARLY_COLUMN_THREADS and held_bytes < KEPT_BYTES_PER_THREAD
-        if not choice.groups and writer.unroll and small:
+        if isinstance(choice.mode, Held) and writer.unroll and small:
             state.held = [*state.held, *column_operands(state)]
     if choice.cluster > 1 and not choice.groups:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
+    _reduce_stages(state, early_outputs)
+    if isinstance(choice.mode, Split):
+        return _finish_split(state, choice.mode, row_outputs)
+    if full_outputs or state.carried:
+        _write_elements(state, full_outputs, frozenset(domain.kept))
+    elif state.ring is not None:
+        _leave_pieces(state, state.ring)
+    _write_rows(state, row_outputs)
+
+
+def _leave_pieces(state: RowState, ring: Pieces) -> None:
+    """Frees the slots of a row of which no element is written: no walk behind the reductions does."""
+    state.writer.emitter.emit(Comment("no thread reads the row again: the next pieces set out"))
+    with state.writer.emitter.loop("chunk", state.choice.chunks) as chunk:
+        ring.leave(chunk)
+
+
+def _outputs(state: RowState) -> tuple[list[Output], list[Output]]:
+    """What is written once a row, and what is written once an element of it."""
+    w = state.writer
+    rows = [o for o in w.domain.outputs if not o[2].axes() & set(w.domain.reduced) and not varies(w, o[1])]
+    row_keys = {key for _, key, _ in rows}
+    return ([o for o in w.domain.outputs if o[1] in row_keys],
+            [o for o in w.domain.outputs if o[1] not in row_keys and not w.domain.instances[o[1]].carried])
+
+
+def _early_outputs(state: RowState, full_outputs: list[Output]) -> list[Output]:
+    """Elements that the first reductions' walk writes: they need none. A scan alone does not walk the row before its values are written."""
+    domain, choice = state.writer.domain, state.choice
+    first_walk = any(n == 0 and domain.instances[k].node.category == "reduce" for k, n in stages(domain).items())
+    match choice.mode:
+        case Streamed() | Split() if first_walk:
+            writes = True
+        case Held() if first_walk:
+            writes = _writes_early(state)
+        case _:
+            writes = False
+    return [o for o in full_outputs if writes and not after_shared(domain, o[1])]
+
+
+def _ask_ahead(state: RowState, row_outputs: list[Output], full_outputs: list[Output]) -> ResultOperands:
+    """Asks before the row for what its results and its last walk need besides; the results' operands whose place memory says come later."""
+    # Rows that share a warp ask later: their own elements are in the first-level cache by then (measured: 62 us against 65 to 69).
+    asked = bool(stages(state.writer.domain)) and isinstance(state.choice.mode, Held | Streamed) and state.choice.threads >= 32
+    operands = ResultOperands(state, [k for _, k, _ in row_outputs] if asked else [])
+    operands.ask()
+    if asked:
+        row_scalars(state, [k for _, k, _ in full_outputs])
+    return operands
+
+
+def _reduce_stages(state: RowState, early_outputs: list[Output]) -> None:
+    """All reductions and scans of the row, those that need none of the others first."""
+    e, domain = state.writer.emitter, state.writer.domain
+    depth, kept_axes = stages(domain), frozenset(domain.kept)
     joined: list[Instance] = []
     for stage in range(max(depth.values(), default=-1) + 1):
         group = [domain.instances[k] for k in depth if depth[k] == stage]
@@ -95,11 +153,6 @@ def _compose_row(state: RowState) -> None:
         scans = [i for i in group if i.node.category == "scan"]
         if scans:
             compose_scans(state, scans)
-    if choice.split > 1:
-        return _finish_split(state, row_outputs)
-    if full_outputs or state.carried:
-        _write_elements(state, full_outputs, kept_axes)
-    _write_rows(state, row_outputs)
 
 
 def _writes_early(state: RowState) -> bool:
@@ -152,14 +205,13 @@ def _finish_row(state: RowState) -> None:
         receive_moments(state, group[0], later[0])
     else:
         receive_parts(state, group)
-    row_outputs = [o for o in w.domain.outputs if not o[2].axes() & set(w.domain.reduced) and not varies(w, o[1])]
-    full_outputs = [o for o in w.domain.outputs if o not in row_outputs and not w.domain.instances[o[1]].carried]
+    row_outputs, full_outputs = _outputs(state)
     if full_outputs or state.carried:
         _write_elements(state, full_outputs, frozenset(w.domain.kept))
     _write_rows(state, row_outputs)
 
 
-def _write_elements(state: RowState, outputs: list[tuple[str, int, Affine]], kept_axes: frozenset[str]) -> None:
+def _write_elements(state: RowState, outputs: list[Output], kept_axes: frozenset[str]) -> None:
     """The last walk over the row: elements that depend on the reductions are stored, carried sums take their terms."""
     w = state.writer
     e, domain = w.emitter, w.domain
@@ -248,7 +300,8 @@ def _with_lead(state: RowState, start: Affine) -> RowState:
     return replace(state, vectors=vectors_of(w.domain, state.choice), tail=0, lead=vector * width - first)
 
 
-def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -> None:
+def _finish_split(state: RowState, mode: Split, row_outputs: list[Output]) -> None:
+    """The last block to arrive adds up the results of all blocks of the row."""
     w, c = state.writer, state.choice
     e = w.emitter
     assert state.split is not None
@@ -258,19 +311,19 @@ def _finish_split(state: RowState, row_outputs: list[tuple[str, int, Affine]]) -
             dtype = e.dtype(i.body)
             for p, start in zip(parts[i.key], e.identities(i), strict=True):
                 e.emit(Assign(p, start))
-            rounds = -(-c.split // c.threads)
-            with e.loop("round", rounds) as r, e.when([Bound(r * c.threads + state.place, 0, c.split)]):
-                at = state.row * c.split + r * c.threads + state.place
+            rounds = -(-mode.blocks // c.threads)
+            with e.loop("round", rounds) as r, e.when([Bound(r * c.threads + state.place, 0, mode.blocks)]):
+                at = state.row * mode.blocks + r * c.threads + state.place
                 other = [e.register(Load(b, p.dtype, at), p.dtype, p.name + "_other") for p,
                          b in zip(parts[i.key], spaces[i.key], strict=True)]
                 e.combine(i.node.detail, parts[i.key], other, dtype)
-        unsplit = replace(state, choice=replace(c, split=1), part=number(0))
+        unsplit = replace(state, choice=replace(c, mode=Streamed(mode.batch)), part=number(0))
         combine_threads(unsplit, group, parts)
         _write_rows(unsplit, row_outputs)
     e.emit(IfValue(last, tuple(inner.statements), uniform=True))
 
 
-def _write_rows(state: RowState, outputs: list[tuple[str, int, Affine]]) -> None:
+def _write_rows(state: RowState, outputs: list[Output]) -> None:
     """Row results: one thread of the row (of the first block of its cluster) stores them."""
     if not outputs:
         return

@@ -1,14 +1,14 @@
 """Rows fetched ahead: a persistent grid whose shared memory is a queue of rows on their way from global memory.
 
-    on chip     turn t: wait for stage t mod S -> registers -> barrier -> start the copy of turn t + S into the same stage;
+    HeldQueue   turn t: wait for slot t mod S -> registers -> barrier -> start the copy of turn t + S into the same slot;
                 reductions and stores of the row in registers, while S - 1 later rows are in flight
-    else        turn t: wait for stage t mod S; every walk over the row reads it from there -> barrier -> the copy of turn t + S
-                (sums carried down many columns leave no registers for the row)
-    pieces      as the last, but each stage is one vector a thread and not a whole row: the first walk waits for piece after piece, the
-                last one leaves them, so that memory is busy where two rows do not fit on chip
-    once        a row a block or cluster, a single turn: its threads hold no element, so that more blocks share a multiprocessor
-    ahead       turn t: wait for stage t + 1 -> reduce its row, send the partial results; receive those of turn t, finish its row from
-                its stage -> barrier -> the copy of turn t + S. What threads and blocks tell each other is on its way for a whole turn
+    RowQueue    turn t: wait for slot t mod S; every walk over the row reads it from there -> barrier -> the copy of turn t + S
+                (sums carried down many columns leave no registers for the row). With one slot and a group for every row, a single turn:
+                threads hold no element, so that more blocks share a multiprocessor
+    PieceQueue  as RowQueue, but a slot is one vector a thread and not a whole row: the first walk waits for piece after piece, the last
+                one leaves them, so that memory is busy where two rows do not fit on chip
+    AheadQueue  turn t: wait for slot t + 1 -> reduce its row, send the partial results; receive those of turn t, finish its row from
+                its slot -> barrier -> the copy of turn t + S. Partial results are in flight for a whole turn
 
 Where a block has several rows, each team of threads (those of one row, or of the rows of a warp) has a queue of its own: it waits for its
 own copies, its first thread starts the next ones, and no team waits for another before the end.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import flat_axes
 from tilefuse.domain.resolved import Domain, Touch, direct_touches
 from tilefuse.domain.stages import stages
@@ -30,10 +31,10 @@ from tilefuse.kernel.ir import Barrier, Comment, Reg
 from tilefuse.templates.rows.compose_carried import declare_carried, write_carried
 from tilefuse.templates.rows.exchange import exchange_copies, meet_in_block
 from tilefuse.templates.rows.fetch_operands import RowScalars, column_operands
-from tilefuse.templates.rows.pipelined import are_wide, column_touches, copies_of, fetched_touches
+from tilefuse.templates.rows.modes import HeldQueue, HeldTurns, PieceQueue, ReadAgain, RowQueue, Rows
+from tilefuse.templates.rows.reads import are_wide, column_touches, copies_of, fetched_touches
 from tilefuse.templates.rows.subwords import MOST_WARPS_THAT_SEND
 from tilefuse.templates.rows.walk import RowState, fill_queued, in_row, team_threads
-from tilefuse.templates.template import Rows
 
 # Threads of a row from which on its queue is refilled behind the row's own barrier: fewer were not measured.
 LATE_THREADS = 256
@@ -43,32 +44,38 @@ SMALL_BLOCK_THREADS = 256
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
     """The prologue that fills the queue, the loop over this group's rows, and what was carried through it."""
-    c = state.choice
-    e = state.writer.emitter
     turns = num_turns(state)
     queues, carried, columns, scalars = _begin(state)
-    with e.loop("turn", turns) as turn:
+    with state.writer.emitter.loop("turn", turns) as turn:
         now = _row_of_turn(state, turn)
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
-        now = replace(now, held=columns)
-        if num_pieces(state) > 1:
-            ring = Ring(replace(state, carried=carried), queues, turn)
-            now = replace(now, ring=ring, queued={t: (queue, number(0)) for t, queue in queues.items()})
-        elif c.stages:
-            now = _arrived(now, queues, turn)
-        if c.stages and c.on_chip:
-            taken = _take(now)
-            now = replace(now, held=[*taken, *columns], queued={})
-            if len(carried) > 1 and turns > 1 and _meets_behind(now, taken):
-                now.after_meeting.append(partial(_copies_of_turn, state, queues, turn, turns))
-            else:
-                _next_copies(state, queues, turn, turns, tuple(h.array for h in taken))
-        compose_row(replace(now, carried=carried))
-        if now.after_meeting:
-            meet_in_block(now)
-        if c.stages and not c.on_chip and num_pieces(state) == 1:
-            _next_copies(state, queues, turn, turns, _unwritten(now, carried))
+        _compose_turn(state, replace(now, held=columns, carried=carried), queues, turn, compose_row)
     write_carried(state, carried)
+
+
+def _compose_turn(state: RowState, now: RowState, queues: dict[Touch, str], turn: Affine, compose_row: Callable[[RowState], None]) -> None:
+    """One turn by the mode: where its row comes from, and when its slot is filled again. `state`: before the turns, `now`: in this one."""
+    match state.choice.mode:
+        case HeldTurns() | ReadAgain():
+            compose_row(now)
+        case PieceQueue():
+            ring = Ring(replace(state, carried=now.carried), queues, turn)
+            compose_row(replace(now, ring=ring, queued={t: (queue, number(0)) for t, queue in queues.items()}))
+        case RowQueue():
+            compose_row(_arrived(now, queues, turn))
+            _next_copies(state, queues, turn, _unwritten(now, now.carried))
+        case HeldQueue():
+            now = _arrived(now, queues, turn)
+            taken = _take(now)
+            if len(now.carried) > 1 and num_turns(state) > 1 and _meets_behind(now, taken):
+                now.after_meeting.append(partial(_copies_of_turn, state, queues, turn))
+            else:
+                _next_copies(state, queues, turn, tuple(h.array for h in taken))
+            compose_row(replace(now, held=[*taken, *now.held], queued={}))
+            if now.after_meeting:
+                meet_in_block(now)
+        case _:
+            raise InternalError(f"rows of mode {state.choice.mode!r} are not walked in turns")
 
 
 def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finish_row: Callable[[RowState], None]) -> None:
@@ -100,7 +107,7 @@ def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finis
                 reduce(turn + 1)
         now = replace(_in_queue(now, queues, turn), held=columns, carried=carried)
         finish_row(now)
-        _next_copies(state, queues, turn, turns, _unwritten(now, carried))
+        _next_copies(state, queues, turn, _unwritten(now, carried))
     write_carried(state, carried)
 
 
@@ -111,13 +118,13 @@ def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held
     e, domain = w.emitter, w.domain
     turns = num_turns(state)
     queues: dict[Touch, str] = {}
-    if c.stages:
+    if c.slots:
         elements = c.rows * state.share * c.vector // num_pieces(state)
-        queues = {t: w.shared(t.value + "_queue", t.dtype, c.stages * elements) for t in fetched_touches(domain)}
-        w.num_barriers = c.stages * num_teams(c)
-        what = "rows" if num_pieces(state) == 1 else "pieces of rows"
-        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.stages} {what} start on their way to shared memory"))
-        with e.loop("ahead", min(c.stages, turns * num_pieces(state)), unroll=True) as ahead:
+        queues = {t: w.shared(t.value + "_queue", t.dtype, c.slots * elements) for t in fetched_touches(domain)}
+        w.num_barriers = c.slots * num_teams(c)
+        units = "rows" if num_pieces(state) == 1 else "pieces of rows"
+        e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.slots} {units} start on their way to shared memory"))
+        with e.loop("ahead", min(c.slots, turns * num_pieces(state)), unroll=True) as ahead:
             _start_copies(state, queues, ahead, ahead)
     if c.cluster > 1:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
@@ -128,23 +135,23 @@ def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held
     return queues, carried, columns, scalars
 
 
-def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int, loaded: tuple[str, ...]) -> None:
-    """Once no thread reads this turn's stage any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
-    if turns > 1:
+def _next_copies(state: RowState, queues: dict[Touch, str], turn: Affine, loaded: tuple[str, ...]) -> None:
+    """Once no thread reads this turn's slot any more, the copies of the turn that uses it next. `loaded`: as of `Barrier`."""
+    if num_turns(state) > 1:
         state.writer.emitter.emit(Barrier("block", loaded=loaded, team=team_threads(state.choice)))
-        _copies_of_turn(state, queues, turn, turns)
+        _copies_of_turn(state, queues, turn)
 
 
-def _copies_of_turn(state: RowState, queues: dict[Touch, str], turn: Affine, turns: int) -> None:
-    e, num_stages = state.writer.emitter, state.choice.stages
-    with e.when([Bound(turn, 0, turns - num_stages)]):
-        _start_copies(state, queues, turn + num_stages, turn % num_stages)
+def _copies_of_turn(state: RowState, queues: dict[Touch, str], turn: Affine) -> None:
+    e, slots = state.writer.emitter, state.choice.slots
+    with e.when([Bound(turn, 0, num_turns(state) - slots)]):
+        _start_copies(state, queues, turn + slots, turn % slots)
 
 
 def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
     """Whether all that a thread took from the queue has gone into what its row's threads exchange at the first barrier of the block.
 
-    Behind that barrier nothing is on its way from the stage, and a barrier for the queue alone is one too many (measured on H200, gradients
+    Behind that barrier nothing is on its way from the slot, and a barrier for the queue alone is one too many (measured on H200, gradients
     of layer norm f16: 72.5 us against 73.4 over 8192 elements, 76.1 against 77.0 over 65536; norms alone run as fast with either).
     """
     c, domain = state.choice, state.writer.domain
@@ -182,8 +189,8 @@ def outlives_results(state: RowState) -> bool:
     if choice.groups:
         # Several rows of f32 a block are as fast without (256 elements: 69.1 us and 69.3 with).
         whole_rows = choice.rows == 1 or not are_wide(fetched_touches(w.domain))
-        return choice.stages > 0 and whole_rows and len([i for i in w.domain.instances if i.carried]) > 1
-    return choice.on_chip
+        return choice.slots > 0 and whole_rows and len([i for i in w.domain.instances if i.carried]) > 1
+    return choice.in_registers
 
 
 def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
@@ -195,15 +202,13 @@ def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
         return False
     if choice.groups:
         once = choice.groups == domain.num_kept
-        return choice.stages > 0 and (once or bool(columns))
-    return choice.on_chip and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
+        return choice.slots > 0 and (once or bool(columns))
+    return choice.in_registers and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
 
 
 def num_pieces(state: RowState) -> int:
-    """Stages of the queue that a row takes."""
-    c = state.choice
-    in_pieces = c.stages > 0 and not c.on_chip and not c.ahead and c.batch == 1 and c.rows == 1 and state.share == c.chunks * c.threads
-    return c.chunks if in_pieces else 1
+    """Slots of the queue that a row takes."""
+    return state.choice.chunks if isinstance(state.choice.mode, PieceQueue) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +222,20 @@ class Ring:
     def first(self, chunk: Affine) -> Affine:
         """First element of the piece in its queue. Units: elements."""
         c = self.state.choice
-        return self._number(chunk) % c.stages * (c.threads * c.vector)
+        return self._number(chunk) % c.slots * (c.threads * c.vector)
 
     def arrive(self, chunk: Affine) -> None:
         """Waits for the piece."""
         c = self.state.choice
-        self.state.writer.emitter.emit(BulkWait(self._number(chunk) % c.stages, self._number(chunk) // c.stages % 2))
+        self.state.writer.emitter.emit(BulkWait(self._number(chunk) % c.slots, self._number(chunk) // c.slots % 2))
 
     def leave(self, chunk: Affine) -> None:
         """No thread reads the piece any more: what comes next into its place sets out."""
         e, c = self.state.writer.emitter, self.state.choice
         e.emit(Barrier("block", loaded=_unwritten(self.state, self.state.carried)))
         here = self._number(chunk)
-        with e.when([Bound(here, 0, num_turns(self.state) * c.chunks - c.stages)]):
-            _start_copies(self.state, self.queues, here + c.stages, here % c.stages)
+        with e.when([Bound(here, 0, num_turns(self.state) * c.chunks - c.slots)]):
+            _start_copies(self.state, self.queues, here + c.slots, here % c.slots)
 
     def _number(self, chunk: Affine) -> Affine:
         return self.turn * self.state.choice.chunks + chunk
@@ -277,25 +282,25 @@ def num_teams(choice: Rows) -> int:
     return choice.threads * choice.rows // team if team else 1
 
 
-def _barrier_of(state: RowState, stage: Affine) -> Affine:
-    """Number of the transaction barrier of a stage of this team's queue."""
+def _barrier_of(state: RowState, slot: Affine) -> Affine:
+    """Number of the transaction barrier of a slot of this team's queue."""
     c, e = state.choice, state.writer.emitter
     team = team_threads(c)
-    return stage + e.let("team", axis("thread") // team, num_teams(c)) * c.stages if team else stage
+    return slot + e.let("team", axis("thread") // team, num_teams(c)) * c.slots if team else slot
 
 
-def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, stage: Affine) -> None:
+def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, slot: Affine) -> None:
     """Starts the copies of one turn's share of its rows, or of one piece; past the last row a row is fetched again, which nobody uses."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     team, num_rows = team_threads(c), c.rows // num_teams(c)
     first_row = e.let("first_row", axis("thread") // team * num_rows, c.rows) if team else number(0)
-    barrier = _barrier_of(state, stage)
+    barrier = _barrier_of(state, slot)
     parts = num_pieces(state)
     turn = e.let("turn_ahead", unit // parts, num_turns(state)) if parts > 1 else unit
     elements = state.share * c.vector // parts
     start = state.rank * (state.share * c.vector) + (unit % parts * elements if parts > 1 else number(0))
-    copies = [(t, queue, copies_of(t, domain, c.reduced_order, elements) or 0) for t, queue in queues.items()]
+    copies = [(t, queue, _run_of(t, domain, c, elements)) for t, queue in queues.items()]
     total = [elements // piece for _, _, piece in copies]
     cache = "last" if outlives_results(state) else ""
     with e.loop("fetched_row", num_rows) as r:
@@ -306,12 +311,19 @@ def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, stage
             with e.loop("piece", pieces) as p:
                 env = kept_env | flat_axes(c.reduced_order, start + p * piece, domain.extents, e.extents)
                 at = substitute(t.offset, env, e.extents)
-                target = stage * (c.rows * elements) + (first_row + r) * elements + p * piece
+                target = slot * (c.rows * elements) + (first_row + r) * elements + p * piece
                 copy = BulkCopy(queue, target, e.buffers[t.value].name, at, piece, barrier, False, team, cache)
                 if number_of_touch < len(copies) - 1:
                     e.emit(copy)
                 else:
                     _last_arrives(state, copy, r * pieces + p, num_rows * pieces)
+
+
+def _run_of(t: Touch, domain: Domain, choice: Rows, elements: int) -> int:
+    """Elements of one bulk copy of an operand."""
+    run = copies_of(t, domain, choice.reduced_order, elements)
+    assert run is not None, "row_legality refuses a queue of an operand that bulk copies do not bring"
+    return run
 
 
 def _last_arrives(state: RowState, copy: BulkCopy, p: Affine, pieces: int) -> None:
@@ -324,22 +336,22 @@ def _last_arrives(state: RowState, copy: BulkCopy, p: Affine, pieces: int) -> No
 
 
 def _arrived(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
-    """Waits for this turn's stage; the state with the place in shared memory of each operand's row."""
+    """Waits for this turn's slot; the state with the place in shared memory of each operand's row."""
     c, e = state.choice, state.writer.emitter
-    stage = e.let("stage", turn % c.stages, c.stages)
-    e.emit(BulkWait(_barrier_of(state, stage), turn // c.stages % 2, team_threads(c)))
-    return _placed(state, queues, stage)
+    slot = e.let("stage", turn % c.slots, c.slots)
+    e.emit(BulkWait(_barrier_of(state, slot), turn // c.slots % 2, team_threads(c)))
+    return _placed(state, queues, slot)
 
 
 def _in_queue(state: RowState, queues: dict[Touch, str], turn: Affine) -> RowState:
-    """As `_arrived`, for a stage that was waited for before."""
-    return _placed(state, queues, state.writer.emitter.let("stage", turn % state.choice.stages, state.choice.stages))
+    """As `_arrived`, for a slot that was waited for before."""
+    return _placed(state, queues, state.writer.emitter.let("stage", turn % state.choice.slots, state.choice.slots))
 
 
-def _placed(state: RowState, queues: dict[Touch, str], stage: Affine) -> RowState:
+def _placed(state: RowState, queues: dict[Touch, str], slot: Affine) -> RowState:
     c = state.choice
     elements = state.share * c.vector
-    first = stage * (c.rows * elements) + state.row_of_block * elements
+    first = slot * (c.rows * elements) + state.row_of_block * elements
     return replace(state, queued={t: (queue, first) for t, queue in queues.items()})
 
 

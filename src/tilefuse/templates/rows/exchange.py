@@ -7,8 +7,8 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Barrier, ClusterStore, Reg, Store
+from tilefuse.templates.rows.modes import AheadQueue, Rows
 from tilefuse.templates.rows.walk import RowState, team_threads
-from tilefuse.templates.template import Rows
 
 
 def exchange_copies(choice: Rows) -> int:
@@ -20,7 +20,7 @@ def exchange_copies(choice: Rows) -> int:
     """
     if not choice.groups:
         return 1
-    return 4 if choice.ahead and choice.cluster > 1 else 2
+    return 4 if isinstance(choice.mode, AheadQueue) and choice.cluster > 1 else 2
 
 
 def cluster_exchange(state: RowState, key: int, dtypes: list[DType], slots: int) -> Barrier:

@@ -20,7 +20,7 @@ ELEMENTS_AT_ONCE = 32
 def at_once(state: RowState) -> bool:
     """Whether a thread's elements of a row are few and on chip, so that their maximum can be known before the first exponential."""
     c = state.choice
-    return c.on_chip and not state.tail and 1 < c.chunks * c.vector <= ELEMENTS_AT_ONCE
+    return c.in_registers and not state.tail and 1 < c.chunks * c.vector <= ELEMENTS_AT_ONCE
 
 
 def declare_all(state: RowState, instance: Instance) -> Reg:

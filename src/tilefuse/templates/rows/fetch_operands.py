@@ -14,6 +14,7 @@ from tilefuse.emit.kernel_writer import Held, reachable
 from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Load, Reg
+from tilefuse.templates.rows.modes import AheadQueue, PieceQueue, RowQueue
 from tilefuse.templates.rows.walk import RowState, in_row, lane_env_of, vector_at
 
 # Bytes of column vectors that a thread keeps for all its rows; twice as many
@@ -29,8 +30,8 @@ def column_operands(state: RowState) -> list[Held]:
     probe = lane_env_of(state, axis("vector_probe"), c.vector, extents={"vector_probe": max(state.vectors, 1)})
     wanted: list[Touch] = []
     carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
-    room = 2 * COLUMN_BYTES if c.groups and not c.span else COLUMN_BYTES
-    if c.stages and not c.on_chip:
+    room = 2 * COLUMN_BYTES if c.groups and not c.carried_rows else COLUMN_BYTES
+    if isinstance(c.mode, RowQueue | PieceQueue | AheadQueue):
         room = max(room, 4 * COLUMN_BYTES - carried)
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector

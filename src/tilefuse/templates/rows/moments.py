@@ -33,7 +33,7 @@ def joins_moments(state: RowState, group: list[Instance], later: list[Instance])
     if len(group) != 1 or len(later) != 1 or later[0].squares_of != group[0].key:
         return False
     # A single warp exchanges nothing.
-    whole = state.tail == 0 and c.split == 1 and (c.on_chip or c.stages > 0) and (has_even_shares(state) or c.cluster > 1)
+    whole = state.tail == 0 and c.split == 1 and (c.in_registers or c.slots > 0) and (has_even_shares(state) or c.cluster > 1)
     return whole and c.threads % 32 == 0 and c.threads * c.cluster > 32 and group[0].node.kind == "reduce.sum"
 
 

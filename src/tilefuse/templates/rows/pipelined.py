@@ -1,20 +1,18 @@
 """Rows fetched ahead into shared memory: which reads can be bulk copies, in what pieces, and when a queue of rows pays."""
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from math import gcd
 
-from tilefuse.domain.access import stride_of
 from tilefuse.domain.carried import clusters_in_turn
-from tilefuse.domain.resolved import Domain, Touch, direct_touches, resolved_dtype
-from tilefuse.domain.stages import is_row_element
-from tilefuse.domain.stages import stages as stage_by_key
+from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.templates.rows.legality import queue_refusal, runs_ahead
+from tilefuse.templates.rows.modes import AheadQueue, Held, HeldQueue, PieceQueue, RowQueue, Rows
+from tilefuse.templates.rows.reads import are_wide, column_touches, fetched_touches
+from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
-# Bytes of one row share that a block keeps on its way: three of them fill shared memory.
-STAGE_BYTES = 72 * 1024
+# Bytes of one slot, a block's share of a row: three of them fill shared memory.
+SLOT_BYTES = 72 * 1024
 
 # Shared memory that a block keeps for its reductions beside the rows on their way. Units: bytes.
 RESERVED_BYTES = 8192
@@ -30,7 +28,7 @@ WEIGHTED_ROW_BYTES = 64 * 1024
 # Rows of one wide operand that small blocks hold.
 SMALL_BLOCKS_ROW_BYTES = 128 * 1024
 # Rows on their way ahead of one that registers hold: of norms, of others.
-HELD_NORM_STAGES, HELD_STAGES = 2, 4
+HELD_NORM_SLOTS, HELD_SLOTS = 2, 4
 # Bytes that 512 threads keep of them, 128 each; where the row itself stays in the queue, twice as many.
 COLUMN_SHARE_BYTES = 64 * 1024
 
@@ -43,44 +41,21 @@ AHEAD_BYTES = 48 * 1024
 
 
 # Rows in a queue whose reductions run a turn ahead: the one that is finished, the one that is reduced, and two on their way where they fit.
-AHEAD_STAGES = 4
-LEAST_AHEAD_STAGES = 3
+AHEAD_SLOTS = 4
+LEAST_AHEAD_SLOTS = 3
 
 
-def runs_ahead(domain: Domain, choice: Rows) -> bool:
-    """Whether rows of the choice can be reduced one turn and finished the next, held by nothing but their queue meanwhile.
-
-    That takes a queue of whole rows and a single exchange between a row's threads, of values that travel as signalled stores do. A sum of
-    squared deviations alone, or with the sum of the same elements, is one exchange where `rows_moments.joins_moments` holds.
-    """
-    shared = [i for i in domain.instances if i.shared and not i.carried]
-    legal = choice.stages >= 2 and choice.groups > 0 and not choice.on_chip and choice.split == 1 and choice.threads * choice.cluster > 32
-    if not legal or not shared or domain.has_scan or any(i.second_of is not None for i in shared):
-        return False
-    if any(i.node.detail not in ("sum", "max", "min", "m2") or resolved_dtype(i.body, domain).itemsize < 4 for i in shared):
-        return False
-    squares = [i for i in shared if i.node.detail == "m2" or i.squares_of is not None]
-    others = [i for i in shared if i not in squares]
-    depth = stage_by_key(domain)
-    if any(depth[i.key] for i in others) or any(depth[i.key] for i in squares if i.squares_of is None):
-        return False
-    if not squares:
-        return True
-    vectors, tail = divmod(domain.num_reduced, choice.vector)
-    joined = tail == 0 and choice.threads % 32 == 0 and (choice.cluster > 1 or vectors == choice.chunks * choice.threads)
-    return joined and len(squares) == 1 and len(others) <= 1 and all(
-        o.node.detail == "sum" and (o.key == squares[0].squares_of or o.body == squares[0].body) for o in others)
-
-
-def reduced_ahead(domain: Domain, choice: Rows, most_stages: int) -> Rows | None:
+def reduced_ahead(domain: Domain, choice: Rows, most_slots: int) -> Rows | None:
     """The choice with its rows in the queue and reduced a turn ahead; None where that cannot be, or the queue is too short.
 
     What blocks of a cluster tell each other takes about a microsecond, and a turn of 16384 elements three: with the row in registers, loads
     go on meanwhile and nothing else does.
     """
+    if most_slots < LEAST_AHEAD_SLOTS:
+        return None
     # The queue leaves room for one block: without that bound the assembler aims at registers for two, and spills.
-    made = replace(choice, on_chip=False, batch=choice.chunks, stages=min(AHEAD_STAGES, most_stages), resident=1, ahead=True)
-    return made if most_stages >= LEAST_AHEAD_STAGES and runs_ahead(domain, made) else None
+    made = replace(choice, mode=AheadQueue(choice.groups, min(AHEAD_SLOTS, most_slots), choice.carried_rows), resident=1)
+    return made if runs_ahead(domain, made) else None
 
 
 def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -97,10 +72,7 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         # One exchange over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
         return None
     shortest = WEIGHTED_ROW_BYTES if weighted else PIPELINED_ROW_BYTES
-    if row_bytes < shortest or device.max_cluster_blocks < 1 or not device.capabilities.bulk_copies:
-        return None
-    fetched = fetched_touches(domain)
-    if not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+    if row_bytes < shortest or not fetches_wide(domain, device, width):
         return None
     small = _by_small_blocks(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
     if small is not None:
@@ -111,15 +83,21 @@ def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         if cluster > device.max_cluster_blocks or vectors % cluster:
             break
         share = vectors // cluster
-        if share * width * column_bytes > COLUMN_SHARE_BYTES and weighted or share * width * kept_bytes > STAGE_BYTES:
+        if share * width * column_bytes > COLUMN_SHARE_BYTES and weighted or share * width * kept_bytes > SLOT_BYTES:
             continue
-        if any(copies_of(t, domain, reduced, share * width) is None for t in fetched):
+        if queue_refusal(domain, device, reduced, share * width) is not None:
             continue
         found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, weighted)
         if found is None and weighted:
             continue
         return found
     return from_queue(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+
+
+def fetches_wide(domain: Domain, device: DeviceSpec, width: int) -> bool:
+    """Whether bulk copies bring all that is read of a row, and a thread then takes 16 bytes of each operand at a time."""
+    fetched = fetched_touches(domain)
+    return device.capabilities.bulk_copies and bool(fetched) and all(t.dtype.itemsize * width >= 16 for t in fetched)
 
 
 def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -152,7 +130,7 @@ def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
     # Few rows want all multiprocessors more than full shares.
     if cluster > device.max_cluster_blocks or domain.num_kept * cluster < device.num_multiprocessors:
         return None
-    return Rows(kept, reduced, width, threads, 1, -(-share // threads), cluster, 1, True, min(width, 2), resident=resident)
+    return Rows(kept, reduced, width, threads, 1, -(-share // threads), min(width, 2), Held(), cluster, resident)
 
 
 def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
@@ -162,8 +140,8 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
     Measured on H200: held by one block of 1024 threads a multiprocessor, which loads, waits and stores in turn, gradients of softmax
     over 262144 f32 run at 0.75 of a copy.
     """
-    fetched, column_bytes = fetched_touches(domain), sum(t.dtype.itemsize for t in column_touches(domain))
-    if not device.capabilities.bulk_copies or not fetched or any(t.dtype.itemsize * width < 16 for t in fetched):
+    column_bytes = sum(t.dtype.itemsize for t in column_touches(domain))
+    if not fetches_wide(domain, device, width):
         return None
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     for cluster in (1, 2, 4, 8, 16):
@@ -171,16 +149,15 @@ def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduce
         if cluster > device.max_cluster_blocks or share * cluster != vectors or share % QUEUE_THREADS:
             continue
         chunks, piece_bytes = share // QUEUE_THREADS, QUEUE_THREADS * width * kept_bytes
-        stages = room // piece_bytes
+        pieces = room // piece_bytes
         turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
-        if share * width * column_bytes > 2 * COLUMN_SHARE_BYTES or (stages - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
+        if share * width * column_bytes > 2 * COLUMN_SHARE_BYTES or (pieces - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
             continue
-        if any(copies_of(t, domain, reduced, QUEUE_THREADS * width) is None for t in fetched):
+        if queue_refusal(domain, device, reduced, QUEUE_THREADS * width) is not None:
             continue
-        whole = stages // chunks
-        stages, batch = (2, chunks) if whole > 1 else (stages, 1)
-        made = Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, cluster, 1, False, min(width, 2), batch, stages,
-                    -(-domain.num_kept // turns), resident=1)
+        whole, groups = pieces // chunks, -(-domain.num_kept // turns)
+        mode = RowQueue(groups, 2) if whole > 1 else PieceQueue(groups, pieces)
+        made = Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, min(width, 2), mode, cluster, resident=1)
         return (reduced_ahead(domain, made, whole) if cluster > 1 else None) or made
     return None
 
@@ -192,19 +169,18 @@ def through_shared_memory(domain: Domain, device: DeviceSpec, held: Rows, kept_b
     Measured on H200, softmax over 262144 f32, whose blocks take 64 KiB each: 74.3 us by three a multiprocessor, 79.0 by two with the row in
     registers.
     """
-    fetched, vectors = fetched_touches(domain), domain.num_reduced // held.vector
-    legal = (device.capabilities.bulk_copies and held.cluster == device.max_cluster_blocks and not held.groups and not domain.has_scan
-             and domain.num_reduced == held.chunks * held.threads * held.cluster * held.vector)
-    if not legal or not fetched or any(t.dtype.itemsize * held.vector < 16 for t in fetched) or column_touches(domain):
+    whole = domain.num_reduced == held.chunks * held.threads * held.cluster * held.vector
+    long = isinstance(held.mode, Held) and held.cluster == device.max_cluster_blocks and not domain.has_scan
+    if not (whole and long and fetches_wide(domain, device, held.vector)) or column_touches(domain):
         return None
-    share = vectors // held.cluster
-    share_bytes = share * held.vector * kept_bytes
+    share = domain.num_reduced // held.cluster
+    share_bytes = share * kept_bytes
     blocks = device.shared_bytes_per_multiprocessor // (share_bytes + RESERVED_BYTES)
     if share_bytes < ONCE_BYTES or blocks <= max(held.resident, 1):
         return None
-    if any(copies_of(t, domain, held.reduced_order, share * held.vector) is None for t in fetched):
+    if queue_refusal(domain, device, held.reduced_order, share) is not None:
         return None
-    return replace(held, on_chip=False, batch=held.chunks, stages=1, groups=domain.num_kept, resident=blocks)
+    return replace(held, mode=RowQueue(domain.num_kept, 1), resident=blocks)
 
 
 def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, share: int,
@@ -220,13 +196,13 @@ def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduc
         threads = 32 * -(-share // (32 * chunks))
     room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
     most = room // (share * width * kept_bytes)
-    stages = min(HELD_NORM_STAGES if weighted else HELD_STAGES, most)
+    slots = min(HELD_NORM_SLOTS if weighted else HELD_SLOTS, most)
     turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
-    if threads > 1024 or stages < 2 or turns < 2:
+    if threads > 1024 or slots < 2 or turns < 2:
         return None
     chunks = -(-share // threads)
-    held = Rows(kept, reduced, width, threads, 1, chunks, cluster, 1, True, min(width, 2), 1, stages, -(-domain.num_kept // turns),
-                resident=1 if weighted else 0)
+    mode = HeldQueue(-(-domain.num_kept // turns), slots)
+    held = Rows(kept, reduced, width, threads, 1, chunks, min(width, 2), mode, cluster, resident=1 if weighted else 0)
     # Over sixteen blocks the exchange takes longer than the next row's loads hide; over fewer, one row in registers and one on its way
     # are faster than rows that the queue holds (measured on H200, layer norm: 262144 f16 72.6 us ahead, 76.6 held; 65536 f16 76.0 and 71.0,
     # 65536 f32 73.4 and 71.1).
@@ -239,47 +215,3 @@ def _wide_bytes(domain: Domain, share: int) -> int:
     fetched = fetched_touches(domain)
     wide = bool(column_touches(domain)) and are_wide(fetched)
     return share * sum(t.dtype.itemsize for t in fetched) if wide else 0
-
-
-def are_wide(touches: Iterable[Touch]) -> bool:
-    """Whether all elements that are read have 32 bits or more."""
-    return all(t.dtype.itemsize >= 4 for t in touches)
-
-
-def column_touches(domain: Domain) -> list[Touch]:
-    """Reads of every element of the row that are the same for all rows: weights, a bias."""
-    found: dict[Touch, None] = {}
-    for i in domain.instances:
-        for t in direct_touches(i.body):
-            if domain.num_kept > 1 and t.offset.axes() and t.offset.axes() <= set(domain.reduced):
-                found.setdefault(t)
-    return list(found)
-
-
-def fetched_touches(domain: Domain) -> list[Touch]:
-    """Direct reads of every element of the row: what a pipelined kernel fetches ahead."""
-    known = set(domain.reduced) | set(domain.kept)
-    found: dict[Touch, None] = {}
-    for i in domain.instances:
-        for t in direct_touches(i.body):
-            if is_row_element(domain, t.offset) and t.offset.axes() <= known:
-                found.setdefault(t)
-    return list(found)
-
-
-def copies_of(t: Touch, domain: Domain, reduced: tuple[str, ...], share: int) -> int | None:
-    """Elements of each contiguous piece of a share of the row, if all pieces are whole and 16-byte aligned; else None."""
-    piece = 1
-    for a in reversed(reduced):
-        stride = stride_of(t.offset, a)
-        if stride is None or (domain.extents[a] > 1 and stride != piece):
-            if stride is None:
-                return None
-            break
-        piece *= domain.extents[a]
-    piece = gcd(piece, share)
-    aligned = 16 // min(t.dtype.itemsize, 16)
-    strides = [c for atom, c in t.offset.terms if not (isinstance(atom, str) and c == 1)]
-    if piece % aligned or t.offset.const % aligned or any(c % aligned for c in strides) or share // piece > 64:
-        return None
-    return piece

@@ -172,7 +172,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     """Costly values of every element that a later stage uses again: held in registers while the budget lasts."""
     w, c = state.writer, state.choice
     on_host = w.device.kind == "host" and c.threads == 1 and c.split == 1
-    if state.tail or not (on_host or c.on_chip and w.unroll):
+    if state.tail or not (on_host or c.in_registers and w.unroll):
         return []
     instances = w.domain.instances
     bodies = [narrow_body(i) for i in group if takes_stretches(state, i)] if _stretch(state) == c.chunks else []

@@ -15,15 +15,16 @@ from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.stages import is_multi_stage
 from tilefuse.ir.affine import Affine, number, substitute
-from tilefuse.templates.template import Rows
+from tilefuse.templates.rows.modes import Rows, RowSettings
 
 # Reductions that take a vector at once: first something of the whole vector, then every element relative to it.
 BY_VECTOR = ("m2", EXPSUM.name)
 
 
-def between_vectors(domain: Domain, choice: Rows) -> Affine | None:
-    """`row_start` of a kernel's rows; None where one thread has a row, or a queue, and walks what fills no vector behind the others."""
-    return None if choice.threads == 1 or choice.groups or choice.stages else row_start(domain, choice.vector)
+def between_vectors(domain: Domain, choice: Rows | RowSettings) -> Affine | None:
+    """`row_start` of a kernel's rows; None where one thread has a row, or blocks walk rows in turns: elements that fill no vector then
+    come behind the others."""
+    return None if choice.threads == 1 or choice.groups else row_start(domain, choice.vector)
 
 
 def row_start(domain: Domain, width: int) -> Affine | None:
@@ -87,6 +88,6 @@ def num_vectors(domain: Domain, width: int) -> int:
     return -(-(domain.num_reduced + beyond) // width)
 
 
-def vectors_of(domain: Domain, choice: Rows) -> int:
+def vectors_of(domain: Domain, choice: Rows | RowSettings) -> int:
     """As `num_vectors`, for a kernel's choice."""
     return -(-domain.num_reduced // choice.vector) if between_vectors(domain, choice) is None else num_vectors(domain, choice.vector)

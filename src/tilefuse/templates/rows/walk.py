@@ -21,7 +21,7 @@ from tilefuse.kernel.ir import (
     Reg,
     VectorLoad,
 )
-from tilefuse.templates.template import Rows
+from tilefuse.templates.rows.modes import Rows, Split, Streamed
 
 
 class ByBatch(Protocol):
@@ -44,7 +44,7 @@ class ByBatch(Protocol):
         ...
 
 
-class PieceQueue(Protocol):
+class Pieces(Protocol):
     """A queue of pieces of rows, one vector a thread each, as a walk over a row sees it."""
 
     def first(self, chunk: Affine) -> Affine:
@@ -82,7 +82,7 @@ class RowState:
     parity: Affine = number(0)  # turns: which copy of the exchange slots, and which transaction barrier, this turn uses
     phase: Affine = number(0)  # turns: parity of how often that barrier was used before
     queued: dict[Touch, tuple[str, Affine]] = field(default_factory=dict)  # operands read from the queue: buffer, row's first element
-    ring: PieceQueue | None = None  # where the queue holds pieces of rows
+    ring: Pieces | None = None  # where the queue holds pieces of rows
     exchange: dict[tuple[int | str, str], list[str]] = field(default_factory=dict)  # shared memory of each reduction's partial results
     signals: dict[int, int] = field(default_factory=dict)  # first transaction barrier of each reduction's exchange over the cluster
     warp_tops: set[int] = field(default_factory=set)  # sums of exponentials relative to the maximum of their warp, not of their thread
@@ -211,7 +211,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
         with cascade.steps("chunk", c.chunks) as chunk:
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
     elif state.vectors and not is_streamed(state):
-        with e.loop("chunk", c.chunks, unroll=w.unroll and (c.on_chip or c.groups > 0)) as chunk:
+        with e.loop("chunk", c.chunks, unroll=w.unroll and (c.in_registers or c.groups > 0)) as chunk:
             if state.ring is not None and not bounded_rows:
                 state.ring.arrive(chunk)
             yield from _one_vector(state, bodies, missing, chunk, state.row_bounds if bounded_rows else [])
@@ -232,7 +232,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
 def is_streamed(state: RowState) -> bool:
     """Whether the row is walked in batches of vectors."""
     c = state.choice
-    return state.vectors > 0 and not c.on_chip and c.batch > 1 and not c.groups
+    return state.vectors > 0 and isinstance(c.mode, Streamed | Split) and c.batch > 1
 
 
 def row_room(state: RowState) -> int:

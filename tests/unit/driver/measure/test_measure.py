@@ -11,6 +11,7 @@ import torch
 import tilefuse
 from tests.unit.plan.graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.lone_kernel import drawn_inputs, index_extents, lone_program
@@ -113,10 +114,13 @@ def test_results_of_timed_calls_take_turns_in_memory(monkeypatch: pytest.MonkeyP
     assert all(len(set(places[n:n + 4])) == 4 for n in range(5))
 
 
-def test_a_template_that_its_composer_cannot_write_is_rejected() -> None:
+def test_a_fault_of_a_composer_is_not_taken_for_a_candidate_that_is_not_legal() -> None:
+    """What a template may ask for is judged before it is composed: a composer that cannot write a kernel is a fault of ours."""
     broken = replace(fused(), choice=None)
-    found = KernelMeasurer(HOST, "host", Options()).measure(broken)
-    assert isinstance(found, Rejected) and found.reason is Reason.ILLEGAL_TEMPLATE
+    measurer = KernelMeasurer(HOST, "host", Options())
+    for ask in (lambda: measurer.prepare([broken]), lambda: measurer.measure(broken)):
+        with pytest.raises(InternalError, match="no composer"):
+            ask()
 
 
 @pytest.mark.parametrize(("got", "want", "agree"), [

@@ -26,7 +26,7 @@ from tilefuse.plan.price.measure import Timing
 from tilefuse.plan.price.tuned import form_of, with_tuned
 from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Rows
+from tilefuse.templates.rows.modes import Rows
 from tilefuse.tools import cli
 
 LONG = parse_graph(print_graph(SOFTMAX).replace("1024", "16384"))

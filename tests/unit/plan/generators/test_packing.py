@@ -17,7 +17,7 @@ from tilefuse.plan.generators.packing import Group, depths, packing, siblings
 from tilefuse.plan.generators.products import matrix_products
 from tilefuse.plan.planner import plan_graph
 from tilefuse.target.device import H200, DeviceSpec
-from tilefuse.templates.template import Rows
+from tilefuse.templates.rows.modes import Rows
 
 PACKER = partial(templates.schedule_pattern, packing=True)
 

@@ -18,7 +18,8 @@ from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import AGAIN_SHARE, level_traffic, scattered_adds
 from tilefuse.templates.pattern import schedule_pattern
-from tilefuse.templates.template import Rows, Transpose
+from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.template import Transpose
 
 
 def program(num_bytes: int, flops: int = 0, blocks: int = 10_000) -> TileProgram:

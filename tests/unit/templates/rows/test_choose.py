@@ -12,7 +12,8 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.choose import HELD_ROW_BYTES
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD, Rows
+from tilefuse.templates.rows.modes import Held, RowQueue, Rows
+from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 
 @pytest.mark.parametrize(("rows", "length", "dtype", "itemsize"), [
@@ -44,7 +45,7 @@ def test_values_of_a_channel_take_no_room_beside_the_row() -> None:
     made = schedule_graph(group_norm(167, 8, 8, 3136).graph, {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     c = made.choice
-    assert c.on_chip and c.cluster <= 4 and c.chunks * c.vector * 4 >= KEPT_BYTES_PER_THREAD // 2, c
+    assert isinstance(c.mode, Held) and c.cluster <= 4 and c.chunks * c.vector * 4 >= KEPT_BYTES_PER_THREAD // 2, c
 
 
 def test_the_longest_rows_pass_through_shared_memory_once() -> None:
@@ -52,10 +53,10 @@ def test_the_longest_rows_pass_through_shared_memory_once() -> None:
     made = schedule_graph(softmax(128, 262144).graph, {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     c = made.choice
-    assert (c.stages, c.groups, c.on_chip, c.resident) == (1, 128, False, 3) and c.cluster == H200.max_cluster_blocks
+    assert (c.mode, c.resident) == (RowQueue(groups=128, slots=1), 3) and c.cluster == H200.max_cluster_blocks
     # Half as long a share: four blocks hold theirs in registers.
     shorter = schedule_graph(softmax(256, 262144, "f16").graph, {}, H200)
-    assert isinstance(shorter, TileProgram) and isinstance(shorter.choice, Rows) and shorter.choice.on_chip
+    assert isinstance(shorter, TileProgram) and isinstance(shorter.choice, Rows) and isinstance(shorter.choice.mode, Held)
 
 
 def test_the_longest_scans_take_few_warps() -> None:
