@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.base.errors import CompilerError, DeviceError, ToolchainError
+from tilefuse.base.errors import DeviceError, ToolchainError, UnsupportedError
 from tilefuse.base.options import Options
 from tilefuse.driver.measure.lone_kernel import drawn_inputs
 from tilefuse.driver.measure.measure import INPUT_SETS, LAUNCHES, TOLERANCE_BY_DTYPE, build_together, same, time_program
@@ -174,7 +174,9 @@ class ScriptTuner:
             program = Program(choice.spec, choice.constants, self.place, self.search.options)
         except ToolchainError as error:
             return Rejected(Reason.DOES_NOT_COMPILE, str(error).partition("\n")[0])
-        except CompilerError as error:
+        except DeviceError as error:
+            return Rejected(Reason.DOES_NOT_RUN, str(error).partition("\n")[0])
+        except UnsupportedError as error:
             return Rejected(Reason.ILLEGAL_TEMPLATE, str(error).partition("\n")[0])
         try:
             sets = self._inputs(program)

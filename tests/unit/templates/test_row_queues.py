@@ -43,7 +43,7 @@ def test_copies_wait_for_the_loads_of_what_they_overwrite(name: str) -> None:
 @pytest.mark.parametrize(("threads", "team"), ((8, 32), (64, 64)))
 def test_teams_of_a_block_do_not_wait_for_each_other(threads: int, team: int) -> None:
     """Threads of one row, or of the rows of a warp, have a queue and barriers of their own until the walk over the rows is done."""
-    wanted = rows(4, threads, 1, rows=128 // threads, lanes=2, stages=2, groups=2, span=64)
+    wanted = rows(4, threads, 1, rows=128 // threads, lanes=2, stages=2, groups=2, span=50)
     text = print_cuda(Case("teams", norm_backward(100, 4 * threads, 2), {}, H200, wanted).kernel(), H200)
     turns = text[text.index("for (int turn"):text.index("registers -> shared memory")]
     loaded = set(re.findall(r"tf_vector_load<\d+>\((\w+)(?: \+ [^,]*)?, \w+_queue", turns))
