@@ -14,16 +14,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.carried import carried_groups
 from tilefuse.domain.coordinates import Conflict, Placement, is_serial_reduction, is_short_across_memory
 from tilefuse.domain.merge_axes import with_merged_axes
-from tilefuse.domain.resolved import (
-    Coordinate,
-    Domain,
-    Instance,
-    Resolved,
-    Touch,
-    Use,
-    coordinate_kept,
-    resolved_walk,
-)
+from tilefuse.domain.resolved import Coordinate, Domain, Instance, Resolved, ResolvedLeaf, Touch, Use, coordinate_kept, resolved_walk
 from tilefuse.domain.split_axes import with_split_axes
 from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import (
@@ -37,7 +28,8 @@ from tilefuse.ir.affine import (
     substitute,
 )
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read
+from tilefuse.ir.resolver import Resolver
+from tilefuse.ir.scalar import Bound, Expr, GraphLeaf, Guard, Index, Lookup, Read
 
 # Expressions under a guard are written out in place; beyond this many leaves a pattern is not worth composing.
 INLINE_LIMIT = 400
@@ -198,38 +190,9 @@ class _Builder(Placement):
 
     def _resolve(self, e: Expr, names: Mapping[str, Affine], guarded: bool) -> Resolved:
         """`e` with axes replaced by root axes, operands inside the pattern by uses, boundary values by touches."""
-        match e:
-            case Const():
-                return e
-            case Index(affine):
-                return Index(substitute(affine, names, self.extents))
-            case Call(fn, args):
-                return Call(fn, tuple(self._resolve(a, names, guarded) for a in args))
-            case Guard(bounds, then, otherwise):
-                new = tuple(Bound(substitute(b.index, names, self.extents), b.low, b.high) for b in bounds)
-                if all(_always(b, self.extents) for b in new):
-                    return self._resolve(then, names, guarded)
-                return Guard(new, self._resolve(then, names, True), self._resolve(otherwise, names, True))
-            case Read(value, index):
-                return self._resolve_read(value, tuple(substitute(i, names, self.extents) for i in index), guarded)
-            case Lookup(value, subscripts):
-                if value in self.inside:
-                    raise Conflict(Rejected(Reason.NEEDS_GRID_SYNC,
-                                             f"%{value} is looked up at data-dependent places; it must be whole in memory first"))
-                t = self.graph.type_of(value)
-                strides = self.layouts.get(value) or row_major_strides(t.shape)
-                offset = Affine()
-                dynamic: list[tuple[Resolved, int, int]] = []
-                for s, extent, stride in zip(subscripts, t.shape, strides, strict=True):
-                    r = self._resolve(s, names, guarded)
-                    if isinstance(r, Index):
-                        offset = offset + r.affine * stride
-                    else:
-                        dynamic.append((r, extent, stride))
-                return Touch(value, t.dtype, simplify(offset, self.extents), tuple(dynamic))
-        raise TypeError(f"not a scalar expression: {e!r}")
+        return _AtPlace(self, names).expression(e, guarded)
 
-    def _resolve_read(self, value: str, index: Coordinate, guarded: bool) -> Resolved:
+    def resolve_read(self, value: str, index: Coordinate, guarded: bool) -> Resolved:
         node = self.inside.get(value)
         if node is None:
             t = self.graph.type_of(value)
@@ -250,6 +213,44 @@ class _Builder(Placement):
             raise Conflict(Rejected(Reason.RECOMPUTATION, detail))
         assert node.body is not None
         return self._resolve(node.body, dict(zip(node.axes, index)), True)
+
+
+class _AtPlace(Resolver[GraphLeaf, ResolvedLeaf]):
+    """Expressions of the pattern's nodes where their axes are `names`."""
+
+    def __init__(self, builder: _Builder, names: Mapping[str, Affine]) -> None:
+        self.builder, self.names = builder, names
+
+    def index(self, e: Affine) -> Affine:
+        return substitute(e, self.names, self.builder.extents)
+
+    def always(self, bound: Bound) -> bool:
+        return _always(bound, self.builder.extents)
+
+    def leaf(self, e: GraphLeaf, guarded: bool) -> Resolved:
+        match e:
+            case Read(value, index):
+                return self.builder.resolve_read(value, tuple(self.index(i) for i in index), guarded)
+            case Lookup():
+                return self._lookup(e, guarded)
+        raise TypeError(f"not a scalar expression: {e!r}")
+
+    def _lookup(self, e: Lookup, guarded: bool) -> Touch:
+        builder = self.builder
+        if e.value in builder.inside:
+            raise Conflict(Rejected(Reason.NEEDS_GRID_SYNC,
+                                     f"%{e.value} is looked up at data-dependent places; it must be whole in memory first"))
+        t = builder.graph.type_of(e.value)
+        strides = builder.layouts.get(e.value) or row_major_strides(t.shape)
+        offset = Affine()
+        dynamic: list[tuple[Resolved, int, int]] = []
+        for s, extent, stride in zip(e.subscripts, t.shape, strides, strict=True):
+            r = self.expression(s, guarded)
+            if isinstance(r, Index):
+                offset = offset + r.affine * stride
+            else:
+                dynamic.append((r, extent, stride))
+        return Touch(e.value, t.dtype, simplify(offset, builder.extents), tuple(dynamic))
 
 
 def _always(b: Bound, extents: Extents) -> bool:

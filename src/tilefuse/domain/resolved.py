@@ -39,6 +39,7 @@ class Touch:
     dynamic: tuple[tuple[Resolved, int, int], ...] = ()
 
 
+ResolvedLeaf = Union[Use, Touch]
 Resolved = Union[Const, Index, Use, Touch, "Call[Resolved]", "Guard[Resolved]"]
 
 

@@ -11,21 +11,25 @@ from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.online import KERNEL_MONOIDS
-from tilefuse.domain.resolved import Domain, Instance, Resolved, Touch, Use, resolved_children, resolved_dtype, resolved_walk
+from tilefuse.domain.resolved import Domain, Instance, Resolved, ResolvedLeaf, Touch, Use, resolved_children, resolved_dtype, resolved_walk
 from tilefuse.emit.statements import Statements
+from tilefuse.emit.subscripts import clamped
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F64, I32, I64, DType
-from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, checked_extent, const
+from tilefuse.ir.resolver import Resolver
+from tilefuse.ir.scalar import Call, Const, Index, checked_extent, const
 from tilefuse.kernel.checked_index import counts_from_end
-from tilefuse.kernel.ir import Assign, Comment, Declare, InRange, KExpr, Load, Reg
+from tilefuse.kernel.ir import Assign, Comment, Declare, InRange, KernelLeaf, KExpr, Load, Reg
 
 # Strict and loose comparison with which an arg-reduction prefers an element.
 ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
 
 
-class Emitter(Statements):
-    """Writes the statements of one kernel over a domain. `env` gives every root axis as an index expression over kernel names."""
+class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
+    """Writes the statements of one kernel over a domain. `env` gives every root axis as an index expression over kernel names.
+
+    `expression` gives a resolved expression as a kernel expression; operands that need statements are emitted before it.
+    """
 
     def __init__(self, domain: Domain) -> None:
         super().__init__()
@@ -143,30 +147,19 @@ class Emitter(Statements):
         """The dtype of a resolved body."""
         return resolved_dtype(body, self.domain)
 
-    def expression(self, e: Resolved, guarded: bool = False) -> KExpr:
-        """A resolved expression as a kernel expression; operands that need statements are emitted before it."""
+    def leaf(self, e: ResolvedLeaf, guarded: bool) -> KExpr:
         match e:
-            case Const():
-                return e
-            case Index(affine):
-                return Index(self.index(affine))
-            case Call(fn, args):
-                for f in self.frames:
-                    if f.expressions and e in f.expressions:
-                        return f.expressions[e]
-                if checked_extent(e) is not None:
-                    return self.in_range(e, guarded)
-                return Call(fn, tuple(self.expression(a, guarded) for a in args))
             case Use(key):
                 return self.value(key)
             case Touch():
                 return self.touch(e, guarded)
-            case Guard(bounds, then, otherwise):
-                new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
-                if all(self.always(b) for b in new):
-                    return self.expression(then, guarded)
-                return Guard(new, self.expression(then, True), self.expression(otherwise, True))
         raise InternalError(f"not a resolved expression: {e!r}")
+
+    def call(self, e: Call[Resolved], guarded: bool) -> KExpr:
+        for f in self.frames:
+            if f.expressions and e in f.expressions:
+                return f.expressions[e]
+        return super().call(e, guarded) if checked_extent(e) is None else self.in_range(e, guarded)
 
     def touch(self, e: Touch, guarded: bool) -> KExpr:
         """An element of a boundary value: a register that already holds it, or a load."""
@@ -174,15 +167,15 @@ class Emitter(Statements):
             # Only loops of no steps read it. A load whose place does not depend on their variable would be written outside of them.
             return const(0, e.dtype)
         identity, load = self.load_of(e, guarded)
-        for f in reversed(self.frames):
-            if identity in f.loads:
-                return f.loads[identity]
+        known = self.loaded(identity)
+        if known is not None:
+            return known
         if guarded:
             return load
         name = self.fresh(e.value + "_at")
         self.emit(Declare(name, e.dtype, None, load))
         held = Reg(name, e.dtype)
-        self.frame.loads[identity] = held
+        self.hold(identity, held)
         return held
 
     def load_of(self, e: Touch, guarded: bool = False) -> tuple[tuple[object, ...], Load]:
@@ -226,11 +219,7 @@ class Emitter(Statements):
         checked = checked_extent(subscript)
         if isinstance(subscript, Call) and checked is not None and checked <= extent:
             return self.in_range(subscript, guarded, of, dimension)
-        value = self.expression(subscript, guarded)
-        dtype = dtype_of(value, lambda _: I64) if not isinstance(value, (Reg, Load, Const)) else value.dtype
-        if dtype.name != "i64":
-            value = Call("i64", (value,))
-        return Call("minimum", (Call("maximum", (value, const(0, I64))), const(max(extent - 1, 0), I64)))
+        return clamped(self.expression(subscript, guarded), extent)
 
     # -- hoisting ------------------------------------------------------------------------------------------------
 

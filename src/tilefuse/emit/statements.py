@@ -149,6 +149,18 @@ class Statements:
         for part, e in zip(into, held, strict=True):
             self.emit(Assign(part, e))
 
+    def loaded(self, key: tuple[object, ...]) -> KExpr | None:
+        """The register that holds an element of memory at the current point, if one does. key: as `hold` was given it."""
+        for f in reversed(self.frames):
+            held = f.loads.get(key)
+            if held is not None:
+                return held
+        return None
+
+    def hold(self, key: tuple[object, ...], held: KExpr) -> None:
+        """From here on (in this frame) the element `key` is in a register."""
+        self.frame.loads[key] = held
+
     def register(self, e: KExpr, dtype: DType, wanted: str) -> KExpr:
         """`e` held in a register variable, unless it is one or a constant already."""
         if isinstance(e, (Reg, Const)):

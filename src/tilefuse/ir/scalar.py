@@ -98,6 +98,7 @@ class Guard(Generic[Operand]):
     otherwise: Operand
 
 
+GraphLeaf = Union[Read, Lookup]
 Expr = Union[Const, Read, Lookup, Index, "Call[Expr]", "Guard[Expr]"]
 LEAVES = (Const, Read, Index)
 

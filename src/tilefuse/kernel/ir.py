@@ -125,6 +125,7 @@ class InRange:
         return I64
 
 
+KernelLeaf = Union[Reg, Load, InRange]
 KExpr = Union[Const, Index, Reg, Load, InRange, "Call[KExpr]", "Guard[KExpr]"]
 
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import is_vector
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
-from tilefuse.emit.statements import Statements
+from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.emit.vectors import vector_parts
-from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
-from tilefuse.ir.dtype import I64, DType
-from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, const, walk
+from tilefuse.ir.affine import Affine, axis, linearise, number, substitute
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Read, const, walk
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
-from tilefuse.kernel.checked_index import counts_from_end
 from tilefuse.kernel.ir import (
     Assign,
     Barrier,
@@ -30,7 +27,6 @@ from tilefuse.kernel.ir import (
     Comment,
     Declare,
     If,
-    InRange,
     Kernel,
     KExpr,
     Load,
@@ -42,6 +38,7 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_online import ACCESS_BYTES, SPECIAL, OnChip, OnlinePlan
+from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.online_fragments import Fragment, clear, fragment, hold_left, place_of_thread
 from tilefuse.templates.staged.online_lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online_products import LEAD, ROW, WALK, WIDTH, Operand, Total, Weighted
@@ -51,19 +48,15 @@ from tilefuse.templates.staged.stitch_finish import finished_kernel
 INFINITY = float("inf")
 
 
-class OnlineWriter(Statements):
+class OnlineWriter(GraphStatements):
     """The statements of one kernel. `env` gives the form's axes at the current point."""
 
     def __init__(self, program: TileProgram, plan: OnlinePlan, device: DeviceSpec) -> None:
-        super().__init__()
-        self.program, self.plan, self.form, self.device = program, plan, plan.form, device
-        self.graph = program.graph
-        self.unroll = device.kind == "cuda"
+        super().__init__(program, program.graph, device)
+        self.plan, self.form = plan, plan.form
+        self.here = _Here(self)
         self.shared: dict[OnChip, Buffer] = {}
-        for value in self.graph.inputs:
-            self._add(value.name, value.type.dtype, "in")
-        for name in self.graph.results:
-            self._add(name, self.graph.type_of(name).dtype, "out")
+        self.add_boundary()
         for tile in plan.tiles:
             origin = tile.operand.value if tile.operand else self.form.weighted[tile.number].total.value
             self.shared[tile] = Buffer(self.fresh(f"{origin}_tile"), tile.dtype, tile.elements * tile.stages, "shared", "", origin,
@@ -75,11 +68,6 @@ class OnlineWriter(Statements):
         self.lazy: dict[str, LazyTop] = {}  # maxima that are followed lazily
         self.tails = {WALK: self.form.length, ROW: self.form.num_rows}
 
-    def _add(self, value: str, dtype: DType, role: str) -> None:
-        shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
-        extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
-
     # -- elements --------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -90,91 +78,27 @@ class OnlineWriter(Statements):
         yield
         self.env = kept
 
-    def simplified(self, e: Affine) -> Affine:
-        return substitute(e, {}, self.extents)
-
     def global_offset(self, value: str, index: tuple[Affine, ...]) -> Affine:
         """Offset of an element in global memory, its subscripts over the form's axes. Units: elements."""
-        strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
-        return self.index(linearise(index, tuple(strides)))
+        return self.index(linearise(index, self.strides(value)))
 
     def known(self, e: Expr) -> KExpr | None:
         """The register that holds an element at the current point, if one does."""
-        for f in reversed(self.frames):
-            if (e,) in f.loads:
-                return f.loads[e,]
-        return None
+        return self.loaded((e,))
 
     def remember(self, e: Expr, held: KExpr) -> None:
         """From here on (in this frame) the element is in a register."""
-        self.frame.loads[e,] = held
+        self.hold((e,), held)
 
     def element(self, e: Expr, guarded: bool = False) -> KExpr:
         """An expression of the form at the current point."""
-        held = self.known(e)
-        if held is not None:
-            return held
-        match e:
-            case Const():
-                return e
-            case Read(value, index):
-                if value not in self.buffers:
-                    raise InternalError(f"%{value} is read before it is computed; please report")
-                made: KExpr = Load(self.buffers[value].name, self.buffers[value].dtype, self.global_offset(value, index))
-                return made if guarded else self._kept(e, made, value)
-            case Index(affine):
-                return Index(self.index(affine))
-            case Call(fn, args):
-                if checked_extent(e) is not None:
-                    return self._in_range(e, guarded)
-                made = Call(fn, tuple(self.element(a, guarded) for a in args))
-                return self._kept(e, made, fn) if fn in SPECIAL and not guarded else made
-            case Guard(facts, then, otherwise):
-                new = tuple(Bound(self.index(b.index), b.low, b.high) for b in facts)
-                if all(self.always(b) for b in new):
-                    return self.element(then, guarded)
-                return Guard(new, self.element(then, True), self.element(otherwise, True))
-            case Lookup(value, subscripts):
-                return self._lookup(value, subscripts, guarded)
-        raise InternalError(f"not a scalar expression: {e!r}")
+        return self.here.expression(e, guarded)
 
-    def _kept(self, e: Expr, made: KExpr, wanted: str) -> KExpr:
+    def keep(self, e: Expr, made: KExpr, wanted: str) -> KExpr:
         """A value in a register of its own, so that what follows finds it."""
-        reg = self.register(made, self.dtype_of(made), wanted)
+        reg = self.register(made, kernel_dtype(made), wanted)
         self.remember(e, reg)
         return reg
-
-    def dtype_of(self, e: KExpr) -> DType:
-        """Type of a kernel expression."""
-        return e.dtype if isinstance(e, (Reg, Load, Const)) else dtype_of(_plain(e), lambda _: I64)
-
-    def _lookup(self, value: str, subscripts: tuple[Expr, ...], guarded: bool) -> KExpr:
-        shape = self.graph.type_of(value).shape
-        strides = self.program.layouts.get(value) or row_major_strides(shape)
-        dynamic: list[tuple[KExpr, int]] = []
-        for n, (e, extent, stride) in enumerate(zip(subscripts, shape, strides, strict=True)):
-            checked = checked_extent(e)
-            if isinstance(e, Call) and checked is not None and checked <= extent:
-                dynamic.append((self._in_range(e, guarded, value, n), stride))
-                continue
-            subscript = self.element(e, guarded)
-            if self.dtype_of(subscript) != I64:
-                subscript = Call("i64", (subscript,))
-            low = Call("maximum", (subscript, const(0, I64)))
-            dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
-        return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
-
-    def _in_range(self, e: Call[Expr], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
-        """A checked subscript, of dimension `dimension` of `value` where it is one."""
-        extent = checked_extent(e)
-        assert extent is not None
-        source, place = "", Affine()
-        for read in walk(e):
-            if isinstance(read, Read) and read.value in self.buffers and self.graph.type_of(read.value).dtype.is_integer:
-                source, place = self.buffers[read.value].name, self.global_offset(read.value, read.index)
-                break
-        buffer = self.buffers[value].name if value else ""
-        return InRange(self.element(e.args[0], guarded), extent, buffer, dimension, source, place, counts_from_end(e.args[0]))
 
     def beyond(self, **point: Affine) -> tuple[Bound, ...]:
         """The bounds under which a point lies in the walked value, those that always hold left out."""
@@ -425,7 +349,7 @@ class OnlineWriter(Statements):
         """One element of a result."""
         dtype = self.buffers[name].dtype
         made = self.element(e)
-        made = made if self.dtype_of(made) == dtype else Call(dtype.name, (made,))
+        made = made if kernel_dtype(made) == dtype else Call(dtype.name, (made,))
         self.emit(Store(self.buffers[name].name, self.global_offset(name, self.form.points[name]), made))
 
     def _store_wide(self, name: str, e: Expr, products: list[Fragment], i: Affine) -> None:
@@ -447,7 +371,7 @@ class OnlineWriter(Statements):
                                 made = Call("add", (made, Call(own.dtype.name, (self.element(w.bias),))))
                             self.remember(self._read_of(w.value), made)
                         value = self.element(e)
-                        value = value if self.dtype_of(value) == dtype else Call(dtype.name, (value,))
+                        value = value if kernel_dtype(value) == dtype else Call(dtype.name, (value,))
                         self.emit(Assign(Reg(array, dtype, number(v)), value))
                         if not whole:
                             offset = self.global_offset(name, self.form.points[name])
@@ -480,16 +404,31 @@ class OnlineWriter(Statements):
                                self.plan.choice.resident)
 
 
-def _plain(e: KExpr) -> Expr:
-    """An expression of the same type without registers and loads."""
-    match e:
-        case Reg() | Load() | InRange():
-            return const(0, e.dtype)
-        case Call(fn, args):
-            return Call(fn, tuple(_plain(a) for a in args))
-        case Guard(facts, then, otherwise):
-            return Guard(facts, _plain(then), _plain(otherwise))
-    return e
+class _Here(GraphResolver):
+    """Expressions of the form at the writer's current point: what a register holds is not computed again."""
+
+    writer: OnlineWriter
+
+    def index(self, e: Affine) -> Affine:
+        return self.writer.index(e)
+
+    def expression(self, e: Expr, guarded: bool = False) -> KExpr:
+        held = self.writer.known(e)
+        return super().expression(e, guarded) if held is None else held
+
+    def read(self, e: Read, guarded: bool) -> KExpr:
+        w = self.writer
+        if e.value not in w.buffers:
+            raise InternalError(f"%{e.value} is read before it is computed; please report")
+        made = Load(w.buffers[e.value].name, w.buffers[e.value].dtype, self.offset(e))
+        return made if guarded else w.keep(e, made, e.value)
+
+    def offset(self, e: Read) -> Affine:
+        return self.writer.global_offset(e.value, e.index)
+
+    def call(self, e: Call[Expr], guarded: bool) -> KExpr:
+        made = super().call(e, guarded)
+        return self.writer.keep(e, made, e.fn) if e.fn in SPECIAL and not guarded else made
 
 
 def compose_online(program: TileProgram, device: DeviceSpec) -> Kernel:

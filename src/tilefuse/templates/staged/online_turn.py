@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
@@ -211,7 +212,7 @@ class Turn:
         self.w.emit(Assign(total, Call("add", (total, made))))
 
     def _assign(self, target: Reg, made: KExpr) -> None:
-        self.w.emit(Assign(target, made if self.w.dtype_of(made) == target.dtype else Call(target.dtype.name, (made,))))
+        self.w.emit(Assign(target, made if kernel_dtype(made) == target.dtype else Call(target.dtype.name, (made,))))
 
     def _store(self, tile: OnChip, offset: Affine, made: KExpr) -> None:
         self.w.emit(Store(self.w.shared[tile].name, offset, made))

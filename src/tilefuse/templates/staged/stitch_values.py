@@ -6,20 +6,17 @@ not kept, evaluated there. What stages do with elements is in `compose_stitch.py
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
-from math import prod
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.regions import Span, within
 from tilefuse.domain.tile import TileProgram
-from tilefuse.emit.statements import Statements
-from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, row_major_strides, simplify, substitute
-from tilefuse.ir.dtype import I64, DType
+from tilefuse.ir.affine import Affine, Extents, axis, bounds, linearise, number, simplify, substitute
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Node
-from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, checked_extent, const, walk
-from tilefuse.kernel.checked_index import counts_from_end
-from tilefuse.kernel.ir import Buffer, InRange, KExpr, Load, Reg
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read
+from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.stitch_plan import Piece, StitchPlan
 from tilefuse.templates.template import Stitched
 
@@ -28,7 +25,7 @@ Point = tuple[Affine, ...]
 Path = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
-class StitchValues(Statements):
+class StitchValues(GraphStatements):
     """The values of one stitched kernel, as its statements read them."""
 
     buffer_number: Affine = number(0)  # which of two tiles is copied, or read
@@ -36,47 +33,33 @@ class StitchValues(Statements):
 
     def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
                  settled: Set[str] = frozenset()) -> None:
-        super().__init__()
+        super().__init__(program, plan.graph, device)
         self.settled = settled
         self.names.update(taken)
-        self.program, self.plan, self.device = program, plan, device
-        self.graph = plan.graph
+        self.plan = plan
         self.threads, self.groups = choice.threads, choice.groups
-        self.unroll = device.kind == "cuda"
         self.nodes = self.graph.node_by_name
         self.shared: dict[int, Buffer] = {}
         self.held: dict[int, str] = {}  # register arrays of pieces that later products take from there
         self.readable: dict[str, list[Piece]] = {}  # tiles in shared memory that the current stage reads
-        for value in self.graph.inputs:
-            self._add(value.name, value.type.dtype, "in")
-        for name in self.graph.results:
-            self._add(name, self.graph.type_of(name).dtype, "out")
+        self.add_boundary()
         for piece in plan.pieces:
             if piece.stored:
                 elements = piece.num_bytes // piece.dtype.itemsize
                 name = self.fresh(f"{piece.value}_tile")
                 self.shared[piece.key] = Buffer(name, piece.dtype, elements, "shared", "", piece.value, piece.offset_bytes)
 
-    def _add(self, value: str, dtype: DType, role: str) -> None:
-        shape, strides = self.graph.type_of(value).shape, self.program.layouts.get(value)
-        extent = prod(shape) if strides is None else 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-        self.buffers[value] = Buffer(self.fresh(value), dtype, extent, "global", role, value)
-
     # -- places -----------------------------------------------------------------------------------------------------------
 
     def global_offset(self, value: str, index: Point) -> Affine:
         """Offset of an element in global memory. Units: elements."""
-        strides = self.program.layouts.get(value) or row_major_strides(self.graph.type_of(value).shape)
-        return self.simplified(linearise(index, tuple(strides)))
+        return self.simplified(linearise(index, self.strides(value)))
 
     def tile_offset(self, piece: Piece, index: Point) -> Affine:
         """Offset of an element in the shared tile of a piece. Units: elements."""
         local = tuple(e - self.index(s.offset) for e, s in zip(index, piece.region, strict=True))
         start = self.buffer_number * piece.num_stored if piece.buffers > 1 else number(0)
         return self.simplified(linearise(local, piece.strides) + start)
-
-    def simplified(self, e: Affine) -> Affine:
-        return substitute(e, {}, self.extents)
 
     def tile_of(self, value: str, index: Point, operand: bool = True) -> Piece | None:
         """The tile in shared memory that holds an element, or None: the value is boundary or not kept.
@@ -115,15 +98,11 @@ class StitchValues(Statements):
 
     def known(self, value: str, index: Point) -> KExpr | None:
         """The register that holds an element at the current point, if one does."""
-        for f in reversed(self.frames):
-            found = f.loads.get((value, index))
-            if found is not None:
-                return found
-        return None
+        return self.loaded((value, index))
 
     def remember(self, value: str, index: Point, held: KExpr) -> None:
         """From here on (in this frame) the element is in a register."""
-        self.frame.loads[value, index] = held
+        self.hold((value, index), held)
 
     def place(self, value: str, index: Point, operand: bool = True) -> tuple[str, Affine, DType] | None:
         """(buffer, offset, dtype) of an element that lies in memory, or None: it must be evaluated. `operand`: see `tile_of`."""
@@ -157,54 +136,7 @@ class StitchValues(Statements):
 
     def expression(self, e: Expr, at: dict[str, Affine], guarded: bool) -> KExpr:
         """A scalar expression with its axes at a point."""
-        match e:
-            case Const():
-                return e
-            case Read(value, index):
-                return self.element(value, tuple(substitute(x, at) for x in index), guarded)
-            case Index(affine):
-                return Index(self.simplified(substitute(affine, at)))
-            case Call(fn, args):
-                if checked_extent(e) is not None:
-                    return self._in_range(e, at, guarded)
-                return Call(fn, tuple(self.expression(a, at, guarded) for a in args))
-            case Guard(facts, then, otherwise):
-                new = tuple(Bound(self.simplified(substitute(b.index, at)), b.low, b.high) for b in facts)
-                if all(self.always(b) for b in new):
-                    return self.expression(then, at, guarded)
-                return Guard(new, self.expression(then, at, True), self.expression(otherwise, at, True))
-            case Lookup(value, subscripts):
-                return self._lookup(value, subscripts, at, guarded)
-        raise InternalError(f"not a scalar expression: {e!r}")
-
-    def _lookup(self, value: str, subscripts: tuple[Expr, ...], at: dict[str, Affine], guarded: bool) -> KExpr:
-        shape = self.graph.type_of(value).shape
-        strides = self.program.layouts.get(value) or row_major_strides(shape)
-        dynamic: list[tuple[KExpr, int]] = []
-        for n, (e, extent, stride) in enumerate(zip(subscripts, shape, strides, strict=True)):
-            checked = checked_extent(e)
-            if isinstance(e, Call) and checked is not None and checked <= extent:
-                dynamic.append((self._in_range(e, at, guarded, value, n), stride))
-                continue
-            subscript = self.expression(e, at, guarded)
-            if dtype_of(e, lambda v: self.graph.type_of(v).dtype).name != "i64":
-                subscript = Call("i64", (subscript,))
-            low = Call("maximum", (subscript, const(0, I64)))
-            dynamic.append((Call("minimum", (low, const(max(extent - 1, 0), I64))), stride))
-        return Load(self.buffers[value].name, self.buffers[value].dtype, number(0), tuple(dynamic))
-
-    def _in_range(self, e: Call[Expr], at: dict[str, Affine], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
-        """A checked subscript, of dimension `dimension` of `value` where it is one."""
-        extent = checked_extent(e)
-        assert extent is not None
-        source, place = "", Affine()
-        for read in walk(e):
-            if isinstance(read, Read) and read.value in self.buffers and self.graph.type_of(read.value).dtype.is_integer:
-                source = self.buffers[read.value].name
-                place = self.global_offset(read.value, tuple(self.simplified(substitute(x, at)) for x in read.index))
-                break
-        buffer = self.buffers[value].name if value else ""
-        return InRange(self.expression(e.args[0], at, guarded), extent, buffer, dimension, source, place, counts_from_end(e.args[0]))
+        return _AtPoint(self, at).expression(e, guarded)
 
     def reads(self, node: Node, point: Point, over: dict[str, Affine] | None = None) -> Iterator[tuple[str, Point]]:
         """Unguarded reads that end in memory, at a point of the node's domain."""
@@ -264,3 +196,22 @@ class StitchValues(Statements):
         span = bounds(bound.index, self.extents)
         ends = [end for n, end in enumerate((bound.low, bound.high)) if span is None or (span[0] < end if n == 0 else span[1] >= end)]
         return all((end - start.const) % width == 0 for end in ends)
+
+
+class _AtPoint(GraphResolver):
+    """Expressions of the graph where their axes are `at`."""
+
+    writer: StitchValues
+
+    def __init__(self, writer: StitchValues, at: dict[str, Affine]) -> None:
+        super().__init__(writer)
+        self.at = at
+
+    def index(self, e: Affine) -> Affine:
+        return self.writer.simplified(substitute(e, self.at))
+
+    def read(self, e: Read, guarded: bool) -> KExpr:
+        return self.writer.element(e.value, tuple(substitute(x, self.at) for x in e.index), guarded)
+
+    def offset(self, e: Read) -> Affine:
+        return self.writer.global_offset(e.value, tuple(self.index(x) for x in e.index))
