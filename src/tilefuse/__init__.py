@@ -181,21 +181,25 @@ def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[
     Raises: OptionError for an unknown pass; UserError naming the pass to add where an attribute is missing.
     """
     import tilefuse.driver.kernel_passes  # noqa: F401  registers fusion, codegen and rtc
-    from tilefuse.driver.graph_passes import apply_passes as apply
+    from tilefuse.arrays.evaluation.passes import apply_passes as apply
 
     return apply(graph, passes, constants=constants, device=device, **options)
 
 
-def graph_pass(name: str, *, provides: Sequence[str] = (), depends: Sequence[str] = (), replace: bool = False) -> Any:
-    """Registers the decorated function, from graph with attributes to the same, as a pass for `apply_passes`.
+def graph_pass(name: str, *, provides: Sequence[str] | str = (), depends: Sequence[str] | str = (), requires: Sequence[str] | str = (),
+               establishes: Sequence[str] | str = (), preserves: Sequence[str] | str = (), replace: bool = False) -> Any:
+    """Registers the decorated function, from graph with attributes to the same, as a pass for `apply_passes` and for pipelines.
 
-    provides, depends: attributes that it leaves and needs. replace: take the place of a registered pass.
-    Raises: UserError for a name that is taken.
+    Its parameters behind the graph need defaults and are the pass's options. provides, depends: attributes that it leaves and needs.
+    requires, establishes, preserves: properties of the graph (docs/passes.md). replace: take the place of a registered pass.
+    Raises: UserError for a name that is taken or cannot stand in a pipeline's text, a parameter that cannot be an option, and an unknown
+        property.
     """
     import tilefuse.driver.kernel_passes  # noqa: F401  registers the passes whose names are taken
     from tilefuse.driver.graph_passes import graph_pass as register
 
-    return register(name, provides=provides, depends=depends, replace=replace)
+    return register(name, provides=provides, depends=depends, requires=requires, establishes=establishes, preserves=preserves,
+                    replace=replace)
 
 
 def _show_logs() -> None:

@@ -1,5 +1,7 @@
-"""Laws of every registered pass, over a corpus of graphs: verified results, the same object when nothing changed, a second run
-that changes nothing, the interpreter's agreement, options that round-trip through text, and a whole contract."""
+"""Laws of every registered pass, over a corpus of graphs and one that it changes: verified results, the same object when nothing changed,
+a second run that changes nothing, the interpreter's agreement, options that round-trip through text, and a whole contract.
+
+Passes run for an H200, with the prices of a compile. The passes that make kernels have laws of their own at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.laws.changed_graphs import CHANGED
 from tests.laws.random_graphs import graphs, random_graph, random_inputs
+from tilefuse.base.options import Options
+from tilefuse.driver.kernel_passes import flattened, kernel_of
+from tilefuse.driver.pipeline import OF_KERNELS, context_of, device_pipeline, normal_pipeline
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, I64
 from tilefuse.ir.graph import Graph
@@ -20,7 +26,10 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
 from tilefuse.passes import DEFAULT_PIPELINE, PASSES, Pass, PassContext, Pipeline, Property
-from tilefuse.passes.manager import CHECKERS
+from tilefuse.passes.facts import CallerLayouts
+from tilefuse.passes.manager import CHECKERS, DevicePass
+from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200, DeviceSpec
 
 SEEDS = tuple(range(8))
 TEXTS = sorted((Path(__file__).parents[1] / "text" / "parser").glob("*.txt"))
@@ -84,8 +93,28 @@ CORPUS: dict[str, Callable[[], Graph]] = {
     "norms": norms, "layouts": layouts, "gathers": gathers, "products": products,
     **{f"random-{s}": (lambda s=s: random_graph(Random(s), num_nodes=8)) for s in SEEDS},
 }  # fmt: skip
-BY_NAME = pytest.mark.parametrize("name", sorted(PASSES))
+# Passes whose results are graphs that the interpreter defines.
+NAMES = sorted(name for name, kind in PASSES.items() if OF_KERNELS.isdisjoint((*kind.provides, *kind.depends)))
+BY_NAME = pytest.mark.parametrize("name", NAMES)
 BY_GRAPH = pytest.mark.parametrize("graph_name", list(CORPUS))
+CASES = [*((name, graph) for name in NAMES for graph in CORPUS), *((name, "changed") for name in CHANGED)]
+BY_CASE = pytest.mark.parametrize(("name", "graph_name"), CASES, ids=["-".join(case) for case in CASES])
+
+
+def case_of(name: str, graph_name: str) -> tuple[Pass, Graph, CallerLayouts]:
+    """A pass, a graph for it, and the strides of its caller."""
+    if graph_name != "changed":
+        return PASSES[name](), CORPUS[graph_name](), CallerLayouts()
+    case = CHANGED[name]
+    return case.item, case.graph, case.caller
+
+
+def ready(item: Pass, graph: Graph, caller: CallerLayouts) -> PassContext:
+    """A context for an H200, with what the pass depends on."""
+    context = context_of(H200, Options(verify=2), caller=caller)
+    if "layouts" in item.depends:
+        Pipeline.parse("plan-layouts").run(graph, context)
+    return context
 
 
 def agree(before: Graph, after: Graph, seed: int, exact: bool) -> None:
@@ -104,44 +133,52 @@ def agree(before: Graph, after: Graph, seed: int, exact: bool) -> None:
             np.testing.assert_allclose(wide_c, wide_a, rtol=8 * unit, atol=8 * unit)
 
 
-@BY_NAME
-@BY_GRAPH
+@BY_CASE
 def test_a_pass_keeps_the_graph_verified_and_its_meaning(name: str, graph_name: str) -> None:
-    before = CORPUS[graph_name]()
+    instance, before, caller = case_of(name, graph_name)
     assert not verify(before)
-    instance = PASSES[name]()
-    after = Pipeline((instance,)).run(before, PassContext(verify=2)) if not instance.requires else before
+    after = Pipeline((instance,)).run(before, ready(instance, before, caller)) if not instance.requires else before
     assert not verify(after)
     agree(before, after, 5, instance.exact)
 
 
-@BY_NAME
-@BY_GRAPH
+@BY_CASE
 def test_a_second_run_changes_nothing_and_gives_the_same_object(name: str, graph_name: str) -> None:
-    instance = PASSES[name]()
+    instance, before, caller = case_of(name, graph_name)
     if not instance.idempotent or instance.requires:
         pytest.skip("the pass says that it is not idempotent, or needs others first")
-    once = instance.run(CORPUS[graph_name](), PassContext())
-    assert instance.run(once, PassContext()) is once, print_graph(once)
+    once = instance.run(before, ready(instance, before, caller))
+    assert instance.run(once, ready(instance, once, caller)) is once, print_graph(once)
 
 
-@BY_NAME
-@BY_GRAPH
+@BY_CASE
 def test_established_and_preserved_properties_hold(name: str, graph_name: str) -> None:
-    before = CORPUS[graph_name]()
-    instance = PASSES[name]()
-    after = instance.run(before, PassContext())
+    instance, before, caller = case_of(name, graph_name)
+    after = instance.run(before, ready(instance, before, caller))
     for prop in instance.establishes:
         assert not CHECKERS[prop](after)
     for prop in instance.preserves:
         prepared = Pipeline.parse(ESTABLISHED_BY[prop]).run(before)
-        assert not CHECKERS[prop](instance.run(prepared, PassContext())), prop
+        assert not CHECKERS[prop](instance.run(prepared, ready(instance, prepared, caller))), prop
+
+
+@pytest.mark.parametrize("name", list(CHANGED))
+def test_the_graph_of_a_pass_is_one_that_it_changes(name: str) -> None:
+    case = CHANGED[name]
+    assert case.item.run(case.graph, ready(case.item, case.graph, case.caller)) is not case.graph
+    if isinstance(case.item, DevicePass) and "host" not in case.item.kinds:
+        assert case.item.run(case.graph, context_of(host_device(), Options(), caller=case.caller)) is case.graph
+        assert case.item.run(case.graph, PassContext()) is case.graph
+
+
+def test_every_pass_around_planning_has_a_graph_that_it_changes() -> None:
+    assert set(CHANGED) == {item.name for item in device_pipeline(Options()).passes} - {"plan-layouts"}
 
 
 ESTABLISHED_BY = {prop: next(n for n, kind in sorted(PASSES.items()) if prop in kind.establishes) for prop in Property}
 
 
-@BY_NAME
+@pytest.mark.parametrize("name", sorted(PASSES))
 def test_the_contract_is_whole(name: str) -> None:
     kind = PASSES[name]
     assert kind.name == name and (kind.__doc__ or "").strip() and "Exact:" in (kind.__doc__ or "")
@@ -156,7 +193,7 @@ def test_options_round_trip_through_text(name: str) -> None:
     kind = PASSES[name]
     changed: dict[str, object] = {}
     for f in dataclasses.fields(kind):
-        changed[f.name] = (not f.default) if isinstance(f.default, bool) else f.default + 1
+        changed[f.name] = (not f.default) if isinstance(f.default, bool) else f.default + ("x" if isinstance(f.default, str) else 1)
     for instance in (kind(), kind(**changed)):
         assert Pipeline.parse(str(instance)).passes == (instance,)
 
@@ -193,3 +230,24 @@ def test_text_corpus_passes_the_default_pipeline(path: Path) -> None:
 def test_passes_are_values() -> None:
     for kind in PASSES.values():
         assert issubclass(kind, Pass) and kind() == kind() and hash(kind()) == hash(kind())
+
+
+@pytest.mark.parametrize("device", [H200, host_device()], ids=["h200", "host"])
+@pytest.mark.parametrize("fuse", [True, False])
+@BY_GRAPH
+def test_the_whole_order_of_a_compile_keeps_the_meaning(graph_name: str, fuse: bool, device: DeviceSpec) -> None:
+    before, options = CORPUS[graph_name](), Options(verify=2, fuse=fuse)
+    context = context_of(device, options)
+    after = device_pipeline(options).run(normal_pipeline(options).run(before, context), context)
+    agree(before, after, 11, exact=False)
+    assert context.layouts.graph is after
+
+
+@pytest.mark.parametrize("graph_name", ["norms", "gathers", "layouts", "random-3"])
+def test_kernels_compute_what_the_graph_means(graph_name: str) -> None:
+    """Behind fusion the graph has a node for each value of a kernel; with their subgraphs in place of them it means what it did."""
+    before, context = CORPUS[graph_name](), context_of(host_device(), Options(verify=2), place="host")
+    fused = Pipeline.parse("fusion,codegen").run(before, context)
+    assert set(context.attributes["kernel"]) == {n.name for n in fused.nodes if kernel_of(n)} != set()
+    flat, _ = flattened(fused, context.attributes["subgraph"])
+    agree(before, flat, 11, exact=False)

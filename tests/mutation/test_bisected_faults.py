@@ -13,6 +13,7 @@ from tests.mutation.faults import mutants
 from tests.unit.templates.host_build import compiler
 from tilefuse.driver.lowering import lower
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import Call, Expr, transform
 from tilefuse.ir.text import parse_graph
 from tilefuse.kernel.ir import Kernel
 from tilefuse.passes.manager import PASSES, PassContext
@@ -83,21 +84,36 @@ def test_a_loop_that_ends_early_is_found_in_the_kernel_that_has_it(monkeypatch: 
     assert found.failing is not None and len(found.failing.graph.nodes) < 4
 
 
+def _subtracting(e: Expr) -> Expr:
+    return Call("sub", e.args) if isinstance(e, Call) and e.fn == "add" else e
+
+
 def test_a_pass_that_changes_the_meaning_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = PASSES["simplify-scalar"]
     run = kind.run
 
     def faulty(self: object, graph: Graph, ctx: PassContext) -> Graph:
-        from tilefuse.ir.scalar import Call, transform
-
         graph = run(self, graph, ctx)
-        swapped = tuple(dataclasses.replace(n, body=transform(n.body, lambda e: Call("sub", e.args) if isinstance(e, Call) and e.fn == "add"
-                                                              else e)) if n.name == "z" else n for n in graph.nodes)
+        swapped = tuple(dataclasses.replace(n, body=transform(n.body, _subtracting)) if n.name == "z" else n for n in graph.nodes)
         return graph if swapped == graph.nodes else dataclasses.replace(graph, nodes=swapped)
 
     monkeypatch.setattr(kind, "run", faulty)
     found = tilefuse.bisect(parse_graph(GRAPH), inputs(), device="host", stitch=False)
     assert (found.stage, found.name) == ("pass", "simplify-scalar")
+    assert [n.name for n in found.failing.graph.nodes] == ["z"]
+
+
+def test_a_pass_behind_normal_form_that_changes_the_meaning_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes for the device are looked through like those before them."""
+    kind = PASSES["order-updates"]
+
+    def faulty(self: object, graph: Graph, ctx: PassContext) -> Graph:
+        swapped = tuple(dataclasses.replace(n, body=transform(n.body, _subtracting)) if n.name == "z" else n for n in graph.nodes)
+        return graph if swapped == graph.nodes else dataclasses.replace(graph, nodes=swapped)
+
+    monkeypatch.setattr(kind, "run", faulty)
+    found = tilefuse.bisect(parse_graph(GRAPH), inputs(), device="host", stitch=False)
+    assert (found.stage, found.name) == ("pass", "order-updates")
     assert [n.name for n in found.failing.graph.nodes] == ["z"]
 
 

@@ -1,6 +1,7 @@
 """One runner for all text files: an input graph, the passes to run, and the expected text or error.
 
     // what the file shows
+    device: h200                                     (only where passes read a device)
     passes: merge-equal-nodes,remove-dead-nodes      (empty: only parse, verify and print)
     graph @g(...) -> (...) { ... }
     ---- expected
@@ -11,6 +12,7 @@ Instead of `---- expected`, `---- error NAME` with text that the message of an e
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,9 +56,13 @@ def run(case: Case, name: str) -> Graph:
     graph = parse_graph(case.graph, name)
     if not case.passes:
         return graph
+    from tilefuse.base.options import Options
+    from tilefuse.driver.pipeline import context_of
     from tilefuse.passes.manager import PassContext, Pipeline
+    from tilefuse.target.catalog import device_by_name
 
-    return Pipeline.parse(case.passes).run(graph, PassContext())
+    device = re.search(r"^device: (\w+)$", case.head, re.MULTILINE)
+    return Pipeline.parse(case.passes).run(graph, context_of(device_by_name(device[1]), Options()) if device else PassContext())
 
 
 def join(case: Case, kind: str, expected: str) -> str:

@@ -63,6 +63,8 @@ class Options:
     max_kernel_operands: int = option(
         64, "largest number of tensors that one kernel of several nodes reads and writes", affects_code=True, least=1)
     passes: str = option("", "pass pipeline text; empty: the default pipeline", affects_code=True)
+    device_passes: str = option("", "pipeline text of the passes behind `passes`, which need the device; empty: the default ones "
+                                    "(`tilefuse opt --order` prints both)", affects_code=True)
     stop_after: str = option("", "stop after the first pass of this name (debugging)", affects_code=True)
     measure: bool = option(
         False, "time a plan's kernels on the device, the doubtful ones first, and replace those that their parts beat", affects_code=True)
@@ -108,7 +110,8 @@ class Options:
                            "6 + every rule and rejected candidate", affects_code=False, choices=(0, 1, 2, 3, 4, 5, 6))
     logs: str = option("", "comma list of logs to show (name, +name for more) or hide (-name), on top of `debug`; TILEFUSE_LOGS=help lists "
                            "them", affects_code=False)
-    dump_dir: str = option("", "folder that receives IR, plan, sources and trace of every compile", affects_code=False)
+    dump_dir: str = option("", "folder that receives the graph after each pass that changed it, plan, sources and trace of every compile",
+                           affects_code=False)
     trace: str = option("", "file that receives the compile's events as chrome-trace JSON (Perfetto reads it)", affects_code=False)
     progress: bool = option(False, "a progress bar on standard error while kernels are compiled", affects_code=False)
 

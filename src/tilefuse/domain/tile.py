@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts as Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
@@ -19,10 +19,6 @@ class Level(enum.Enum):
     SHARED = "shared"
     CLUSTER = "cluster"
     GLOBAL = "global"
-
-
-# Strides of a value in memory. Units: elements, one a dimension. Values that are missing are dense row-major.
-Layouts = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,11 @@ from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, Unsup
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import Layouts
 from tilefuse.driver.explain.explain import explanation_of
-from tilefuse.driver.lowering.in_place import separate_updates
-from tilefuse.driver.lowering.in_place_scatter import with_own_bases
 from tilefuse.driver.lowering.lower import lower
-from tilefuse.driver.lowering.product_precision import with_precision
 from tilefuse.driver.lowering.static_weights import kept_values, planned_apart
 from tilefuse.driver.measure.measure import KernelMeasurer
 from tilefuse.driver.onnx.model_file import onnx_shapes, opened
+from tilefuse.driver.pipeline import context_of, run_passes
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.request import compiled_early, noted, rarely_collected, shown_progress, traced
 from tilefuse.driver.reuse.known_programs import is_keepable
@@ -34,19 +32,10 @@ from tilefuse.frontends.onnx.call import ValueNeededError
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
-from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.passes.facts import CallerLayouts
 from tilefuse.plan.generators.seeded import Seed
-from tilefuse.plan.generators.updates_last import behind_readers
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.price.measure import Measurer
-from tilefuse.plan.rewrites.channel_sums import split_channel_sums
-from tilefuse.plan.rewrites.channel_windows import sum_channel_windows
-from tilefuse.plan.rewrites.convolution_biases import split_convolution_biases
-from tilefuse.plan.rewrites.cross import split_cross_reductions
-from tilefuse.plan.rewrites.layout import LibraryLayout, plan_layouts, with_packed_weights
-from tilefuse.plan.rewrites.long_products import split_long_products
-from tilefuse.plan.rewrites.long_scans import split_long_scans
-from tilefuse.plan.rewrites.padded_products import pad_products
 from tilefuse.plan.select.release_order import in_release_order
 from tilefuse.plan.text.text import print_plan
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
@@ -148,31 +137,14 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     with now.span("verify"):
         check(graph, f"graph @{graph.name} as given")
     now.dump("0_given.txt", print_graph(graph))
-    context = PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants),
-                          stop_after=options.stop_after)
-    results = graph.results
+    caller = CallerLayouts.of(graph, input_layouts, result_layouts, free_results)
+    context = context_of(device, options, constants=constants, caller=caller)
     with now.span("passes"):
-        graph = with_own_bases(separate_updates(Pipeline.parse(options.passes or DEFAULT_PIPELINE).run(graph, context)))
+        graph = run_passes(graph, context, options)
     now.dump("1_passed.txt", print_graph(graph))
-    given = {v: tuple(s) for v, s in (input_layouts or {}).items() if v in graph.type_by_name}
-    graph = with_precision(graph, options.float32_products)
-    with now.span("layouts"):
-        graph = split_long_scans(graph, given, device)
-        if options.fuse:
-            graph = pad_products(split_long_products(split_cross_reductions(graph, device), device), device)
-            graph = split_convolution_biases(graph, device)
-        # Passes may give a result another name, never another place.
-        wanted = {new: tuple((result_layouts or {})[old]) for old, new in zip(results, graph.results, strict=True)
-                  if old in (result_layouts or {})}
-        free = {graph.results[n] for n in free_results} - {r for n, r in enumerate(graph.results) if n not in free_results}
-        graph = with_packed_weights(graph, given, device, options, free, wanted)
-        graph = behind_readers(graph)
-        layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
-        summed = split_channel_sums(sum_channel_windows(graph, layouts, device), layouts, device) if options.fuse else graph
-        if summed is not graph:
-            graph = summed
-            layouts = plan_layouts(graph, given, wanted, device, options, _library_layout(graph, device), free)
-    return Prepared(graph, context.constants, given, layouts, {v: s for v, s in wanted.items() if v not in free})
+    free = caller.free_values(graph)
+    fixed = {v: s for v, s in caller.wanted(graph).items() if v not in free}
+    return Prepared(graph, context.constants, caller.given(graph), context.layouts.strides, fixed)
 
 
 @rarely_collected()
@@ -226,14 +198,6 @@ def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Me
     if not kept:
         return plan(ready.graph, ready.given, ready.fixed, seed)
     return planned_apart(ready.graph, kept, ready.given, {**ready.layouts, **ready.given}, ready.fixed, plan)
-
-
-def _library_layout(graph: Graph, device: DeviceSpec) -> LibraryLayout | None:
-    if not any(n.category == "library" for n in graph.nodes):
-        return None
-    from tilefuse.driver.lowering.library_layouts import LibraryLayouts
-
-    return LibraryLayouts("cuda" if device.kind == "cuda" else "cpu")
 
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,

@@ -1,28 +1,31 @@
-"""Passes over a graph and its attributes: named, ordered by what they provide and depend on, and open to users' own.
+"""Passes that users write as functions, and graphs with attributes: what a list of passes is applied to.
 
     graph --fusion--> fused graph + "subgraph" --codegen--> + "kernel" --rtc--> + "rtc"
 
-A pass takes an `AttributedGraph` and gives one back, with another graph, with more attributes, or both. The three passes that make
-kernels stand in `kernel_passes.py`; a name that is none of theirs or of a user's is a rewriting pass of `tilefuse.passes` and may carry
-options, as in a pipeline text. Source: NNVM's graph passes, where fusion, code generation and run-time compilation are three of many.
+A user's function takes an `AttributedGraph` and gives one back, with another graph, with more attributes, or both. It is entered among the
+passes of `tilefuse.passes` like any other, with what it depends on and provides; its parameters with defaults are its options. So one list,
+one text and one manager serve rewritings, users' passes and the three passes of `kernel_passes.py` that make kernels.
+Source: NNVM's graph passes, where fusion, code generation and run-time compilation are three of many.
 """
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
-from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.base.options import Options
+from tilefuse.driver.pipeline import context_of
 from tilefuse.driver.request import noted, traced
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.verify import verify
-from tilefuse.passes import PASSES, PassContext, Pipeline
+from tilefuse.passes.manager import PASSES, Pass, PassContext, Pipeline, Properties, Property
+from tilefuse.target.catalog import host_device
 from tilefuse.target.device import DeviceSpec
-
-# Attributes that every graph has from the start.
-GIVEN = frozenset({"constants"})
 
 
 @dataclass(frozen=True)
@@ -70,75 +73,139 @@ class AttributedGraph:
         return self.program()(*(tensors or [leaf.buffer for leaf in self["leaves"]]))
 
 
+Function = Callable[..., AttributedGraph]
+
+
 @dataclass(frozen=True)
-class GraphPass:
-    """A registered pass. `depends`: attributes it reads; `provides`: attributes that its result has."""
+class FunctionPass(Pass):
+    """A user's function as a pass; `graph_pass` makes a class of its own for each. Exact: as the function is, which nobody has said."""
 
-    name: str
-    run: Callable[[AttributedGraph], AttributedGraph]
-    provides: tuple[str, ...]
-    depends: tuple[str, ...]
-    doc: str
+    exact: ClassVar[bool] = False
+    idempotent: ClassVar[bool] = False
+    function: ClassVar[Function]
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph that the function gives; its attributes become the context's.
+
+        Raises: UserError where the function gives something else, leaves out what it provides, or gives a graph that breaks a rule.
+        """
+        options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        after = type(self).function(attributed(graph, ctx), **options)
+        if not isinstance(after, AttributedGraph):
+            raise UserError(f"pass {self.name} gave a {type(after).__name__}, not a graph with attributes",
+                            hint="return graph.with_attributes(...) or graph.with_graph(...)")
+        lacking = [a for a in self.provides if a not in after.attributes]
+        if lacking:
+            raise UserError(f"pass {self.name} says that it provides {lacking[0]!r}, but its result has no such attribute",
+                            hint=f"return graph.with_attributes({lacking[0]}=...)")
+        if after.graph is not graph and (found := verify(after.graph)):
+            raise UserError(f"pass {self.name} left a graph that breaks the rule {found[0].rule}: {found[0].message}",
+                            where=f"%{found[0].node}" if found[0].node else None, notes=[str(f) for f in found[1:5]])
+        ctx.constants = after.attributes.get("constants", ctx.constants)
+        ctx.attributes = {name: value for name, value in after.attributes.items() if name != "constants"}
+        return after.graph
 
 
-GRAPH_PASSES: dict[str, GraphPass] = {}
+def device_of(ctx: PassContext) -> DeviceSpec:
+    """The device of a context; the host where none is named."""
+    return ctx.device or host_device()
 
-Run = Callable[[AttributedGraph], AttributedGraph]
+
+def attributed(graph: Graph, ctx: PassContext) -> AttributedGraph:
+    """The graph with what the context of a pipeline has beside it."""
+    return AttributedGraph(graph, device_of(ctx), ctx.place, ctx.options,
+                           MappingProxyType({**ctx.attributes, "constants": ctx.constants}))
 
 
-def graph_pass(name: str, *, provides: Sequence[str] = (), depends: Sequence[str] = (), replace: bool = False) -> Callable[[Run], Run]:
-    """Registers the decorated function as a pass for `apply_passes`.
+def graph_pass(name: str, *, provides: Sequence[str] | str = (), depends: Sequence[str] | str = (), requires: Sequence[str] | str = (),
+               establishes: Sequence[str] | str = (), preserves: Sequence[str] | str = (),
+               replace: bool = False) -> Callable[[Function], Function]:
+    """Registers the decorated function as a pass, for `apply_passes` and for pipelines.
 
-    provides, depends: names of attributes. replace: take the place of a registered pass of that name.
-    Raises: UserError for a name that is taken.
+    The function's first parameter is the graph with attributes; others need defaults (int, float, bool or str) and are the pass's options.
+    provides, depends: names of attributes. requires, establishes, preserves: properties of the graph, as those of our own passes.
+    replace: take the place of a registered pass of that name.
+    Raises: UserError for a name that is taken or cannot stand in a pipeline's text, a parameter that cannot be an option, and an unknown
+        property.
     """
 
-    def register(run: Run) -> Run:
-        if (name in GRAPH_PASSES or name in PASSES) and not replace:
+    def register(function: Function) -> Function:
+        if name in PASSES and not replace:
             raise UserError(f"there is a pass {name!r} already", hint="another name, or replace=True")
-        doc = (run.__doc__ or "").strip().partition("\n")[0]
-        GRAPH_PASSES[name] = GraphPass(name, run, _names(provides), _names(depends), doc)
-        return run
+        if not name.strip() or re.search(r"[,{}]", name) or name != name.strip():
+            raise UserError(f"{name!r} cannot stand in a pipeline's text", hint="a name without commas, braces and spaces around it")
+        facts = {"__doc__": function.__doc__ or "", "__module__": function.__module__, "name": name, "function": staticmethod(function),
+                 "provides": _names(provides), "depends": _names(depends), "requires": _properties(requires),
+                 "establishes": _properties(establishes), "preserves": _properties(preserves)}
+        class_name = "".join(map(str.capitalize, re.findall(r"\w+", name))) or "Pass"
+        PASSES[name] = dataclasses.make_dataclass(class_name, _options(name, function), bases=(FunctionPass,), namespace=facts, frozen=True)
+        return function
 
     return register
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
+def _options(name: str, function: Function) -> list[tuple[str, type, Any]]:
+    """The parameters of a function behind the first, as fields of a pass."""
+    found: list[tuple[str, type, Any]] = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if not isinstance(parameter.default, int | float | bool | str):
+            raise UserError(f"pass {name}: the parameter {parameter.name} has no default that a pipeline's text can write",
+                            hint="an option of a pass has a number, a truth value or a text as its default")
+        found.append((parameter.name, type(parameter.default), field(default=parameter.default)))
+    return found
+
+
+def _names(given: Sequence[str] | str) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
-def apply_passes(graph: Any, passes: Sequence[str] | str, *, constants: Mapping[str, object] | None = None, device: Any = None,
-                 **options: Any) -> AttributedGraph:
+def _properties(given: Sequence[str] | str) -> Properties:
+    known = {str(p): p for p in Property}
+    for name in _names(given):
+        if name not in known:
+            raise UserError(f"there is no property {name!r} of graphs", hint=nearest(name, known) or f"known: {', '.join(known)}")
+    return frozenset(known[name] for name in _names(given))
+
+
+def apply_passes(graph: Graph | AttributedGraph, passes: Sequence[str] | str, *, constants: Mapping[str, object] | None = None,
+                 device: Any = None, **options: Any) -> AttributedGraph:
     """The graph after passes, by name and in order; every attribute that they left is readable.
 
-    graph: an `ir` graph, the result of an earlier call (which goes on with its device and options), or one or several arrays.
-    passes: names; "fusion", "codegen", "rtc", users' own, and rewriting passes with options, such as "fold-constants{limit=64}".
+    graph: an `ir` graph, or the result of an earlier call, which goes on with its device and options. `arrays` takes arrays as well.
+    passes: names; "fusion", "codegen", "rtc", users' own, and rewriting passes, with options, such as "fold-constants{limit=64}".
     constants: data of constant inputs. device: "host", "cuda", or the name of a device that need not be present; options: as `compile`.
     Raises: OptionError for an unknown pass; UserError for a pass whose attributes nothing before it provides (naming the pass to add),
         before any of them runs, and for a pass that does not give what it says.
     """
-    start = _attributed(graph, constants, device, options)
-    steps = [_step(text) for text in ([passes] if isinstance(passes, str) else passes)]
-    _check_order(steps, start)
+    if not isinstance(graph, AttributedGraph):
+        start = graph_for(graph, constants, device, options)
+    elif device is not None or options or constants:
+        raise UserError("this graph has its device, options and constants from the first call",
+                        hint="give them there, or start from its .graph")
+    else:
+        start = graph
+    pipeline = Pipeline.parse(passes if isinstance(passes, str) else ",".join(passes))
+    missing = pipeline.missing_attribute(start.attributes)
+    if missing is not None:
+        raise UserError(f"pass {missing.item.name} depends on the attribute {missing.attribute!r}, which nothing before it provides",
+                        hint=_provider(missing.attribute, f" before {missing.item.name} (number {missing.position + 1} of the list)"))
+    context = context_of(start.device, start.options, constants=start.attributes.get("constants", {}), place=start.place)
+    context.attributes = {name: value for name, value in start.attributes.items() if name != "constants"}
     with traced(start.options), noted(f"graph @{start.graph.name}", start.device, start.options):
-        for step in steps:
-            start = _applied(step, start)
-    return start
+        after = pipeline.run(start.graph, context)
+    return replace(start, graph=after, attributes=attributed(after, context).attributes)
 
 
-def _attributed(graph: Any, constants: Mapping[str, object] | None, device: Any, options: Mapping[str, Any]) -> AttributedGraph:
-    if isinstance(graph, AttributedGraph):
-        if device is not None or options or constants:
-            raise UserError("this graph has its device, options and constants from the first call",
-                            hint="give them there, or start from its .graph")
-        return graph
+def graph_for(graph: Graph, constants: Mapping[str, object] | None, device: Any, options: Mapping[str, Any],
+              leaves: tuple[Any, ...] = ()) -> AttributedGraph:
+    """The graph with its first attributes: constants, and the leaves whose data a graph of arrays is called with.
+
+    device: an executor at hand, or the name of a device that need not be present. Raises: OptionError for an unknown device or option.
+    """
     from tilefuse.driver.compile import present_device
     from tilefuse.target.catalog import device_by_name
 
     chosen = Options.from_environment().with_overrides(**options)
-    leaves: tuple[Any, ...] = ()
-    if not isinstance(graph, Graph):
-        graph, leaves, device = _of_arrays(graph, device)
     text = "" if device is None else str(device)
     if not text or text.partition(":")[0] in ("host", "cpu", "cuda"):
         spec, place = present_device(text)
@@ -147,63 +214,8 @@ def _attributed(graph: Any, constants: Mapping[str, object] | None, device: Any,
     return AttributedGraph(graph, spec, place, chosen, MappingProxyType({"constants": dict(constants or {}), "leaves": leaves}))
 
 
-def _of_arrays(given: Any, device: Any) -> tuple[Graph, tuple[Any, ...], Any]:
-    """The graph of arrays, its leaves, and the device. Raises: UserError for what is neither graph nor array."""
-    from tilefuse.arrays.array import Array
-    from tilefuse.arrays.graph import graph_of
-
-    arrays = [given] if isinstance(given, Array) else list(given) if isinstance(given, list | tuple) else []
-    if not arrays or not all(isinstance(a, Array) for a in arrays):
-        raise UserError(f"apply_passes takes a graph or arrays, not a {type(given).__name__}",
-                        hint="tilefuse.ir.text.parse_graph reads a graph; arrays are made by tilefuse.array")
-    made, leaves = graph_of(arrays)
-    return made, leaves, arrays[0].device if device is None else device
-
-
-def _step(text: str) -> GraphPass | Pipeline:
-    if text in GRAPH_PASSES:
-        return GRAPH_PASSES[text]
-    names = {part.partition("{")[0].strip() for part in text.split(",")}
-    if not names & set(PASSES):
-        known = [*GRAPH_PASSES, *PASSES]
-        raise OptionError(f"there is no pass {text!r}", hint=nearest(text, known) or f"known: {', '.join(known)}")
-    return Pipeline.parse(text)
-
-
-def _check_order(steps: Sequence[GraphPass | Pipeline], start: AttributedGraph) -> None:
-    present = set(start.attributes) | GIVEN
-    for position, step in enumerate(steps):
-        if isinstance(step, Pipeline):
-            continue
-        missing = [a for a in step.depends if a not in present]
-        if missing:
-            raise UserError(f"pass {step.name} depends on the attribute {missing[0]!r}, which nothing before it provides",
-                            hint=_provider(missing[0], f" before {step.name} (number {position + 1} of the list)"))
-        present |= set(step.provides)
-
-
 def _provider(attribute: str, where: str = "") -> str | None:
-    makers = [p.name for p in GRAPH_PASSES.values() if attribute in p.provides]
+    makers = [name for name, kind in PASSES.items() if attribute in kind.provides]
     if not makers:
         return "no registered pass provides it" if where else None
     return f"add the pass {' or '.join(makers)}{where}"
-
-
-def _applied(step: GraphPass | Pipeline, before: AttributedGraph) -> AttributedGraph:
-    if isinstance(step, Pipeline):
-        held = dict(before["constants"])
-        context = PassContext(verify=before.options.verify, eager_rounding=before.options.eager_rounding, constants=held)
-        graph = step.run(before.graph, context)
-        return before if graph is before.graph else before.with_graph(graph).with_attributes(constants=held)
-    after = step.run(before)
-    if not isinstance(after, AttributedGraph):
-        raise UserError(f"pass {step.name} gave a {type(after).__name__}, not a graph with attributes",
-                        hint="return graph.with_attributes(...) or graph.with_graph(...)")
-    lacking = [a for a in step.provides if a not in after.attributes]
-    if lacking:
-        raise UserError(f"pass {step.name} says that it provides {lacking[0]!r}, but its result has no such attribute",
-                        hint=f"return graph.with_attributes({lacking[0]}=...)")
-    if after.graph is not before.graph and (found := verify(after.graph)):
-        raise UserError(f"pass {step.name} left a graph that breaks the rule {found[0].rule}: {found[0].message}",
-                        where=f"%{found[0].node}" if found[0].node else None, notes=[str(f) for f in found[1:5]])
-    return after

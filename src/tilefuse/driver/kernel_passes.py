@@ -11,17 +11,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, ClassVar
 
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, Prepared, prepare
 from tilefuse.driver.explain.explain import explanation_of
-from tilefuse.driver.graph_passes import AttributedGraph, graph_pass
+from tilefuse.driver.graph_passes import AttributedGraph, device_of
 from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.reuse.known_programs import find_program, is_keepable, keep_program, program_digest
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 from tilefuse.plan.pattern import Pattern, Plan
 from tilefuse.plan.text.edit import plan_of_patterns, setting_of
 from tilefuse.plan.text.text import KernelOutline, Outline, outline_of, parse_plan, print_plan
@@ -65,70 +66,113 @@ class CompiledKernel:
         return parse_resources(self.log)
 
 
-@graph_pass("fusion", provides=("subgraph", "plan", "planned"), depends=("constants",))
-def fusion(graph: AttributedGraph) -> AttributedGraph:
-    """Normal form, layouts, plan: every kernel becomes a fused node, "subgraph" maps it to what it computes, "plan" is the plan's text."""
-    given = graph["constants"]
-    ready = prepare(graph.graph, constants=given, device=graph.device, options=graph.options)
-    digest, known = "", None
-    if is_keepable(graph.options):
-        digest = program_digest(graph.graph, given, None, graph.device, graph.options, (), None, ())
-        known = find_program(digest, graph.options)
-    if known is not None:
-        outline = parse_plan(known.spec.plan_text)
-        planned = Planned(graph.graph, ready, _patterns(outline), digest, spec=known.spec, known_constants=known.constants)
-        text = known.spec.plan_text
-    else:
-        plan = plan_on_device(ready.graph, ready.given, graph.device, graph.options, result_layouts=ready.fixed, layouts=ready.layouts)
-        outline = outline_of(plan)
-        planned, text = Planned(graph.graph, ready, _patterns(outline), digest, plan=plan), print_plan(plan)
-    fused, subgraphs = fused_graph(ready.graph, planned.patterns)
-    return graph.with_graph(fused).with_attributes(subgraph=subgraphs, plan=text, planned=planned, constants=dict(ready.constants))
+@register_pass
+@dataclass(frozen=True)
+class Fusion(Pass):
+    """Normal form, layouts, plan: every kernel becomes a fused node, "subgraph" maps it to what it computes, "plan" is the plan's text.
+
+    Exact: no; as the passes of a whole compile, which it runs first.
+    """
+
+    name: ClassVar[str] = "fusion"
+    exact: ClassVar[bool] = False
+    idempotent: ClassVar[bool] = False
+    depends: ClassVar[tuple[str, ...]] = ("constants",)
+    provides: ClassVar[tuple[str, ...]] = ("subgraph", "plan", "planned")
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph with a fused node for each value that a kernel writes."""
+        device, options = device_of(ctx), ctx.options
+        ready = prepare(graph, constants=ctx.constants, device=device, options=options)
+        digest, known = "", None
+        if is_keepable(options):
+            digest = program_digest(graph, ctx.constants, None, device, options, (), None, ())
+            known = find_program(digest, options)
+        if known is not None:
+            outline = parse_plan(known.spec.plan_text)
+            planned = Planned(graph, ready, _patterns(outline), digest, spec=known.spec, known_constants=known.constants)
+            text = known.spec.plan_text
+        else:
+            plan = plan_on_device(ready.graph, ready.given, device, options, result_layouts=ready.fixed, layouts=ready.layouts)
+            outline = outline_of(plan)
+            planned, text = Planned(graph, ready, _patterns(outline), digest, plan=plan), print_plan(plan)
+        fused, subgraphs = fused_graph(ready.graph, planned.patterns)
+        ctx.attributes |= {"subgraph": subgraphs, "plan": text, "planned": planned}
+        ctx.constants = dict(ready.constants)
+        return fused
 
 
-@graph_pass("codegen", provides=("kernel", "spec"), depends=("subgraph", "planned"))
-def codegen(graph: AttributedGraph) -> AttributedGraph:
-    """The source of every fused node's kernel: "kernel" maps the node to it (`.source`, `.launch`), "spec" is the whole program."""
-    planned: Planned = graph["planned"]
-    flat, patterns = flattened(graph.graph, graph["subgraph"])
-    unchanged = same_graph(flat, planned.prepared.graph) and patterns == dict(planned.patterns)
-    names = list(planned.patterns)
-    if unchanged and planned.spec is not None:
-        spec = planned.spec
-    else:
-        plan = planned.plan if unchanged else None
-        if plan is None:
-            plan = _planned_again(flat, patterns, planned.prepared, graph.device, graph.options)
-            called = {p: name for name, p in patterns.items()}
-            names = [called.get(k.pattern, k.name) for k in plan.kernels]
-        spec = _program_spec(plan, graph, planned.given)
-    launches = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
-    code_of = dict(zip(names, launches, strict=True))
-    kernels = {n.name: code_of[kernel] for n in graph.graph.nodes if (kernel := kernel_of(n))}
-    return graph.with_attributes(kernel=kernels, spec=spec, unchanged=unchanged)
+@register_pass
+@dataclass(frozen=True)
+class Codegen(Pass):
+    """The source of every fused node's kernel: "kernel" maps the node to it (`.source`, `.launch`), "spec" is the whole program.
+
+    Exact: the graph stays as it is.
+    """
+
+    name: ClassVar[str] = "codegen"
+    preserves: ClassVar[Properties] = frozenset(Property)
+    depends: ClassVar[tuple[str, ...]] = ("subgraph", "planned")
+    provides: ClassVar[tuple[str, ...]] = ("kernel", "spec")
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph as it is. Raises: UserError for subgraphs that do not hold together, or that no kernel computes."""
+        planned: Planned = ctx.attributes["planned"]
+        flat, patterns = flattened(graph, ctx.attributes["subgraph"])
+        unchanged = same_graph(flat, planned.prepared.graph) and patterns == dict(planned.patterns)
+        names = list(planned.patterns)
+        if unchanged and planned.spec is not None:
+            spec = planned.spec
+        else:
+            plan = planned.plan if unchanged else None
+            if plan is None:
+                plan = _planned_again(flat, patterns, planned.prepared, device_of(ctx), ctx.options)
+                called = {p: name for name, p in patterns.items()}
+                names = [called.get(k.pattern, k.name) for k in plan.kernels]
+            spec = _program_spec(plan, ctx, planned.given)
+        launches = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
+        code_of = dict(zip(names, launches, strict=True))
+        kernels = {n.name: code_of[kernel] for n in graph.nodes if (kernel := kernel_of(n))}
+        ctx.attributes |= {"kernel": kernels, "spec": spec, "unchanged": unchanged}
+        return graph
 
 
-def _program_spec(plan: Plan, graph: AttributedGraph, given: Graph) -> ProgramSpec:
+def _program_spec(plan: Plan, ctx: PassContext, given: Graph) -> ProgramSpec:
     """The program of a plan with its texts, as `generate` makes it. given: the graph before passes."""
-    spec = lower(plan, graph.device, graph.options)
-    explanation = json.dumps(explanation_of(plan, spec, (), graph.options.changed(), graph.device, given))
+    device = device_of(ctx)
+    spec = lower(plan, device, ctx.options)
+    explanation = json.dumps(explanation_of(plan, spec, (), ctx.options.changed(), device, given))
     return replace(spec, plan_text=print_plan(plan), explanation=explanation,
                    plan_seconds=plan.search.seconds if plan.search is not None else None)
 
 
-@graph_pass("rtc", provides=("rtc",), depends=("kernel", "spec"))
-def rtc(graph: AttributedGraph) -> AttributedGraph:
-    """Machine code of every fused node's kernel: "rtc" maps the node to it. The graph can then be called."""
-    spec: ProgramSpec = graph["spec"]
-    store = cache_of(graph.options.cache, graph.options.cache_dir)
-    entries = build_kernels(spec.kernels, store, jobs=graph.options.jobs, cxx=graph.options.cxx)
-    made = {code: CompiledKernel(code.name, e.symbol, e.payload, e.log) for code, e in zip(spec.kernels, entries, strict=True)}
-    planned: Planned = graph["planned"]
-    if planned.digest and planned.spec is None and planned.plan is not None and graph["unchanged"]:
-        kept = {v.name for v in spec.values if v.role == "constant"}
-        constants = {k: v for k, v in graph["constants"].items() if k in kept}
-        keep_program(planned.digest, Generated(planned.plan, spec, constants, graph.device), constants, graph.options)
-    return graph.with_attributes(rtc={node: made[code] for node, code in graph["kernel"].items()}, binaries=entries)
+@register_pass
+@dataclass(frozen=True)
+class Rtc(Pass):
+    """Machine code of every fused node's kernel: "rtc" maps the node to it. The graph can then be called.
+
+    Exact: the graph stays as it is.
+    """
+
+    name: ClassVar[str] = "rtc"
+    preserves: ClassVar[Properties] = frozenset(Property)
+    depends: ClassVar[tuple[str, ...]] = ("kernel", "spec")
+    provides: ClassVar[tuple[str, ...]] = ("rtc",)
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph as it is. Raises: ToolchainError where a compiler fails."""
+        spec: ProgramSpec = ctx.attributes["spec"]
+        options = ctx.options
+        store = cache_of(options.cache, options.cache_dir)
+        entries = build_kernels(spec.kernels, store, jobs=options.jobs, cxx=options.cxx)
+        made = {code: CompiledKernel(code.name, e.symbol, e.payload, e.log) for code, e in zip(spec.kernels, entries, strict=True)}
+        planned: Planned = ctx.attributes["planned"]
+        if planned.digest and planned.spec is None and planned.plan is not None and ctx.attributes["unchanged"]:
+            kept = {v.name for v in spec.values if v.role == "constant"}
+            constants = {k: v for k, v in ctx.constants.items() if k in kept}
+            keep_program(planned.digest, Generated(planned.plan, spec, constants, device_of(ctx)), constants, options)
+        ctx.attributes |= {"rtc": {node: made[code] for node, code in ctx.attributes["kernel"].items()}, "binaries": entries}
+        return graph
 
 
 def program_of(graph: AttributedGraph) -> Any:

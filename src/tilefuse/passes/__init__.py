@@ -7,13 +7,26 @@ from tilefuse.passes import (
     empty,
     fold,
     index_ranges,
+    precision,
     products,
     select_one,
+    separate_fills,
+    separate_updates,
     simplify_index,
     simplify_scalar,
     sliced_products,
     summed_products,
+    update_order,
     views,
+)
+from tilefuse.passes.device import (
+    channel_sums,
+    channel_windows,
+    convolution_biases,
+    long_products,
+    long_scans,
+    packed_weights,
+    padded_products,
 )
 from tilefuse.passes.manager import PASSES, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
 
@@ -26,7 +39,8 @@ DEFAULT_PIPELINE = (
 )
 
 # Modules that register passes, and the checkers of their properties.
-MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, products, select_one, simplify_index, simplify_scalar,
-           sliced_products, summed_products, views)
+MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, precision, products, select_one, separate_fills,
+           separate_updates, simplify_index, simplify_scalar, sliced_products, summed_products, update_order, views,
+           channel_sums, channel_windows, convolution_biases, long_products, long_scans, packed_weights, padded_products)
 
 __all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

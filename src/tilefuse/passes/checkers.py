@@ -9,6 +9,8 @@ from tilefuse.passes.analyses import affines_of, expressions_of, live_values
 from tilefuse.passes.cleanup import merge_key
 from tilefuse.passes.decompose import EXPANSIONS
 from tilefuse.passes.manager import Property, checks
+from tilefuse.passes.separate_fills import shared_fills
+from tilefuse.passes.separate_updates import values_apart
 from tilefuse.passes.views import inlinable_reads
 
 
@@ -52,3 +54,15 @@ def _settled(bound: Bound, extents: Extents, facts: Facts) -> bool:
 @checks(Property.VIEWS_INLINED)
 def _views(graph: Graph) -> list[str]:
     return [f"%{user} reads the view %{view}" for user, view in inlinable_reads(graph)]
+
+
+@checks(Property.UPDATES_SEPARATE)
+def _updates(graph: Graph) -> list[str]:
+    apart, updated = values_apart(graph), {i for i, _ in graph.updates}
+    found = [f"the result %{r} is an updated input or a constant" for r in graph.results if r in apart]
+    return found + [f"%{i} is updated by the updated input %{v}" for i, v in graph.updates if v in updated and v != i]
+
+
+@checks(Property.FILLS_SEPARATE)
+def _fills(graph: Graph) -> list[str]:
+    return [f"%{node.name} starts from %{base.name}, which something else needs" for node, base in shared_fills(graph)]

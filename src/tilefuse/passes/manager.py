@@ -1,7 +1,8 @@
 """Passes and pipelines: what a pass is, how pipelines are written, checked and run.
 
 A pass gives a new graph or the same object; what it does not list in `preserves` counts as lost. A pipeline is text, the same
-in code, on the command line and in tests: `decompose,fold-constants{limit=64},remove-dead-nodes`.
+in code, on the command line and in tests: `decompose,fold-constants{limit=64},remove-dead-nodes`. Rooms above this one register
+passes too, where a rewrite needs what only they know.
 """
 from __future__ import annotations
 
@@ -10,17 +11,20 @@ import dataclasses
 import enum
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from tilefuse.base.errors import InternalError, OptionError, PipelineError, VerifyError, nearest
-from tilefuse.base.trace import current
+from tilefuse.base.options import Options
+from tilefuse.base.trace import Trace, current
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.text import print_graph
 from tilefuse.passes.analyses import verify_changes
+from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts, Prices
+from tilefuse.target.device import DeviceSpec
 
 
 class Property(enum.StrEnum):
@@ -31,6 +35,8 @@ class Property(enum.StrEnum):
     AFFINE_INDICES_NORMAL = "affine-indices-normal"
     PRIMITIVE_OPS_ONLY = "primitive-ops-only"
     VIEWS_INLINED = "views-inlined"
+    UPDATES_SEPARATE = "updates-separate"
+    FILLS_SEPARATE = "fills-separate"
 
 
 Properties = frozenset[Property]
@@ -38,9 +44,13 @@ Properties = frozenset[Property]
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """Effect of one pass. Units: `seconds` of wall time, verification not included. `after is before` if nothing changed."""
+    """Effect of one pass. Units: `seconds` of wall time, verification not included. `after is before` if nothing changed.
+
+    item: the pass with its options.
+    """
 
     name: str
+    item: Pass
     before: Graph
     after: Graph
     seconds: float
@@ -58,6 +68,13 @@ class PassContext:
     stop_after      name of the pass after which a pipeline ends early ("" = none)
     rule_counts     how often each rule of the running pass applied
     settled         nodes that a pass has left as they should be, by the pass's text and the node's identity
+    device          the device that the graph is rewritten for; None: passes that need one change nothing
+    prices          predictions for that device; None: passes that ask for prices change nothing
+    call_layout     strides that library operators give their results; None: dense row-major ones
+    caller          strides of inputs and results
+    attributes      what passes leave beside the graph for later ones, by name: `layouts`, `subgraph`, `kernel`, those of users' passes
+    options, place  settings of the whole compile and the executor's name ("host", "cuda:0"), for passes that make kernels
+    num_run         passes that have run
     """
 
     verify: int = 1
@@ -67,6 +84,22 @@ class PassContext:
     stop_after: str = ""
     rule_counts: dict[str, int] = field(default_factory=dict)
     settled: dict[tuple[str, int], Node] = field(default_factory=dict)
+    device: DeviceSpec | None = None
+    prices: Prices | None = None
+    call_layout: LibraryLayout | None = None
+    caller: CallerLayouts = field(default_factory=CallerLayouts)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
+    place: str = ""
+    num_run: int = 0
+
+    @property
+    def layouts(self) -> PlannedLayouts:
+        """The attribute `layouts`. Raises: PipelineError before the pass plan-layouts."""
+        found = self.attributes.get("layouts")
+        if not isinstance(found, PlannedLayouts):
+            raise PipelineError("no layouts are planned yet", hint="plan-layouts provides them")
+        return found
 
     def once(self, item: Pass, node: Node, fn: Callable[[Node], Node]) -> Node:
         """fn(node), where the pass looks at each node alone and a second look changes nothing: what it gave before is not looked
@@ -94,6 +127,8 @@ class Pass(abc.ABC):
 
     exact       results are equal bit for bit (up to which NaN); else the docstring states the bound
     idempotent  a second run changes nothing
+    depends     attributes of the context that it reads
+    provides    attributes of the context that it leaves
     """
 
     name: ClassVar[str]
@@ -102,6 +137,8 @@ class Pass(abc.ABC):
     preserves: ClassVar[Properties] = frozenset()
     exact: ClassVar[bool] = True
     idempotent: ClassVar[bool] = True
+    depends: ClassVar[tuple[str, ...]] = ()
+    provides: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
@@ -111,6 +148,31 @@ class Pass(abc.ABC):
         """The pipeline text of this pass: its name, and the options that differ from their defaults."""
         given = [f"{f.name}={_option_text(getattr(self, f.name))}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
         return self.name + ("{" + ",".join(given) + "}" if given else "")
+
+
+@dataclass(frozen=True)
+class DevicePass(Pass):
+    """A rewriting that pays on some kinds of devices. Without such a device in the context the graph stays as it is.
+
+    kinds        kinds of devices (`DeviceSpec.kind`) that it rewrites for
+    asks_prices  it needs the context's prices
+    for_fusion   it pays because kernels hold several nodes, and is left out where each node has a kernel of its own (`fuse=False`)
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"cuda"})
+    asks_prices: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = False
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """The graph rewritten for the context's device; `graph` itself where nothing changed."""
+        device = ctx.device
+        if device is None or device.kind not in self.kinds or self.asks_prices and ctx.prices is None:
+            return graph
+        return self.rewrite(graph, device, ctx)
+
+    @abc.abstractmethod
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph rewritten for a device of one of `kinds`; `graph` itself where nothing changed."""
 
 
 PASSES: dict[str, type[Pass]] = {}
@@ -142,6 +204,22 @@ def checks(prop: Property) -> Callable[[Checker], Checker]:
     return register
 
 
+# Attributes that every context has from the start.
+GIVEN = frozenset({"constants"})
+
+
+class Missing(NamedTuple):
+    """An attribute that a pass depends on and nothing before it provides. position: of the pass, from 0."""
+
+    position: int
+    item: Pass
+    attribute: str
+
+    def providers(self) -> list[str]:
+        """Names of the registered passes that provide the attribute."""
+        return sorted(name for name, cls in PASSES.items() if self.attribute in cls.provides)
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Passes in order."""
@@ -159,11 +237,26 @@ class Pipeline:
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))
 
-    def check(self, given: Properties = frozenset()) -> Properties:
-        """The properties that hold after the last pass, if `given` hold before the first.
+    def missing_attribute(self, present: Collection[str] = ()) -> Missing | None:
+        """The first attribute that a pass depends on and nothing before it provides, beside those `present`; None where none is missing."""
+        provided = GIVEN.union(present)
+        for position, item in enumerate(self.passes):
+            for attribute in item.depends:
+                if attribute not in provided:
+                    return Missing(position, item, attribute)
+            provided |= set(item.provides)
+        return None
 
-        Raises: PipelineError when a pass requires what nothing before it establishes.
+    def check(self, given: Properties = frozenset(), attributes: Collection[str] = ()) -> Properties:
+        """The properties that hold after the last pass, if `given` hold before the first. attributes: those that the context has.
+
+        Raises: PipelineError when a pass requires what nothing before it establishes, or depends on what nothing before it provides.
         """
+        lacking = self.missing_attribute(attributes)
+        if lacking is not None:
+            raise PipelineError(f"pass {lacking.item.name} (number {lacking.position + 1} of {self}) depends on the attribute "
+                                f"{lacking.attribute!r}, which nothing before it provides",
+                                hint=f"provided by {', '.join(lacking.providers())}" if lacking.providers() else None)
         holding = given
         for position, item in enumerate(self.passes):
             missing = sorted(item.requires - holding)
@@ -183,7 +276,7 @@ class Pipeline:
             VerifyError when a pass leaves a graph that breaks a rule or lacks a property that the pass establishes.
         """
         context = ctx or PassContext()
-        self.check()
+        self.check(attributes=context.attributes)
         if context.stop_after and all(item.name != context.stop_after for item in self.passes):
             raise OptionError(f"stop_after={context.stop_after!r} is no pass of the pipeline {self}",
                               hint=nearest(context.stop_after, [item.name for item in self.passes]))
@@ -196,14 +289,15 @@ class Pipeline:
 
 def _run_pass(item: Pass, before: Graph, ctx: PassContext) -> Graph:
     ctx.rule_counts = {}
+    ctx.num_run += 1
     trace = current()
     began = time.perf_counter()
     with trace.span(f"pass {item.name}", "pass", graph=before.name) as facts:
         after = item.run(before, ctx)
         facts.update(nodes_before=len(before.nodes), nodes_after=len(after.nodes), rules=dict(ctx.rule_counts))
-    record = PassRecord(item.name, before, after, time.perf_counter() - began, ctx.rule_counts)
-    if after is not before and trace.shows("ir"):
-        trace.line("ir", f"after {item}\n{print_graph(after)}")
+    record = PassRecord(item.name, item, before, after, time.perf_counter() - began, ctx.rule_counts)
+    if after is not before:
+        _show(item, after, ctx, trace)
     if trace.shows("rules"):
         for rule, times in sorted(ctx.rule_counts.items()):
             trace.line("rules", f"{item.name}: {rule} x {times}")
@@ -213,7 +307,18 @@ def _run_pass(item: Pass, before: Graph, ctx: PassContext) -> Graph:
         _verify(item, before, after)
     if ctx.verify >= 2:
         _check_properties(item, before, after)
+    left_out = [name for name in item.provides if name not in ctx.attributes]
+    if left_out:
+        raise PipelineError(f"pass {item.name} says that it provides {left_out[0]!r}, but the context has no such attribute after it")
     return after
+
+
+def _show(item: Pass, after: Graph, ctx: PassContext, trace: Trace) -> None:
+    """The graph after a pass that changed it: as lines, and as a file of the dump folder of the compile that runs."""
+    if trace.shows("ir"):
+        trace.line("ir", f"after {item}\n{print_graph(after)}")
+    if trace.folder is not None:
+        trace.dump(f"passes/{ctx.num_run:02}_{item.name}.txt", print_graph(after))
 
 
 def _verify(item: Pass, before: Graph, after: Graph) -> None:

@@ -71,6 +71,7 @@ def targets(incomplete: str) -> list[str]:
 
 def pipelines(incomplete: str) -> list[str]:
     """Passes that may follow in a pipeline's text."""
+    import tilefuse.driver.kernel_passes  # noqa: F401  registers the passes of every room
     from tilefuse.passes.manager import PASSES
 
     before, comma, begin = incomplete.rpartition(",")

@@ -59,26 +59,48 @@ def operators_page() -> str:
 
 
 def passes_page() -> str:
-    """Every pass with its contract, and the default pipeline."""
+    """Every pass with its contract, and the order of a compile."""
+    from tilefuse.base.options import Options
+    from tilefuse.driver import kernel_passes
+    from tilefuse.driver.pipeline import DEVICE_PIPELINE, device_pipeline
     from tilefuse.passes import DEFAULT_PIPELINE
-    from tilefuse.passes.manager import PASSES
+    from tilefuse.passes.manager import PASSES, DevicePass, Pass
+
+    assert kernel_passes.Fusion.name in PASSES  # importing them enters the passes of every room
 
     def names(properties: Iterable[object]) -> str:
         return ", ".join(sorted(str(p) for p in properties)) or "-"
 
+    def devices(kind: type[Pass]) -> str:
+        return names(kind.kinds) if issubclass(kind, DevicePass) else "any"
+
+    def text(pipeline: str) -> str:
+        return "```text\n" + pipeline.replace(",", ",\n") + "\n```"
+
     rows = [
-        (f"`{name}`", names(kind.requires), names(kind.establishes), names(kind.preserves), "yes" if kind.exact else "no",
-         first_paragraph(kind.__doc__))
+        (f"`{name}`", devices(kind), names(kind.requires), names(kind.establishes), names(kind.preserves), names(kind.depends),
+         names(kind.provides), "yes" if kind.exact else "no", first_paragraph(kind.__doc__))
         for name, kind in sorted(PASSES.items())
     ]
+    unfused = {item.name for item in device_pipeline(Options(fuse=False)).passes}
+    left_out = [f"`{item.name}`" for item in device_pipeline(Options()).passes if item.name not in unfused]
     return "\n\n".join((
         NOTICE,
         "# Passes",
         "A pass gives a new graph or the same object. What it does not list as preserved counts as lost; the order of a pipeline is "
         "checked before anything runs. Pipelines are text, the same in code, in tests and in `tilefuse opt --passes`.",
-        "Default pipeline:",
-        "```text\n" + DEFAULT_PIPELINE.replace(",", ",\n") + "\n```",
-        table(("pass", "requires", "establishes", "preserves", "exact", "what it does"), rows),
+        "## The order of a compile",
+        "Normal form, whatever the device (the option `passes` replaces it):",
+        text(DEFAULT_PIPELINE),
+        "Then the passes for the device, from whose graph a plan starts (the option `device_passes` replaces them):",
+        text(DEVICE_PIPELINE),
+        "A pass changes nothing on devices of other kinds than its own. `state-precision` and the layouts take their options from "
+        "`float32_products`, `channels_last` and the framework's settings; `tilefuse opt --order` prints the text with them. With "
+        f"`fuse=False`, when every node has a kernel of its own, {', '.join(left_out)} are left out.",
+        "## All passes",
+        "Attributes stand beside the graph: what a pass depends on, one before it must provide. `fusion`, `codegen` and `rtc` stand in "
+        "[apply_passes](array_passes.md).",
+        table(("pass", "devices", "requires", "establishes", "preserves", "depends on", "provides", "exact", "what it does"), rows),
     )) + "\n"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tilefuse.driver.kernel_passes  # noqa: F401  registers its passes before the fixture looks
-from tilefuse.driver.graph_passes import GRAPH_PASSES
+from tilefuse.passes import PASSES
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "array_passes.md").read_text(encoding="utf-8")
@@ -48,10 +48,10 @@ print(json.dumps({"planned": "plan" in seconds, "compiled": "compile kernels" in
 @pytest.fixture(autouse=True)
 def registries() -> Iterator[None]:
     """Passes of the page are gone after it."""
-    passes = dict(GRAPH_PASSES)
+    passes = dict(PASSES)
     yield
-    GRAPH_PASSES.clear()
-    GRAPH_PASSES.update(passes)
+    PASSES.clear()
+    PASSES.update(passes)
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import tilefuse.driver.kernel_passes  # noqa: F401  registers the package's own, before anything is kept
-from tilefuse.driver.graph_passes import GRAPH_PASSES
 from tilefuse.ir.custom import CUSTOM_FUNCTIONS
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.passes import PASSES
@@ -30,7 +29,7 @@ SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 # Where a page may enter something of its own.
-REGISTRIES: tuple[dict[str, Any], ...] = (PASSES, GRAPH_PASSES, SCALAR_OPS, CUSTOM_FUNCTIONS)
+REGISTRIES: tuple[dict[str, Any], ...] = (PASSES, SCALAR_OPS, CUSTOM_FUNCTIONS)
 
 
 @contextlib.contextmanager

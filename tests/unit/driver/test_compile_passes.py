@@ -12,14 +12,15 @@ import tilefuse
 import tilefuse.array as ta
 import tilefuse.driver.kernel_passes  # registers fusion
 from tilefuse.base.errors import OptionError, UserError
-from tilefuse.driver.graph_passes import GRAPH_PASSES, AttributedGraph
+from tilefuse.driver.graph_passes import AttributedGraph
 from tilefuse.ir.scalar import Call, transform
+from tilefuse.passes import PASSES
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     """The passes of these tests, gone afterwards."""
-    before = dict(GRAPH_PASSES)
+    before = dict(PASSES)
 
     @tilefuse.graph_pass("sine-to-cosine")
     def sine_to_cosine(graph: AttributedGraph) -> AttributedGraph:
@@ -38,8 +39,8 @@ def registered() -> Iterator[None]:
         return graph.with_graph(replace(graph.graph, results=graph.graph.results[:-1]))
 
     yield
-    GRAPH_PASSES.clear()
-    GRAPH_PASSES.update(before)
+    PASSES.clear()
+    PASSES.update(before)
 
 
 def two(x: Any, y: Any) -> Any:
@@ -67,7 +68,7 @@ def test_a_text_is_still_the_compilers_own_pipeline() -> None:
 
 
 @pytest.mark.parametrize(("passes", "error", "message"), [
-    (["drop-result"], UserError, "other inputs or results"), (["no-such-pass"], OptionError, "no pass 'no-such-pass'"),
+    (["drop-result"], UserError, "other inputs or results"), (["no-such-pass"], OptionError, "unknown pass 'no-such-pass'"),
     (["fusion"], UserError, "makes kernels by itself")])
 def test_what_does_not_fit_is_told(passes: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

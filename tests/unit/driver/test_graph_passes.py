@@ -14,7 +14,7 @@ from tests.unit.plan.graphs import layers, softmax
 from tilefuse.base import trace
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.graph_passes import GRAPH_PASSES, AttributedGraph, apply_passes
+from tilefuse.driver.graph_passes import AttributedGraph, apply_passes
 from tilefuse.driver.kernel_passes import flattened, fused_graph
 from tilefuse.driver.reuse import known_programs
 from tilefuse.ir.dtype import F32
@@ -23,6 +23,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import call, const
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
+from tilefuse.passes import PASSES, Pipeline
 from tilefuse.plan.pattern import Pattern
 
 ALL = ["fusion", "codegen", "rtc"]
@@ -33,10 +34,10 @@ def registry() -> Iterator[None]:
     """Passes that a test registers are gone after it."""
     import tilefuse.driver.kernel_passes  # noqa: F401
 
-    before = dict(GRAPH_PASSES)
+    before = dict(PASSES)
     yield
-    GRAPH_PASSES.clear()
-    GRAPH_PASSES.update(before)
+    PASSES.clear()
+    PASSES.update(before)
 
 
 def half_input() -> torch.Tensor:
@@ -108,7 +109,7 @@ def test_an_unknown_pass_is_an_option_error() -> None:
     with pytest.raises(OptionError, match="did you mean fusion"):
         apply_passes(softmax(), ["fusoin"], device="host")
     with pytest.raises(UserError, match="takes a graph or arrays, not a int"):
-        apply_passes(3, ALL)
+        tilefuse.apply_passes(3, ALL)
 
 
 def test_calls_go_on_where_the_last_one_stopped() -> None:
@@ -149,7 +150,7 @@ def test_a_users_pass_may_change_what_a_fused_node_computes() -> None:
     made = apply_passes(graph, ["fusion", "double", "codegen", "rtc"], device="host")
     wanted = np.asarray(interpret(graph, {"x": x})[0])
     assert np.array_equal(made(torch.from_numpy(x))[0].numpy(), 2 * wanted)  # small integers: exact
-    assert "double" in GRAPH_PASSES and GRAPH_PASSES["double"].doc == "Twice every result."
+    assert PASSES["double"].__doc__ == "Twice every result."
 
 
 def test_a_users_pass_may_cut_a_fused_node() -> None:
@@ -222,3 +223,50 @@ def test_constants_of_the_graph_are_bound() -> None:
     made = apply_passes(graph, ["decompose", *ALL], constants={"w": w}, device="host")
     assert torch.equal(made(torch.ones(4))[0], w)
     assert made.graph.type_of("y").dtype == F32
+
+
+def test_parameters_of_a_users_function_are_options_of_its_pass() -> None:
+    @tilefuse.graph_pass("add-zeros", provides="zeros")
+    def add_zeros(graph: AttributedGraph, count: int = 1, negative: bool = False) -> AttributedGraph:
+        """Zeros that nobody asked for."""
+        return graph.with_attributes(zeros=[-0.0 if negative else 0.0] * count)
+
+    assert apply_passes(softmax(), "add-zeros", device="host")["zeros"] == [0.0]
+    assert str(apply_passes(softmax(), ["decompose,add-zeros{count=2,negative=true}"], device="host")["zeros"]) == "[-0.0, -0.0]"
+    assert str(PASSES["add-zeros"]()) == "add-zeros" and str(Pipeline.parse("add-zeros{count=3}")) == "add-zeros{count=3}"
+    for text, words in (("add-zeros{count=many}", "not a int"), ("add-zeros{colour=3}", "count")):
+        with pytest.raises(OptionError, match=words):
+            apply_passes(softmax(), text, device="host")
+
+
+def test_what_cannot_be_an_option_or_a_name_is_said_when_the_pass_is_registered() -> None:
+    def needs(graph: AttributedGraph, table: dict[str, int]) -> AttributedGraph:
+        return graph
+
+    with pytest.raises(UserError, match="updates-separate"):
+        tilefuse.graph_pass("needs", preserves=("updates-seperate",))(needs)
+    with pytest.raises(UserError, match="parameter table"):
+        tilefuse.graph_pass("needs")(needs)
+    with pytest.raises(UserError, match="cannot stand in a pipeline"):
+        tilefuse.graph_pass("one,two")(needs)
+    assert "needs" not in PASSES
+
+
+def test_a_users_pass_stands_in_the_pipeline_of_a_compile() -> None:
+    seen: list[str] = []
+
+    @tilefuse.graph_pass("look", preserves="updates-separate")
+    def look(graph: AttributedGraph) -> AttributedGraph:
+        seen.append(f"{graph.device.kind} {len(graph.graph.nodes)}")
+        return graph
+
+    made = tilefuse.compile(softmax(), target="h200", passes="decompose,look", device_passes="separate-updates,look,plan-layouts")
+    assert seen == ["cuda 4", "cuda 4"] and len(made.kernels) == 1
+    with pytest.raises(OptionError, match="do not keep updated inputs apart"):
+        tilefuse.compile(softmax(), target="h200", device_passes="look,plan-layouts")
+
+
+def test_passes_that_make_kernels_stand_in_no_pipeline_of_a_compile() -> None:
+    for given in ({"passes": "decompose,fusion"}, {"device_passes": "separate-updates,codegen"}):
+        with pytest.raises(OptionError, match="made after all of these"):
+            tilefuse.compile(softmax(), target="h200", **given)

@@ -9,8 +9,8 @@ from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.rewrites.layout import channels_last_strides
 from tilefuse.target.device import H200
 
 # The gradient of pooling 3 x 3 with stride 2 and padding 1 as a sum over the windows that cover a position, 7 x 9 from 4 x 5.

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.plan.rewrites.test_long_scans import scan
+from tests.unit.passes.device.rewriting import rewritten
+from tests.unit.passes.device.test_long_scans import scan
 from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
 from tests.unit.templates.test_compose import buffer_of
 from tilefuse.domain.tile import TileProgram
-from tilefuse.plan.rewrites.long_scans import split_long_scans
+from tilefuse.passes.device.long_scans import SplitLongScans
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_pieces_of_long_rows_add_up(tmp_path: Path) -> None:
     """Two rows of 2^20 and a few whole numbers."""
     length = (1 << 20) + 3
-    graph = split_long_scans(scan("sum", "i32", 2, length), {}, H200)
+    graph = rewritten(SplitLongScans(), scan("sum", "i32", 2, length), H200)
     kernels = []
     for node in graph.nodes:
         program = schedule_pattern(graph, (node.name,), {}, H200)

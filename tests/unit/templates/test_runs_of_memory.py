@@ -7,8 +7,8 @@ import pytest
 
 from tilefuse.base.errors import UserError
 from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.rewrites.layout import channels_last_strides
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.by_hand import program_by_hand

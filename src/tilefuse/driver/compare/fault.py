@@ -25,11 +25,14 @@ from tilefuse.driver.compare.steps import SteppedRun, StepReport, compare_steps
 from tilefuse.driver.compare.values import BY_DTYPE, Reference, Tolerance, compare_values
 from tilefuse.driver.compile import Generated, generate, import_model, present_device
 from tilefuse.driver.model import restore
+from tilefuse.driver.pipeline import context_of, run_passes
 from tilefuse.driver.reproducer import write_failing
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph
-from tilefuse.passes import DEFAULT_PIPELINE, PassContext, Pipeline
+from tilefuse.passes import PassContext, PassRecord, Pipeline
+from tilefuse.passes.facts import CallerLayouts
 from tilefuse.plan.pattern import Pattern
+from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.runtime.program import Program
 from tilefuse.target.device import DeviceSpec
 
@@ -238,10 +241,10 @@ class _Search:
         return self._fault("none", "", f"all {len(stepped.steps)} steps compute what they are defined as{where}", stepped)
 
     def _of_passes(self, given: Mapping[str, Array], meant: Sequence[torch.Tensor], stepped: SteppedRun) -> Fault:
-        records: list[Any] = []
-        context = PassContext(verify=0, eager_rounding=self.options.eager_rounding, constants=dict(self.imported.constants),
-                              on_pass=records.append)
-        Pipeline.parse(self.options.passes or DEFAULT_PIPELINE).run(self.imported.graph, context)
+        records: list[PassRecord] = []
+        context = self._context(CallerLayouts.of(self.imported.graph, self.imported.layouts, self.imported.result_layouts))
+        context.constants, context.on_pass = dict(self.imported.constants), records.append
+        run_passes(self.imported.graph, context, self.options)
         everything: dict[str, Any] = {**given, **context.constants}
 
         def wrong(number: int) -> bool:
@@ -250,20 +253,27 @@ class _Search:
         low, high = 0, len(records) - 1
         if not records or not wrong(high):
             return self._fault("layout", "", "every step is right and so are the passes, but the graph that was planned means something "
-                               "else: a rewrite for the device (products, padding, layouts) changed it", stepped)
+                               "else", stepped)
         while low < high:  # the first record after which the graph is wrong
             middle = (low + high) // 2
             low, high = (low, middle) if wrong(middle) else (middle + 1, high)
-        name = records[low].name
-        told = f"every step is right, but pass {name} (number {low + 1} of {len(records)}) changes what the graph means"
-        failing = self._smallest_for_pass(name, records[low].before, everything) if self.reduce else None
-        return self._fault("pass", name, told, stepped, failing)
+        found = records[low]
+        told = f"every step is right, but pass {found.name} (number {low + 1} of {len(records)}) changes what the graph means"
+        failing = self._smallest_for_pass(found, everything) if self.reduce else None
+        return self._fault("pass", found.name, told, stepped, failing)
 
-    def _smallest_for_pass(self, name: str, before: Graph, inputs: Mapping[str, Array]) -> Failing | None:
-        item = Pipeline.parse(name)
+    def _context(self, caller: CallerLayouts | None = None) -> PassContext:
+        context = context_of(self.spec, self.options, caller=caller, place=self.place)
+        context.verify = 0  # a wrong graph is looked at, not refused
+        return context
+
+    def _smallest_for_pass(self, found: PassRecord, inputs: Mapping[str, Array]) -> Failing | None:
+        """The smallest graph that the pass changes the meaning of; layouts are planned first where it reads them."""
+        item = Pipeline((PlanLayouts(self.options.channels_last), found.item) if "layouts" in found.item.depends else (found.item,))
+        before = found.before
 
         def fails(graph: Graph, arrays: Mapping[str, Array]) -> bool:
-            context = PassContext(verify=0, eager_rounding=self.options.eager_rounding)
+            context = self._context()
             try:
                 after = item.run(graph, context)
                 known: dict[str, Any] = {**arrays, **context.constants}

@@ -11,44 +11,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from tilefuse.driver.lowering.in_place_walks import Walks
-from tilefuse.ir.affine import Affine, axis
-from tilefuse.ir.building.build import axis_names
-from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Read, reads
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.layouts import strides_of
+from tilefuse.ir.scalar import reads
 from tilefuse.kernel.ir import Buffer, Kernel
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
-from tilefuse.plan.rewrites.views import strides_of
 
 T = TypeVar("T")
-
-
-def separate_updates(graph: Graph) -> Graph:
-    """The graph with a copy wherever a result or an update would otherwise see an input or constant that must stay apart.
-
-    A result that is an updated input means its old contents; a result that is a constant must not hand out the weight itself; an
-    update by another updated input means that one's old contents.
-    """
-    updated = {i for i, _ in graph.updates}
-    apart = updated | {i.name for i in graph.inputs if i.constant and i.type.num_elements}  # without elements there is nothing to guard
-    nodes = list(graph.nodes)
-    copies: dict[str, str] = {}
-    taken = set(graph.type_by_name)
-
-    def copied(value: str) -> str:
-        if value not in copies:
-            name = free_name(f"{value}_copy", taken)
-            type_ = graph.type_of(value)
-            axes = axis_names(len(type_.shape))
-            nodes.append(Node(name, type_, "map", axes, body=Read(value, tuple(map(axis, axes)))))
-            copies[value] = name
-        return copies[value]
-
-    results = tuple(copied(r) if r in apart else r for r in graph.results)
-    updates = tuple((i, copied(v) if v in updated else v) for i, v in graph.updates if i != v)
-    if not copies:
-        return graph
-    return replace(graph, nodes=tuple(nodes), results=results, updates=updates)
 
 
 def in_place_updates(plan: Plan) -> dict[str, str]:

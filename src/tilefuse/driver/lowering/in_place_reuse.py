@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from tilefuse.driver.lowering.in_place_walks import Walks
+from tilefuse.ir.layouts import strides_of
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
-from tilefuse.plan.rewrites.views import strides_of
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
 # Fall of the peak for which memory is taken over.

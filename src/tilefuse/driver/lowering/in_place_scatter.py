@@ -5,39 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import strides_of
 from tilefuse.ir.scalar import reads
 from tilefuse.plan.pattern import LibraryCall, Plan
-from tilefuse.plan.rewrites.views import strides_of
-
-
-def with_own_bases(graph: Graph) -> Graph:
-    """The graph in which every scatter that starts from a fill has a fill of its own; the same object if each has.
-
-        %z = map { 0 }  %a = scatter into %z  %b = scatter into %z    ->    %z = map { 0 }  %a = scatter into %z
-                                                                            %y = map { 0 }  %b = scatter into %y
-
-    A fill that only one scatter needs is written straight where the scatter writes. A shared one is copied for each: read and written
-    where writing would do. Exact: bit for bit.
-    """
-    taken: set[str] = set(graph.results) | {value for pair in graph.updates for value in pair}
-    names = set(graph.type_by_name)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        base = graph.node_by_name.get(node.operands[0]) if node.category == "scatter" else None
-        if base is not None and base.category == "map" and not base.reads():
-            if base.name in taken:
-                name = f"{base.name}_of_{node.name}"
-                while name in names:
-                    name += "_"
-                names.add(name)
-                nodes.append(replace(base, name=name))
-                node = replace(node, operands=(name, *node.operands[1:]))
-            taken.add(base.name)
-        nodes.append(node)
-    return graph if len(nodes) == len(graph.nodes) else replace(graph, nodes=tuple(nodes))
 
 
 def scatter_updates(plan: Plan) -> dict[str, str]:

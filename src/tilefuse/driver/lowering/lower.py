@@ -13,12 +13,12 @@ from tilefuse.driver.lowering.in_place_reuse import reused_storage
 from tilefuse.driver.lowering.in_place_scatter import scatter_updates
 from tilefuse.driver.lowering.walk_ends import backward_steps
 from tilefuse.ir.graph import Type
+from tilefuse.ir.layouts import strides_of
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.early import before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
 from tilefuse.kernel.visit import statements, value_identifiers
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
-from tilefuse.plan.rewrites.views import strides_of
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.printers.host import print_host
 from tilefuse.runtime.calls.call_plan import storage_bytes

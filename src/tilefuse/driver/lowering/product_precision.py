@@ -1,18 +1,23 @@
-"""Arithmetic of f32 products: what the option and the framework say, written into the products and convolutions of a graph.
+"""Arithmetic of f32 products: how the option and the framework set the pass that states it in a graph.
 
 Products are computed inside kernels as they say; convolutions are the framework's, and lie as is fast for its arithmetic.
 """
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
-from tilefuse.ir.dtype import F32
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph
+from tilefuse.passes.manager import PassContext
+from tilefuse.passes.precision import StatePrecision
 
 # The attribute `precision` of a product by the option `float32_products`; products of halves are what kernels do by default.
 PRECISION_BY_OPTION = {"split": "default", "threads": "f32", "tf32": "tf32"}
-CONVOLUTIONS = ("library.convolution", "library.convolution_backward")
+
+
+def stated_precision(option: str) -> StatePrecision:
+    """The pass that states the precision of products as the option says, and that of convolutions as the framework says."""
+    products = PRECISION_BY_OPTION[framework_products() if option == "auto" else option]
+    return StatePrecision(products, framework_convolutions())
 
 
 def with_precision(graph: Graph, option: str) -> Graph:
@@ -20,21 +25,7 @@ def with_precision(graph: Graph, option: str) -> Graph:
 
     That of its f32 convolutions is as the framework says.
     """
-    products = PRECISION_BY_OPTION[framework_products() if option == "auto" else option]
-    by_kind = {"library.matmul": products} | dict.fromkeys(CONVOLUTIONS, framework_convolutions())
-    if set(by_kind.values()) == {"default"}:
-        return graph
-    nodes = tuple(_precise(n, graph, by_kind.get(n.kind, "default")) for n in graph.nodes)
-    return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
-
-
-def _precise(node: Node, graph: Graph, precision: str) -> Node:
-    if precision == "default" or node.attribute("precision", "default") != "default":
-        return node
-    if graph.type_of(node.operands[0]).dtype != F32:
-        return node
-    given = dict(node.attributes) | {"precision": precision}
-    return replace(node, attributes=tuple(sorted(given.items())))
+    return stated_precision(option).run(graph, PassContext())
 
 
 def framework_products() -> str:

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from tilefuse.domain.tile import Layouts
 from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.layouts import strides_of
 from tilefuse.plan.pattern import Plan, PlannedKernel, PlanStep
-from tilefuse.plan.rewrites.views import find_views, strides_of
+from tilefuse.plan.rewrites.views import find_views
 
 Planner = Callable[[Graph, Layouts, Layouts], Plan]
 

@@ -43,12 +43,13 @@ enabled = True
 def is_keepable(options: Options) -> bool:
     """Whether programs of these options are looked up and kept: not where something is timed, checked, dumped or shown on the way."""
     return (enabled and options.cache and options.plan_cache and not options.measure and options.verify < 2 and not options.dump_dir
-            and not options.stop_after and not any(map(trace.current().shows, STAGE_ARTIFACTS)) and _only_own_passes(options.passes))
+            and not options.stop_after and not any(map(trace.current().shows, STAGE_ARTIFACTS))
+            and _only_own_passes(f"{options.passes},{options.device_passes}"))
 
 
 def _only_own_passes(pipeline: str) -> bool:
     # A pass of a user's has no file that the fingerprint knows.
-    return not pipeline or all(cls.__module__.startswith("tilefuse.") for name, cls in PASSES.items() if name in pipeline)
+    return all(cls.__module__.startswith("tilefuse.") for name, cls in PASSES.items() if name in pipeline)
 
 
 def compiler_fingerprint() -> str:

@@ -19,8 +19,8 @@ from heapq import heapify, heappop, heappush
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.order import topological_order
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.generators.order import topological_order
 from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price.price import Priced, Pricer

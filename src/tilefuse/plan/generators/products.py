@@ -12,7 +12,8 @@ from math import prod
 
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.plan.generators.walks import PADDED, find_walks
+from tilefuse.passes.device.padded_products import FEW_ROWS, PADDED
+from tilefuse.plan.generators.walks import find_walks
 from tilefuse.plan.price.cost import transfer_us
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
@@ -59,7 +60,7 @@ NO_PRODUCTS = Products()
 # Beyond the first size of the right operand its tiles never lie on chip long enough to pay; with few rows, which read it once, beyond
 # the second. Source: one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and its gates of 3.0 us or as one kernel: 40 steps
 # took 224 us less.
-LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES, FEW_ROWS = 1 << 18, 1 << 22, 64
+LARGE_OPERAND_BYTES, LARGE_FOR_FEW_ROWS_BYTES = 1 << 18, 1 << 22
 # Part of the measured rate of a large product that a library reaches on the shapes that are left.
 LIBRARY_EFFICIENCY = 0.7
 # The same in f32 where rows, columns or inner axis are narrow: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.ir.graph import Graph, library_call_key
+from tilefuse.ir.order import topological_order
 from tilefuse.plan.generators.light import closure
-from tilefuse.plan.generators.order import ContractedGraph, topological_order
+from tilefuse.plan.generators.order import ContractedGraph
 from tilefuse.plan.generators.updates_last import orders
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.rewrites.views import is_window

@@ -2,54 +2,22 @@
 
     k0: w' = w - f(g)   k1: h = g w            ->            k1: h = g w   k0: w' = w - f(g), over w
 
-`behind_readers` puts the nodes of a graph in such an order before anything is planned, `orders` tells the planner which order that is, so
-that no kernel is made that must write before another one reads; `updates_last` orders the kernels of a cover.
+The pass `order-updates` puts the nodes of a graph in such an order before anything is planned. `orders` tells the planner that order, so
+that no kernel is made that must write before another one reads. `updates_last` orders the kernels of a cover.
 """
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.generators.order import topological_order
 from tilefuse.plan.pattern import View, read_values
-
-
-def behind_readers(graph: Graph) -> Graph:
-    """The graph with updates behind all nodes that read what they overwrite, else in the order that it had; the same object if it had it.
-
-    Where two updates wait for each other's readers (values that change places), one stands too early and will be copied.
-    Cost: linear in the reads, but for a heap.
-    """
-    position = graph.position_by_name
-    targets = {value: target for target, value in graph.updates if value in position and value != target}
-    if all(position[r] <= position[v] for v, t in targets.items() for r in graph.users_by_name[t]):
-        return graph
-    needs = {n.name: {v for v in n.reads() if v in position} for n in graph.nodes}
-    waits = {v: {r for r in graph.users_by_name[t] if r != v} for v, t in targets.items()}
-    followers: dict[str, dict[str, None]] = {name: {} for name in needs}
-    for name, before in needs.items():
-        for v in before | waits.get(name, set()):
-            followers[v][name] = None
-
-    def released(done: Mapping[str, None]) -> str:
-        """An update on a circle of nodes each of which waits for the next."""
-        name = next(n.name for n in graph.nodes if n.name not in done)
-        path: dict[str, None] = {}
-        while name not in path:
-            path[name] = None
-            name = min(needs[name] - done.keys() or waits[name] - done.keys())
-        circle = list(path)[list(path).index(name):]
-        return next(n for n in circle if needs[n] <= done.keys())
-
-    return replace(graph, nodes=tuple(graph.node_by_name[name] for name in topological_order(followers, position.__getitem__, released)))
 
 
 def orders(graph: Graph, users: Mapping[str, Mapping[str, None]]) -> Iterator[tuple[str, str]]:
     """Pairs (reader, update): the reader of an input's old contents stands before the node that overwrites them.
 
-    users: for every value in memory the nodes that read it. Requires: the order of the nodes is that of `behind_readers`.
+    users: for every value in memory the nodes that read it. Requires: the order of the nodes is that of the pass `order-updates`.
     """
     position = graph.position_by_name
     for target, value in graph.updates:

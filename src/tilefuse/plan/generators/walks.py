@@ -11,10 +11,9 @@ from collections.abc import Iterator
 
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.passes.device.padded_products import PADDED
 from tilefuse.target.device import DeviceSpec
 
-# An attribute of products whose operands were padded for the library (`plan/rewrites/padded_products.py`): no kernel holds them.
-PADDED = "padded"
 # Nodes between two products.
 MAX_BETWEEN = 48
 # Columns from which on walking them may pay, and elements of a row of the other operands that a block can hold for it.

@@ -5,11 +5,14 @@
 
 In a row kernel with one group of rows a block, p is a register accumulator a column (layer norm's backward reads its
 two large operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
+
+The pass stands in this room and not among `passes`, because the number of groups is the row template's (`domain/carried.py`).
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
 from tilefuse.domain.carried import num_groups, written_rows
 from tilefuse.domain.coordinates import over_is_contiguous
@@ -19,19 +22,34 @@ from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 # How many maps deep operands are followed to the tensors they come from.
 MAX_DEPTH = 12
 
 
-def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
-    """The graph with every column reduction that shares a large operand with a row reduction split in two; the same object if none.
+@register_pass
+@dataclass(frozen=True)
+class SplitCrossReductions(DevicePass):
+    """Split column reductions that share a large operand with a row reduction, so that the row kernel carries their partial sums.
 
     Exact: no; sums are associated differently.
     """
-    if device.kind != "cuda":
-        return graph
+
+    name: ClassVar[str] = "split-cross-reductions"
+    preserves: ClassVar[Properties] = frozenset({
+        Property.NO_DEAD_NODES, Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph with such reductions in two nodes; `graph` itself where there is none."""
+        return split_cross_reductions(graph, device)
+
+
+def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every column reduction that shares a large operand with a row reduction split in two; the same object if none."""
     rows: dict[tuple[int, int], list[tuple[str, set[str]]]] = {}
     for node in graph.nodes:
         if node.category == "reduce" and prod(e for _, e in node.over) >= 32 and over_is_contiguous(node):

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from tilefuse.base.options import Options
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.scalar import Read, walk
-from tilefuse.plan.rewrites.convolution_layouts import WEIGHT_OPERAND
-from tilefuse.plan.rewrites.layout import allows_channels_last, channels_last_strides, packing_pays
+from tilefuse.passes.device.convolution_layouts import WEIGHT_OPERAND
+from tilefuse.passes.device.packed_weights import allows_channels_last, packing_pays
 from tilefuse.target.device import DeviceSpec
 
 
@@ -23,7 +24,7 @@ def layouts_of_updated(graph: Graph, device: DeviceSpec, options: Options) -> di
 
     Cost: linear in the nodes that lie element by element between updates and the weights of convolutions.
     """
-    if not allows_channels_last(graph, device, options):
+    if not allows_channels_last(graph, device, options.channels_last):
         return {}
     targets = [t for t, _ in graph.updates]
     weights: dict[str, None] = {}

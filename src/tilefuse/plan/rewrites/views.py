@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilefuse.domain.tile import Layouts
-from tilefuse.ir.affine import linearise, row_major_strides, simplify
+from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import strides_of, window_of
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
 
@@ -17,41 +18,15 @@ from tilefuse.plan.pattern import View
 ALIGNMENT_BYTES = 16
 
 
-def strides_of(graph: Graph, layouts: Layouts, value: str) -> tuple[int, ...]:
-    """Strides of a value in memory. Units: elements."""
-    found = layouts.get(value)
-    return row_major_strides(graph.type_of(value).shape) if found is None else found
-
-
 def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | None:
     """The node as a window onto the one value it reads, or None where it computes, guards or has a subscript with a remainder.
 
     Units: offset and strides in elements of the base's memory.
     """
-    if node.kind != "map" or not isinstance(node.body, Read):
+    window = window_of(graph, node, base_strides)
+    if window is None or not isinstance(node.body, Read):
         return None
-    read = node.body
-    if graph.type_of(read.value).dtype != node.type.dtype or node.type.num_elements == 0:
-        return None
-    extents = node.extents
-    # Quotient and remainder of a reshape meet again in the flat offset.
-    flat = simplify(linearise(read.index, base_strides), extents)
-    if not flat.is_linear:
-        return None
-    strides = tuple(flat.coefficient(a) for a in node.axes)
-    # torch has no negative strides; a flip is copied.
-    if any(s < 0 for s in strides) or flat.axes() - set(extents):
-        return None
-    return View(node.name, read.value, flat.const, _tidy(strides, node.type.shape))
-
-
-def _tidy(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of dimensions with one element are free: give them what a dense tensor would have there, as frameworks do."""
-    tidy = list(strides)
-    for d in reversed(range(len(shape))):
-        if shape[d] == 1:
-            tidy[d] = tidy[d + 1] * shape[d + 1] if d + 1 < len(shape) else 1
-    return tuple(tidy)
+    return View(node.name, node.body.value, *window)
 
 
 def is_window(graph: Graph, view: View) -> bool:

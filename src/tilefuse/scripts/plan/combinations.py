@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
-from tilefuse.plan.generators.order import topological_order
+from tilefuse.ir.order import topological_order
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.elements import Decision
 

@@ -80,31 +80,44 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
         errors().print("kept in the cache alone: --save FILE writes the program, --emit DIR its sources", markup=False, highlight=False)
 
 
-def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tilefuse compile`; not needed with --list")] = "",
+def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tilefuse compile`; not needed with --list and --order")] = "",
         shapes: Shapes = None,
         passes: Annotated[str | None, typer.Option("--passes", autocompletion=completion.pipelines,
                                                         help="pipeline text; default: the compiler's own; empty: none")] = None,
+        target: Annotated[str, typer.Option("--target", autocompletion=completion.targets,
+                                            help="device to rewrite for, e.g. h200; need not be present. Without one, passes that need a "
+                                            "device change nothing, and the default pipeline ends before them")] = "",
+        option: OptionFlags = None,
         verify: Annotated[int, typer.Option("--verify", min=0, max=2, help="0 off, 1 rules, 2 + properties after each pass")] = 1,
-        list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False, as_json: AsJson = False) -> None:
+        list_passes: Annotated[bool, typer.Option("--list", help="list the passes and stop")] = False,
+        order: Annotated[bool, typer.Option("--order", help="print the order of all passes of a compile and stop")] = False,
+        as_json: AsJson = False) -> None:
     """Run passes over a model or a graph in text form and print the graph."""
+    import tilefuse.driver.kernel_passes  # noqa: F401  registers the passes of every room
+    from tilefuse.base.options import Options
+    from tilefuse.driver.pipeline import context_of, order_text
     from tilefuse.ir.text import print_graph
     from tilefuse.passes import DEFAULT_PIPELINE
     from tilefuse.passes.manager import PASSES, PassContext, Pipeline
     from tilefuse.tools.model_source import load_graph
+    from tilefuse.tools.programs import parse_options, target_device
     from tilefuse.tools.shapes import parse_shapes
 
-    if list_passes:
-        told = {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(PASSES.items())}
+    options = Options.from_environment().with_overrides(**parse_options(option or []), verify=verify)
+    if list_passes or order:
+        told = {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(PASSES.items())} if list_passes else {}
+        told |= {"order": order_text(options)} if order else {}
         if as_json:
             emit_json(told)
             return
         for name, line in told.items():
-            results().print(f"{name}: {line}", markup=False, highlight=False)
+            results().print(f"{name}: {line}" if list_passes else line, markup=False, highlight=False, soft_wrap=True)
         return
     graph = load_graph(model, parse_shapes(shapes or []))
-    text = DEFAULT_PIPELINE if passes is None else passes
+    default = order_text(options) if target else options.passes or DEFAULT_PIPELINE
+    text = default if passes is None else passes
     if text.strip():
-        graph = Pipeline.parse(text).run(graph, PassContext(verify=verify))
+        graph = Pipeline.parse(text).run(graph, context_of(target_device(target), options) if target else PassContext(verify=verify))
     if as_json:
         emit_json({"name": graph.name, "passes": text, "nodes": len(graph.nodes), "graph": print_graph(graph)})
         return

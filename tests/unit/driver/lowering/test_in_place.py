@@ -6,8 +6,8 @@ import torch
 
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate
-from tilefuse.driver.lowering.in_place import separate_updates
 from tilefuse.ir.text import parse_graph
+from tilefuse.passes.separate_updates import separate_updates
 from tilefuse.runtime.spec import CopyStep, KernelStep
 from tilefuse.target.device import H200
 

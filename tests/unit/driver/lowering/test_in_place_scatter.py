@@ -6,8 +6,8 @@ import torch
 
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate
-from tilefuse.driver.lowering.in_place_scatter import with_own_bases
 from tilefuse.ir.text import parse_graph
+from tilefuse.passes.separate_fills import separate_fills
 from tilefuse.runtime.spec import CopyStep
 from tilefuse.target.device import H200
 
@@ -59,8 +59,8 @@ def test_a_fill_that_two_scatters_start_from_is_written_for_each() -> None:
     """Nothing is copied; a graph in which each has its own is the same object."""
     assert copies(BOTH) == 0
     graph = parse_graph(BOTH)
-    own = with_own_bases(graph)
-    assert len(own.nodes) == len(graph.nodes) + 1 and with_own_bases(own) is own
+    own = separate_fills(graph)
+    assert len(own.nodes) == len(graph.nodes) + 1 and separate_fills(own) is own
     table, near, other, first, second = inputs()
     found = compile_graph(graph, constants={}, device="host", options=Options())(table, near, other, first, second)
     for result, places, rows in zip(found, (near, other), (first, second), strict=True):

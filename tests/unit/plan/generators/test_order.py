@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import networkx as nx
 import pytest
 
+from tilefuse.ir.order import topological_order
 from tilefuse.plan.generators import order
-from tilefuse.plan.generators.order import ContractedGraph, topological_order
+from tilefuse.plan.generators.order import ContractedGraph
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
+from tilefuse.passes.update_order import behind_readers
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.generators.connect import steps_before
-from tilefuse.plan.generators.updates_last import behind_readers, updates_last
+from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern
-from tilefuse.plan.rewrites.layout import channels_last_strides
 from tilefuse.plan.rewrites.updated_layouts import layouts_of_updated
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep
 from tilefuse.target.catalog import host_device

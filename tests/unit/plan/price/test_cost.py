@@ -9,11 +9,11 @@ from tests.unit.plan.graphs import softmax
 from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost, gain_us, resident_blocks, transfer_us
-from tilefuse.plan.rewrites.layout import channels_last_strides
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import AGAIN_SHARE, level_traffic, scattered_adds

@@ -6,9 +6,11 @@ from dataclasses import replace
 from tilefuse.base.options import Options
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import channels_last_strides, is_channels_last
 from tilefuse.ir.text import parse_graph
+from tilefuse.passes.device.packed_weights import with_packed_weights
 from tilefuse.plan.planner import plan_graph
-from tilefuse.plan.rewrites.layout import channels_last_strides, is_channels_last, plan_layouts, with_packed_weights
+from tilefuse.plan.rewrites.layout import plan_layouts
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -30,16 +32,16 @@ def chain(result: str = "%s") -> Graph:
 
 def test_everything_behind_the_first_convolution_is_channels_last() -> None:
     graph = chain()
-    layouts = plan_layouts(graph, {}, {}, H200, Options())
+    layouts = plan_layouts(graph, {}, {}, H200, "auto")
     assert set(layouts) == {"w", "v", "a", "b", "d", "e"}
     assert all(is_channels_last(s, graph.type_of(v).shape) for v, s in layouts.items())
 
 
 def test_a_result_keeps_the_layout_that_the_caller_wants() -> None:
     graph = chain("%e")
-    assert "e" not in plan_layouts(graph, {}, {}, H200, Options())
+    assert "e" not in plan_layouts(graph, {}, {}, H200, "auto")
     wanted = channels_last_strides((2, 16, 8, 8))
-    assert plan_layouts(graph, {}, {"e": wanted}, H200, Options())["e"] == wanted
+    assert plan_layouts(graph, {}, {"e": wanted}, H200, "auto")["e"] == wanted
 
 
 def test_an_argument_that_is_channels_last_is_followed_without_constant_weights() -> None:
@@ -49,13 +51,13 @@ def test_an_argument_that_is_channels_last_is_followed_without_constant_weights(
       return %s
     }""")
     given = {"x": channels_last_strides((2, 4, 8, 8))}
-    assert plan_layouts(graph, given, {}, H200, Options())["a"] == channels_last_strides((2, 4, 4, 8))
+    assert plan_layouts(graph, given, {}, H200, "auto")["a"] == channels_last_strides((2, 4, 4, 8))
 
 
 def test_the_host_and_the_option_leave_all_row_major() -> None:
-    assert plan_layouts(chain(), {}, {}, host_device(), Options()) == {}
-    assert plan_layouts(chain(), {}, {}, H200, Options(channels_last="never")) == {}
-    assert "a" in plan_layouts(chain(), {}, {}, host_device(), Options(channels_last="always"))
+    assert plan_layouts(chain(), {}, {}, host_device(), "auto") == {}
+    assert plan_layouts(chain(), {}, {}, H200, "never") == {}
+    assert "a" in plan_layouts(chain(), {}, {}, host_device(), "always")
 
 
 def deep(channels: int, size: int) -> Graph:
@@ -72,17 +74,17 @@ def deep(channels: int, size: int) -> Graph:
 def test_the_host_packs_weights_where_that_spares_more_than_turning_images() -> None:
     """Many weights for small images: channels last. Large images, or weights that are an argument: all row-major."""
     graph = deep(256, 14)
-    assert {"w", "a", "b"} <= set(plan_layouts(graph, {}, {}, host_device(), Options()))
-    assert plan_layouts(deep(16, 56), {}, {}, host_device(), Options()) == {}
+    assert {"w", "a", "b"} <= set(plan_layouts(graph, {}, {}, host_device(), "auto"))
+    assert plan_layouts(deep(16, 56), {}, {}, host_device(), "auto") == {}
     given = replace(graph, inputs=tuple(replace(i, constant=i.name == "w") for i in graph.inputs))
-    assert plan_layouts(given, {}, {}, host_device(), Options()) == {}
+    assert plan_layouts(given, {}, {}, host_device(), "auto") == {}
 
 
 def test_an_update_is_planned_in_the_layout_of_its_input() -> None:
     graph = parse_graph("""graph @g(%x: f32[4, 8], %g: f32[4, 8]) -> () {
       %y: f32[4, 8] = map [i, j] { add(%x[i, j], %g[i, j]) }
       update %x = %y return }""")
-    assert plan_layouts(graph, {"x": (1, 4)}, {}, H200, Options())["y"] == (1, 4)
+    assert plan_layouts(graph, {"x": (1, 4)}, {}, H200, "auto")["y"] == (1, 4)
 
 
 def test_library_results_lie_as_the_library_says() -> None:
@@ -98,7 +100,7 @@ def test_library_results_lie_as_the_library_says() -> None:
         asked.append((node.name, strides))
         return strides[0]
 
-    assert plan_layouts(graph, {}, {}, H200, Options(), says_as_given)["y"] == (1, 8)
+    assert plan_layouts(graph, {}, {}, H200, "auto", says_as_given)["y"] == (1, 8)
     assert asked == [("y", ((1, 8),))]
 
 
@@ -121,17 +123,17 @@ def argument_weights(extent: int) -> Graph:
 
 
 def test_an_argument_weight_is_packed_for_tensor_cores() -> None:
-    graph = with_packed_weights(argument_weights(56), {}, H200, Options())
+    graph = with_packed_weights(argument_weights(56), {}, H200, "auto")
     assert graph.node_by_name["a"].operands == ("x_packed", "w_packed") and graph.node_by_name["b"].operands == ("a", "v")
-    assert set(plan_layouts(graph, {}, {}, H200, Options())) == {"x_packed", "w_packed", "a", "v", "b"}
-    small = with_packed_weights(argument_weights(4), {}, H200, Options())
+    assert set(plan_layouts(graph, {}, {}, H200, "auto")) == {"x_packed", "w_packed", "a", "v", "b"}
+    small = with_packed_weights(argument_weights(4), {}, H200, "auto")
     assert small.node_by_name["a"].operands == ("x_packed", "w_packed"), "a small row-major call would pack the weight itself"
-    assert with_packed_weights(argument_weights(56), {}, host_device(), Options()) == argument_weights(56)
+    assert with_packed_weights(argument_weights(56), {}, host_device(), "auto") == argument_weights(56)
 
 
 def test_the_plan_packs_with_a_kernel_and_not_with_a_view() -> None:
-    graph = with_packed_weights(argument_weights(56), {}, H200, Options())
-    plan = plan_graph(graph, {}, H200, Options(), layouts=plan_layouts(graph, {}, {}, H200, Options()))
+    graph = with_packed_weights(argument_weights(56), {}, H200, "auto")
+    plan = plan_graph(graph, {}, H200, Options(), layouts=plan_layouts(graph, {}, {}, H200, "auto"))
     assert plan.views == () and any("w_packed" in k.pattern.written for k in plan.kernels)
 
 
@@ -142,13 +144,13 @@ def test_gradients_of_argument_weights_are_packed_and_unpacked_by_kernels() -> N
       return %g
     }}"""
     rows = {"g": row_major_strides((64, 64, 3, 3))}
-    graph = with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=rows)
+    graph = with_packed_weights(parse_graph(gradient), {}, H200, "auto", wanted=rows)
     assert [n.name for n in graph.nodes] == ["x_packed", "w_packed", "g_packed", "g"]
     assert graph.node_by_name["g_packed"].operands == ("d", "x_packed", "w_packed")
-    layouts = plan_layouts(graph, {}, {}, H200, Options())
+    layouts = plan_layouts(graph, {}, {}, H200, "auto")
     assert set(layouts) == {"x_packed", "w_packed", "g_packed"}, "torch gets its gradient row-major"
     last = {"g": channels_last_strides((64, 64, 3, 3))}
-    free = with_packed_weights(parse_graph(gradient), {}, H200, Options(), wanted=last)
+    free = with_packed_weights(parse_graph(gradient), {}, H200, "auto", wanted=last)
     assert [n.name for n in free.nodes] == ["x_packed", "w_packed", "g"]
 
 
@@ -158,12 +160,12 @@ def test_a_lone_convolution_is_turned_by_kernels_on_both_sides() -> None:
       %y: f32[8, 64, 56, 56] = library.convolution (%x, %w) {ATTRIBUTES}
       return %y
     }}""")
-    packed = with_packed_weights(graph, {}, H200, Options())
+    packed = with_packed_weights(graph, {}, H200, "auto")
     assert [n.name for n in packed.nodes] == ["x_packed", "w_packed", "y_packed", "y"] and packed.results == ("y",)
-    assert set(plan_layouts(packed, {}, {}, H200, Options())) == {"x_packed", "w_packed", "y_packed"}
+    assert set(plan_layouts(packed, {}, {}, H200, "auto")) == {"x_packed", "w_packed", "y_packed"}
     last = {"x": channels_last_strides((8, 64, 56, 56))}
     wanted = {"y": channels_last_strides((8, 64, 56, 56))}
-    assert [n.name for n in with_packed_weights(graph, last, H200, Options(), wanted=wanted).nodes] == ["w_packed", "y"]
+    assert [n.name for n in with_packed_weights(graph, last, H200, "auto", wanted=wanted).nodes] == ["w_packed", "y"]
 
 
 def test_a_gradient_spread_over_an_image_follows_the_image() -> None:
@@ -174,4 +176,4 @@ def test_a_gradient_spread_over_an_image_follows_the_image() -> None:
       return %s
     }""")
     last = channels_last_strides((8, 64, 7, 7))
-    assert plan_layouts(graph, {"r": last}, {}, H200, Options())["d"] == last
+    assert plan_layouts(graph, {"r": last}, {}, H200, "auto")["d"] == last

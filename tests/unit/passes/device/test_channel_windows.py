@@ -4,12 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import check
-from tilefuse.plan.rewrites.channel_windows import sum_channel_windows
-from tilefuse.plan.rewrites.layout import channels_last_strides
+from tilefuse.passes.device.channel_windows import SumChannelWindows
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -31,7 +32,7 @@ def convolution(dtype: str = "f32", channels: int = 6, groups: int = 6, bias: bo
 @pytest.mark.parametrize(("step", "dilation"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_windows_give_what_the_convolution_gives(bias: bool, step: int, dilation: int) -> None:
     graph = convolution(bias=bias, step=step, dilation=dilation)
-    summed = sum_channel_windows(graph, {}, H200)
+    summed = rewritten(SumChannelWindows(), graph, H200, {})
     check(summed, "windows")
     assert not any(n.category == "library" for n in summed.nodes)
     generator = np.random.default_rng(7)
@@ -42,7 +43,7 @@ def test_windows_give_what_the_convolution_gives(bias: bool, step: int, dilation
 
 def test_other_convolutions_stay_calls() -> None:
     for graph in (convolution("f16"), convolution(groups=3), convolution(groups=1)):
-        assert sum_channel_windows(graph, {}, H200) is graph
+        assert rewritten(SumChannelWindows(), graph, H200, {}) is graph
     graph = convolution()
-    assert sum_channel_windows(graph, {}, host_device()) is graph
-    assert sum_channel_windows(graph, {"x": channels_last_strides((2, 6, 9, 8))}, H200) is graph
+    assert rewritten(SumChannelWindows(), graph, host_device(), {}) is graph
+    assert rewritten(SumChannelWindows(), graph, H200, {"x": channels_last_strides((2, 6, 9, 8))}) is graph

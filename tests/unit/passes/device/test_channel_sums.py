@@ -4,13 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilefuse.domain.tile import Layouts
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import Layouts, channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import check
-from tilefuse.plan.rewrites.channel_sums import split_channel_sums
-from tilefuse.plan.rewrites.layout import channels_last_strides
+from tilefuse.passes.device.channel_sums import SplitChannelSums
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -37,7 +37,7 @@ def groups(dtype: str = "f32", with_sum: bool = True, bias: bool = False) -> Gra
 def test_sums_by_channel_give_what_sums_over_groups_give(with_sum: bool, bias: bool, offset: float) -> None:
     """Images whose mean is large beside their deviations lose no digits: squares are about each channel's mean."""
     graph = groups(with_sum=with_sum, bias=bias)
-    split = split_channel_sums(graph, LAST, H200)
+    split = rewritten(SplitChannelSums(), graph, H200, LAST)
     check(split, "by channel")
     rng = np.random.default_rng(11)
     inputs = {i.name: (rng.standard_normal(i.type.shape) + offset).astype(np.float32) for i in graph.inputs}
@@ -52,7 +52,7 @@ def test_sums_by_channel_give_what_sums_over_groups_give(with_sum: bool, bias: b
 
 def test_a_sum_by_channel_serves_both() -> None:
     """The sum by channel that squared deviations need is the one that the sum over a group is made of."""
-    split = split_channel_sums(groups(), LAST, H200)
+    split = rewritten(SplitChannelSums(), groups(), H200, LAST)
     places = [n for n in split.nodes if "x" in n.reads()]
     assert [(n.kind, n.type.shape, n.over) for n in places] == [
         ("reduce.sum", (3, 5, 3), (("l", 7), ("m", 5))), ("reduce.m2", (3, 5, 3), (("l", 7), ("m", 5)))]
@@ -61,8 +61,8 @@ def test_a_sum_by_channel_serves_both() -> None:
 def test_other_sums_stay_whole() -> None:
     """Row-major images, hosts, sums over all channels, sums of one channel each, and sums over places alone."""
     graph = groups()
-    assert split_channel_sums(graph, {}, H200) is graph
-    assert split_channel_sums(graph, LAST, host_device()) is graph
+    assert rewritten(SplitChannelSums(), graph, H200, {}) is graph
+    assert rewritten(SplitChannelSums(), graph, host_device(), LAST) is graph
     for kept, subscript, over in (("", "k, l, m", "n < 3, k < 15, l < 7, m < 5"), ("i", "k, l, m", "k < 15, l < 7, m < 5"),
                                   ("i, j", "j, l, m", "l < 7, m < 5"), ("j, l, m", "j, l, m", "n < 3")):
         shape = [{"i": 3, "j": 15, "l": 7, "m": 5}[a] for a in kept.split(", ") if a]
@@ -72,7 +72,7 @@ def test_other_sums_stay_whole() -> None:
           return %s
         }}"""
         graph = parse_graph(text)
-        assert split_channel_sums(graph, LAST, H200) is graph, text
+        assert rewritten(SplitChannelSums(), graph, H200, LAST) is graph, text
 
 
 def test_values_that_are_read_as_images_count() -> None:
@@ -81,8 +81,8 @@ def test_values_that_are_read_as_images_count() -> None:
       %s: f32[3, 5] = reduce.sum [i, j] over [k < 3, l < 35] { %x[i, l, 3*j + k] }
       return %s
     }""")
-    assert len(split_channel_sums(graph, {}, H200).nodes) == 2
-    assert split_channel_sums(graph, {"x": (525, 1, 35)}, H200) is graph
+    assert len(rewritten(SplitChannelSums(), graph, H200, {}).nodes) == 2
+    assert rewritten(SplitChannelSums(), graph, H200, {"x": (525, 1, 35)}) is graph
 
 
 def test_groups_that_fill_lines_are_walked() -> None:
@@ -92,7 +92,7 @@ def test_groups_that_fill_lines_are_walked() -> None:
           %s: f32[3, 4] = reduce.sum [i, j] over [k < {channels}, l < 35] {{ %x[i, l, {channels}*j + k] }}
           return %s
         }}""")
-        assert (split_channel_sums(graph, {}, H200) is not graph) is is_split
+        assert (rewritten(SplitChannelSums(), graph, H200, {}) is not graph) is is_split
 
 
 def test_sums_that_mix_channels_and_places_stay_whole() -> None:
@@ -101,4 +101,4 @@ def test_sums_that_mix_channels_and_places_stay_whole() -> None:
       %s: f32[3, 5] = reduce.sum [i, j] over [k < 3, m < 5] { %x[i, 3*j + k, 2*k, m] }
       return %s
     }""")
-    assert split_channel_sums(graph, LAST, H200) is graph
+    assert rewritten(SplitChannelSums(), graph, H200, LAST) is graph

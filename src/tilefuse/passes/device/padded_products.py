@@ -9,25 +9,27 @@ library's; it is left alone where a kernel of our own holds it together with ano
 """
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
-from tilefuse.base.candidate import Rejected
 from tilefuse.ir.affine import Extents, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.layouts import window_of
 from tilefuse.ir.library.meaning import inner_extent
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, substitute_axes, transform
-from tilefuse.plan.generators.products import FEW_ROWS, library_product_us
-from tilefuse.plan.generators.walks import PADDED, find_walks
-from tilefuse.plan.price.cost import AnalyticCost, transfer_us
-from tilefuse.plan.rewrites.long_products import without_unused
-from tilefuse.plan.rewrites.views import as_view
+from tilefuse.passes.device.long_products import without_unused
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.pattern import schedule_pattern
 
+# An attribute of padded products: no kernel of ours holds them.
+PADDED = "padded"
+# Rows up to which a product reads its right operand once; it is left alone.
+FEW_ROWS = 64
 ALIGNED_BYTES = 16
 # The library's time for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
 # second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
@@ -42,16 +44,31 @@ LEAST_GAIN_US = 1.0
 ROW, INNER, COLUMN = 0, 1, 2
 
 
-def pad_products(graph: Graph, device: DeviceSpec) -> Graph:
-    """The graph with every product padded that gains by it; the same object if there is none.
+@register_pass
+@dataclass(frozen=True)
+class PadProducts(DevicePass):
+    """Pad products on the matrix unit whose rows in memory are no multiples of 16 bytes with zeros to such.
 
     Exact: sums take zeros in; a library may associate them differently.
     """
-    if device.kind != "cuda":
-        return graph
+
+    name: ClassVar[str] = "pad-products"
+    preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+    asks_prices: ClassVar[bool] = True
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        assert ctx.prices is not None
+        return pad_products(graph, device, ctx.prices)
+
+
+def pad_products(graph: Graph, device: DeviceSpec, prices: Prices) -> Graph:
+    """The graph with every product padded that gains by it; the same object if there is none."""
     names = {n.name for n in graph.nodes if _may_be_padded(graph, n)}
-    names -= _held(graph, names, device) if names else set()
-    padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device))}
+    names -= prices.held_products(graph, names) if names else set()
+    padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device, prices))}
     if not padded:
         return graph
     taken = set(graph.type_by_name)
@@ -91,28 +108,6 @@ def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
     return replace(node, body=transform(node.body, taken))
 
 
-def _held(graph: Graph, names: set[str], device: DeviceSpec) -> set[str]:
-    """Products that a kernel of our own should hold together, as the two of an attention, and rather than the library do each.
-
-    Units: estimates in microseconds. The library's products are taken at their time when padded, and what lies between them once there and
-    once back.
-    """
-    model, faster = AnalyticCost(device), dict[Hashable, bool]()
-    found: set[str] = set()
-    for walk in find_walks(graph, device):
-        products = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
-        first, last = products[0], products[-1]
-        if not names & {p.name for p in products} or inner_extent(last, graph) != first.type.shape[-1]:
-            continue
-        key = tuple((graph.node_by_name[n].kind, graph.type_of(n)) for n in walk)
-        if key not in faster:
-            program = schedule_pattern(graph, walk, {}, device)
-            apart_us = sum(library_product_us(p, graph, device) for p in products) + transfer_us(2 * first.type.num_bytes, device)
-            faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
-        found |= {p.name for p in products if faster[key]}
-    return found
-
-
 def _may_be_padded(graph: Graph, node: Node) -> bool:
     """Whether a product is one of matrices on the matrix unit, with rows that are not aligned."""
     if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= FEW_ROWS:
@@ -150,8 +145,8 @@ def _runs_along_first(graph: Graph, value: str) -> bool:
     maker = graph.node_by_name.get(value)
     if maker is None or maker.kind != "map" or not isinstance(maker.body, Read):
         return False
-    view = as_view(graph, maker, row_major_strides(graph.type_of(maker.body.value).shape))
-    return view is not None and view.strides[0] == 1 and view.strides[1] > 1
+    window = window_of(graph, maker, row_major_strides(graph.type_of(maker.body.value).shape))
+    return window is not None and window[1][0] == 1 and window[1][1] > 1
 
 
 def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
@@ -162,20 +157,20 @@ def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
     return rows, inner, columns
 
 
-def _gaining(graph: Graph, node: Node, device: DeviceSpec) -> tuple[int, int, int] | None:
+def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
     """The sizes that a product should have; None where padding costs more than it gains. Units: estimates in microseconds."""
     sizes, wanted = _sizes(graph, node), _wanted(graph, node)
     item = node.type.dtype.itemsize
     eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
     work_us = 2 * prod(sizes) / (EIGHT_BYTES_RATE if eight else OTHER_RATE) * 1e6
     unaligned_us = device.graph_launch_us + LEAST_US + min(INNER_US * sizes[INNER], LONGEST_INNER_US) + work_us
-    gained = unaligned_us - library_product_us(node, graph, device)
+    gained = unaligned_us - prices.product_us(node, graph)
     copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
     calls = int(copied > 0)
     for value, place in _operands(graph, node):
         if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
             copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
-    cost = (transfer_us(copied, device) if copied else 0.0) + calls * device.graph_launch_us
+    cost = (prices.copy_us(copied) if copied else 0.0) + calls * device.graph_launch_us
     return wanted if gained - cost > LEAST_GAIN_US else None
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import prepare
 from tilefuse.driver.torch_backend import backend
@@ -12,7 +13,9 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
-from tilefuse.plan.rewrites.padded_products import pad_products
+from tilefuse.passes.device.padded_products import PadProducts, pad_products
+from tilefuse.passes.manager import PassContext
+from tilefuse.plan.price.predictions import Predictions
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -41,25 +44,30 @@ def shapes(graph: Graph) -> list[tuple[int, ...]]:
     return [graph.type_of(v).shape for v in (*node.operands, node.name)]
 
 
+def padded_shapes(graph: Graph) -> list[tuple[int, ...]]:
+    """Shapes of the product after the pass."""
+    return shapes(rewritten(PadProducts(), graph, H200))
+
+
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(1024, 1001, 1003), (2000, 196, 260), (1001, 512, 1002), (999, 1500, 512)])
 def test_a_padded_product_is_the_product(rows: int, inner: int, columns: int, turned: tuple[bool, bool]) -> None:
     """Whole numbers, so that the order of additions does not matter."""
     graph = product(rows, inner, columns, turned=turned)
-    padded = pad_products(graph, H200)
+    padded = rewritten(PadProducts(), graph, H200)
     assert not verify(padded)
     draw = np.random.default_rng(5)
     given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
     np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
     if padded is not graph:
-        assert padded.results == graph.results and pad_products(padded, H200) is padded
+        assert padded.results == graph.results and rewritten(PadProducts(), padded, H200) is padded
 
 
 def test_what_memory_runs_along_is_padded_and_nothing_else() -> None:
-    assert shapes(pad_products(product(1001, 1003, 4096), H200)) == [(1001, 1008), (4096, 1008), (1001, 4096)]
-    assert shapes(pad_products(product(1001, 4096, 1003, turned=(False, False)), H200)) == [(1001, 4096), (4096, 1008), (1001, 1008)]
+    assert padded_shapes(product(1001, 1003, 4096)) == [(1001, 1008), (4096, 1008), (1001, 4096)]
+    assert padded_shapes(product(1001, 4096, 1003, turned=(False, False))) == [(1001, 4096), (4096, 1008), (1001, 1008)]
     # Column by column, rows are what memory runs along.
-    assert shapes(pad_products(product(1001, 4099, 1024, turned=(True, False)), H200)) == [(4099, 1008), (4099, 1024), (1008, 1024)]
+    assert padded_shapes(product(1001, 4099, 1024, turned=(True, False))) == [(4099, 1008), (4099, 1024), (1008, 1024)]
 
 
 @pytest.mark.parametrize("graph", [
@@ -69,17 +77,17 @@ def test_what_memory_runs_along_is_padded_and_nothing_else() -> None:
     product(64, 768, 50257, inside=False),                    # the weights would be copied for few rows
 ], ids=["whole", "f32", "small", "few-rows"])
 def test_others_are_left_alone(graph: Graph) -> None:
-    assert pad_products(graph, H200) is graph
-    assert pad_products(graph, host_device()) is graph
+    assert rewritten(PadProducts(), graph, H200) is graph
+    assert rewritten(PadProducts(), graph, host_device()) is graph
 
 
 def test_tf32_is_padded_to_fours() -> None:
-    assert shapes(pad_products(product(2048, 1001, 1002, "f32", precision="tf32"), H200))[2] == (2048, 1004)
+    assert shapes(rewritten(PadProducts(), product(2048, 1001, 1002, "f32", precision="tf32"), H200))[2] == (2048, 1004)
 
 
 def test_a_result_of_the_graph_pays_for_its_copy() -> None:
-    assert pad_products(product(4096, 768, 50257, inside=False), H200) is not product(4096, 768, 50257, inside=False)
-    assert shapes(pad_products(product(4096, 768, 50257, inside=False), H200))[2] == (4096, 50264)
+    assert rewritten(PadProducts(), product(4096, 768, 50257, inside=False), H200) is not product(4096, 768, 50257, inside=False)
+    assert shapes(rewritten(PadProducts(), product(4096, 768, 50257, inside=False), H200))[2] == (4096, 50264)
 
 
 def test_a_transposed_weight_is_copied_as_it_lies() -> None:
@@ -88,7 +96,7 @@ def test_a_transposed_weight_is_copied_as_it_lies() -> None:
       %y: f16[4096, 4096] = library.matmul (%x, %t) {transpose_a = false, transpose_b = false}
       return %y
     }""")
-    padded = pad_products(graph, H200)
+    padded = rewritten(PadProducts(), graph, H200)
     assert shapes(padded) == [(4096, 1008), (4096, 1008), (4096, 4096)]
     assert padded.node_by_name["y"].attribute("transpose_b") is True
 
@@ -103,7 +111,7 @@ def test_the_two_products_of_an_attention_stay_in_one_kernel() -> None:
       %y: f16[512, 64] = library.matmul (%p, %v) {transpose_a = false, transpose_b = false}
       return %y
     }""")
-    assert pad_products(graph, H200) is graph
+    assert rewritten(PadProducts(), graph, H200) is graph
 
 
 def test_unfused_graphs_are_not_padded() -> None:
@@ -114,15 +122,13 @@ def test_unfused_graphs_are_not_padded() -> None:
 
 def test_a_padded_model_computes_what_eager_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same graph on the host executor, where nothing gains, padded all the same."""
-    from tilefuse.driver import compile as driver
-
     seen: list[Graph] = []
 
-    def padded(graph: Graph, device: object) -> Graph:
-        seen.append(pad_products(graph, H200))
+    def padded(item: PadProducts, graph: Graph, ctx: PassContext) -> Graph:
+        seen.append(pad_products(graph, H200, Predictions(H200)))
         return seen[-1]
 
-    monkeypatch.setattr(driver, "pad_products", padded)
+    monkeypatch.setattr(PadProducts, "run", padded)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(203, 510), torch.nn.GELU(), torch.nn.LayerNorm(510), torch.nn.Linear(510, 301)).bfloat16()
     x = torch.randn(2050, 203, dtype=torch.bfloat16)
@@ -141,7 +147,7 @@ def test_what_is_looked_up_of_a_window_needs_no_copy_of_it() -> None:
       %l: f32[4096] = gather [i] { sub(f32(lookup(%y, index(i), %t[i])), %m[i]) }
       return %m, %l
     }""")
-    padded = pad_products(graph, H200)
+    padded = rewritten(PadProducts(), graph, H200)
     assert padded is not graph and not verify(padded) and "y" not in padded.node_by_name
     draw = np.random.default_rng(6)
     given = {"x": draw.integers(-2, 3, (4096, 768)).astype(np.float16), "w": draw.integers(-2, 3, (768, 1003)).astype(np.float16),
@@ -159,7 +165,7 @@ def test_a_gradient_that_two_products_read_is_padded_once() -> None:
       %dx: f16[2048, 768] = library.matmul (%flat, %w) {}
       return %dw, %dx
     }""")
-    padded = pad_products(graph, H200)
+    padded = rewritten(PadProducts(), graph, H200)
     assert not verify(padded) and [n.name for n in padded.nodes if n.type.shape == (2048, 1008)] == ["t_padded"]
     draw = np.random.default_rng(5)
     given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}

@@ -9,7 +9,8 @@ its convolution); of [256, 96, 55, 55] 216 us.
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilefuse.ir.affine import axis
 from tilefuse.ir.building.build import axis_names
@@ -18,15 +19,32 @@ from tilefuse.ir.dtype import compute_dtype
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Read, call
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 
-def split_convolution_biases(graph: Graph, device: DeviceSpec) -> Graph:
-    """The graph with every such bias as a map under the call's name; the same object if there is none.
+@register_pass
+@dataclass(frozen=True)
+class SplitConvolutionBiases(DevicePass):
+    """Add biases of convolutions by maps behind the calls.
 
     Exact: bit for bit what torch computes, which rounds the convolution before it adds.
     """
-    if device.kind != "cuda" or not any(adds_bias_apart(graph, n) for n in graph.nodes):
+
+    name: ClassVar[str] = "split-convolution-biases"
+    preserves: ClassVar[Properties] = frozenset({
+        Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE, Property.NO_DEAD_NODES})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        return split_convolution_biases(graph)
+
+
+def split_convolution_biases(graph: Graph) -> Graph:
+    """The graph with every such bias as a map under the call's name; the same object if there is none."""
+    if not any(adds_bias_apart(graph, n) for n in graph.nodes):
         return graph
     taken = set(graph.type_by_name)
     nodes: list[Node] = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.ir.verify import verify
-from tilefuse.plan.rewrites.long_products import split_long_products
+from tilefuse.passes.device.long_products import SplitLongProducts
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -29,12 +30,12 @@ def product(rows: int, inner: int, columns: int, dtype: str = "f32", turned: tup
 def test_pieces_add_up_to_the_product(turned: tuple[bool, bool]) -> None:
     """Whole numbers, so that the order of additions does not matter."""
     graph = product(3, 4096, 5, turned=turned)
-    split = split_long_products(graph, H200)
+    split = rewritten(SplitLongProducts(), graph, H200)
     assert [n.kind for n in split.nodes] == ["map", "map", "library.matmul", "reduce.sum"] and not verify(split)
     draw = np.random.default_rng(5)
     given = {i.name: draw.integers(-3, 4, i.type.shape).astype(np.float32) for i in graph.inputs}
     np.testing.assert_array_equal(np.asarray(*interpret(split, given)), np.asarray(*interpret(graph, given)))
-    assert split.results == graph.results and split_long_products(split, H200) is split
+    assert split.results == graph.results and rewritten(SplitLongProducts(), split, H200) is split
 
 
 def test_an_operand_that_lays_pieces_side_by_side_is_cut_along_its_seams() -> None:
@@ -44,7 +45,7 @@ def test_an_operand_that_lays_pieces_side_by_side_is_cut_along_its_seams() -> No
       %w: f32[8, 16] = library.matmul (%t, %y) {precision = "default", transpose_a = false, transpose_b = false}
       return %w
     }""")
-    split = split_long_products(graph, H200)
+    split = rewritten(SplitLongProducts(), graph, H200)
     text = print_graph(split)
     assert "%t_pieces: f32[128, 8, 64] = map [c, i, k] { %x[c, i, k] }" in text and "%t:" not in text and not verify(split)
     draw = np.random.default_rng(6)
@@ -57,9 +58,9 @@ def test_an_operand_that_lays_pieces_side_by_side_is_cut_along_its_seams() -> No
     product(512, 4099, 8)], ids=["short", "many results", "matrix unit", "tf32", "no divisor"])
 def test_what_stays_whole(graph: Graph) -> None:
     """Short ones, those with results for a whole device, those that a matrix unit adds up, and those without a piece of any use."""
-    assert split_long_products(graph, H200) is graph
+    assert rewritten(SplitLongProducts(), graph, H200) is graph
 
 
 def test_a_host_computes_products_whole() -> None:
     graph = product(32, 65536, 32)
-    assert split_long_products(graph, host_device()) is graph
+    assert rewritten(SplitLongProducts(), graph, host_device()) is graph

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import ClassVar
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import axis
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, call, const, walk
-from tilefuse.plan.rewrites.views import strides_of
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES
 
@@ -36,13 +37,31 @@ class ChannelAxes:
     places: Over
 
 
-def split_channel_sums(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Graph:
+@register_pass
+@dataclass(frozen=True)
+class SplitChannelSums(DevicePass):
+    """Sum groups of channels that are neighbours in memory by channel first, then over the channels of a group.
+
+    Exact: no; sums are associated differently.
+    """
+
+    name: ClassVar[str] = "split-channel-sums"
+    preserves: ClassVar[Properties] = frozenset({
+        Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE, Property.NO_DEAD_NODES})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+    depends: ClassVar[tuple[str, ...]] = ("layouts",)
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        return split_channel_sums(graph, ctx.layouts.strides)
+
+
+def split_channel_sums(graph: Graph, layouts: Layouts) -> Graph:
     """The graph with such sums and sums of squared deviations made by channel first; the same object if there is none.
 
-    layouts: strides of what is not row-major. Exact: no; sums are associated differently.
+    layouts: strides of what is not row-major.
     """
-    if device.kind != "cuda":
-        return graph
     split = {n.name: axes for n in graph.nodes if (axes := channel_axes(graph, n, layouts)) is not None}
     if not split:
         return graph

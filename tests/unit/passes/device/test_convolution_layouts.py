@@ -6,13 +6,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tilefuse.base.options import Options
 from tilefuse.driver.lowering.product_precision import with_precision
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.rewrites import convolution_layouts
-from tilefuse.plan.rewrites.convolution_layouts import is_faster_channels_last, spared_us
-from tilefuse.plan.rewrites.layout import allows_channels_last, channels_last_strides, plan_layouts, with_packed_weights
+from tilefuse.passes.device import convolution_layouts
+from tilefuse.passes.device.convolution_layouts import is_faster_channels_last, spared_us
+from tilefuse.passes.device.packed_weights import allows_channels_last, with_packed_weights
+from tilefuse.plan.rewrites.layout import plan_layouts
 from tilefuse.runtime.calls import library
 from tilefuse.target.device import H200
 
@@ -44,15 +45,15 @@ def test_kinds_of_convolutions(dtype: str, window: tuple[int, int], groups: int,
     graph = convolution(dtype, window, groups)
     assert is_faster_channels_last(graph, H200) is last
     # A weight of one channel each lies in both ways, and the image decides.
-    assert ("y" in plan_layouts(graph, {}, {}, H200, Options())) is (last and dtype != "f64" and groups == 1)
+    assert ("y" in plan_layouts(graph, {}, {}, H200, "auto")) is (last and dtype != "f64" and groups == 1)
 
 
 def test_f32_without_tf32_is_row_major(exact_convolutions: None) -> None:
     """VGG-11 in plain f32 on an H200: 4.2 ms channels last, 2.8 row-major. f16 does not mind."""
     exact = with_precision(convolution("f32", (3, 3)), "auto")
     assert exact.nodes[0].attribute("precision") == "f32"
-    assert plan_layouts(exact, {}, {}, H200, Options()) == {}
-    assert "y" in plan_layouts(exact, {}, {}, H200, Options(channels_last="always"))
+    assert plan_layouts(exact, {}, {}, H200, "auto") == {}
+    assert "y" in plan_layouts(exact, {}, {}, H200, "always")
     halves = convolution("f16", (3, 3))
     assert with_precision(halves, "auto") is halves
 
@@ -81,17 +82,17 @@ def test_images_that_only_kernels_turn_are_weighed(channels: int, features: int,
     """H200, 8 to 32 channels over [128, 256, 256]: row-major 1953 us, channels last 1514 and 630 to turn both images; an operator behind
     the call turns the result on its way."""
     graph = lone(channels, features, behind)
-    assert allows_channels_last(graph, H200, Options()) is last
-    assert (with_packed_weights(graph, {}, H200, Options()) is not graph) is last
+    assert allows_channels_last(graph, H200, "auto") is last
+    assert (with_packed_weights(graph, {}, H200, "auto") is not graph) is last
 
 
 def test_images_that_lie_channels_last_need_no_turning() -> None:
     graph = lone(8, 32)
     given, wanted = ({v: channels_last_strides(graph.type_of(v).shape)} for v in ("x", "y"))
-    assert allows_channels_last(graph, H200, Options(), given, wanted) is True
-    assert allows_channels_last(graph, H200, Options(), {}, wanted) is True
-    assert allows_channels_last(graph, H200, Options(), free={"y"}) is True
-    assert allows_channels_last(graph, H200, Options(channels_last="always")) is True
+    assert allows_channels_last(graph, H200, "auto", given, wanted) is True
+    assert allows_channels_last(graph, H200, "auto", {}, wanted) is True
+    assert allows_channels_last(graph, H200, "auto", free={"y"}) is True
+    assert allows_channels_last(graph, H200, "always") is True
 
 
 def test_small_calls_gain_the_least() -> None:

@@ -9,47 +9,63 @@ are still too long are split again.
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from math import isqrt
+from typing import ClassVar
 
-from tilefuse import templates
-from tilefuse.base.candidate import Rejected
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import Affine, axis, floordiv, mod, number
 from tilefuse.ir.graph import Graph, Input, Node, Type
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound, Expr, Guard, Read, substitute_axes
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 
-def split_long_scans(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Graph:
-    """The graph with every scan that has no kernel of its own split in pieces; the same object if there is none.
+@register_pass
+@dataclass(frozen=True)
+class SplitLongScans(DevicePass):
+    """Split scans that no kernel holds: pieces are scanned, then their totals, and both are combined.
 
     Exact: for integers, maxima and minima; sums and products of floats are associated differently.
     """
-    if device.kind != "cuda":  # elsewhere one thread scans a row, of any length
-        return graph
+
+    name: ClassVar[str] = "split-long-scans"
+    preserves: ClassVar[Properties] = frozenset({
+        Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE, Property.NO_DEAD_NODES})
+    exact: ClassVar[bool] = False
+    asks_prices: ClassVar[bool] = True
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        assert ctx.prices is not None
+        return split_long_scans(graph, ctx.caller.given(graph), ctx.prices)
+
+
+def split_long_scans(graph: Graph, layouts: Layouts, prices: Prices) -> Graph:
+    """The graph with every scan that has no kernel of its own split in pieces; the same object if there is none."""
     types = dict(graph.type_by_name)
-    nodes = tuple(made for n in graph.nodes for made in (_with_kernels(n, types, layouts, device) if n.category == "scan" else (n,)))
+    nodes = tuple(made for n in graph.nodes for made in (_with_kernels(n, types, layouts, prices) if n.category == "scan" else (n,)))
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
 
 
-def _with_kernels(node: Node, types: dict[str, Type], layouts: Layouts, device: DeviceSpec) -> tuple[Node, ...]:
+def _with_kernels(node: Node, types: dict[str, Type], layouts: Layouts, prices: Prices) -> tuple[Node, ...]:
     """The scan, or nodes that compute it, of which each scan has a kernel. `types`: of all values; those of new nodes are added."""
     length = 1 << isqrt(max(node.extents[node.along] - 1, 0)).bit_length()
-    if length >= node.extents[node.along] or not node.type.num_elements or _has_kernel(node, types, layouts, device):
+    if length >= node.extents[node.along] or not node.type.num_elements or _has_kernel(node, types, layouts, prices):
         return (node,)
     taken = set(types)
     inner, totals, whole = split_scan(node, length, taken)
     types |= {inner.name: inner.type, totals.name: totals.type}
-    return (*_with_kernels(inner, types, layouts, device), *_with_kernels(totals, types, layouts, device), whole)
+    return (*_with_kernels(inner, types, layouts, prices), *_with_kernels(totals, types, layouts, prices), whole)
 
 
-def _has_kernel(node: Node, types: dict[str, Type], layouts: Layouts, device: DeviceSpec) -> bool:
+def _has_kernel(node: Node, types: dict[str, Type], layouts: Layouts, prices: Prices) -> bool:
     alone = Graph(node.name, tuple(Input(v, types[v]) for v in node.reads()), (node,), (node.name,))
-    return not isinstance(templates.schedule_pattern(alone, (node.name,), layouts, device), Rejected)
+    return prices.has_kernel(alone, (node.name,), layouts)
 
 
 def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, Node]:

@@ -12,13 +12,15 @@ needs no copy.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.library.meaning import inner_extent
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, substitute_axes
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 # The inner axis that is worth splitting, and how long pieces are at least and at most.
@@ -29,13 +31,26 @@ TILE, BUSY = 64, 2
 FEW_TILES = 0.25
 
 
-def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
-    """The graph with every long product of few results split along its inner axis; the same object if there is none.
+@register_pass
+@dataclass(frozen=True)
+class SplitLongProducts(DevicePass):
+    """Split products of few rows and columns along their long inner axis; the pieces' results are added up.
 
     Exact: no; sums are associated differently.
     """
-    if device.kind != "cuda":
-        return graph
+
+    name: ClassVar[str] = "split-long-products"
+    preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        return split_long_products(graph, device)
+
+
+def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
+    """The graph with every long product of few results split along its inner axis; the same object if there is none."""
     pieces = {n.name: length for n in graph.nodes if (length := piece_length(graph, n, device))}
     if not pieces:
         return graph

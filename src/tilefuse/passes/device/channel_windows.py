@@ -9,26 +9,44 @@ Source: H200, f32, in us as a call, as a kernel of shifted sums, and what the by
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts, is_channels_last
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound, Expr, Guard, Read, call, const
-from tilefuse.plan.rewrites.layout import is_channels_last
+from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 
-def sum_channel_windows(graph: Graph, layouts: Layouts, device: DeviceSpec) -> Graph:
+@register_pass
+@dataclass(frozen=True)
+class SumChannelWindows(DevicePass):
+    """Write row-major f32 convolutions of each channel by itself as sums over windows, which kernels share.
+
+    Exact: no; sums are associated differently.
+    """
+
+    name: ClassVar[str] = "sum-channel-windows"
+    preserves: ClassVar[Properties] = frozenset({
+        Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE, Property.NO_DEAD_NODES})
+    exact: ClassVar[bool] = False
+    for_fusion: ClassVar[bool] = True
+    depends: ClassVar[tuple[str, ...]] = ("layouts",)
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph so rewritten; `graph` itself where nothing changed."""
+        return sum_channel_windows(graph, ctx.layouts.strides)
+
+
+def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
     """The graph with such convolutions as sums over windows; the same object if there is none.
 
     layouts: strides of what is not row-major; images and results that lie channels last stay calls, which cuDNN has fast kernels for.
-    Exact: no; sums are associated differently.
     """
-    if device.kind != "cuda":
-        return graph
     found = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
     if not found:
         return graph

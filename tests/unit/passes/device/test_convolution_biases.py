@@ -4,12 +4,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import check
-from tilefuse.plan.rewrites.convolution_biases import split_convolution_biases
+from tilefuse.passes.device.convolution_biases import SplitConvolutionBiases
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 
@@ -30,7 +31,7 @@ def convolution(dtype: str = "f32", groups: int = 1, bias: bool = True, transpos
 def test_a_bias_behind_the_call_gives_what_the_call_gives(dtype: str, transposed: bool) -> None:
     """Of small integers both are exact."""
     graph = convolution(dtype, transposed=transposed)
-    split = split_convolution_biases(graph, H200)
+    split = rewritten(SplitConvolutionBiases(), graph, H200)
     check(split, "biases")
     assert [(n.kind, n.attribute("has_bias")) for n in split.nodes] == [("library.convolution", False), ("map", None)]
     rng = np.random.default_rng(5)
@@ -42,6 +43,6 @@ def test_a_bias_behind_the_call_gives_what_the_call_gives(dtype: str, transposed
 def test_other_biases_stay_with_their_calls() -> None:
     """Convolutions of each channel by itself add it in torch's own kernels, a host's in oneDNN's."""
     for graph, device in ((convolution(bias=False), H200), (convolution(groups=6), H200), (convolution(), host_device())):
-        assert split_convolution_biases(graph, device) is graph
-    assert split_convolution_biases(convolution(groups=6, transposed=True), H200) is not convolution(groups=6, transposed=True)
-    assert len(split_convolution_biases(convolution(groups=2), H200).nodes) == 2
+        assert rewritten(SplitConvolutionBiases(), graph, device) is graph
+    assert rewritten(SplitConvolutionBiases(), convolution(groups=6, transposed=True), H200) is not convolution(groups=6, transposed=True)
+    assert len(rewritten(SplitConvolutionBiases(), convolution(groups=2), H200).nodes) == 2

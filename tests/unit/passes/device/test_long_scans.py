@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
-from tilefuse.plan.rewrites.long_scans import split_long_scans, split_scan
+from tilefuse.passes.device.long_scans import SplitLongScans, split_scan
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
@@ -49,7 +50,7 @@ def test_pieces_compute_the_scan(monoid: str, dtype: str, length: int) -> None:
 def test_every_node_has_a_kernel(length: int, dtype: str) -> None:
     graph = scan("sum", dtype, 1, length)
     assert isinstance(schedule_pattern(graph, ("y",), {}, H200), Rejected)
-    split = split_long_scans(graph, {}, H200)
+    split = rewritten(SplitLongScans(), graph, H200)
     assert not verify(split) and split.results == graph.results
     for node in split.nodes:
         assert not isinstance(schedule_pattern(split, (node.name,), {}, H200), Rejected), node.name
@@ -57,6 +58,6 @@ def test_every_node_has_a_kernel(length: int, dtype: str) -> None:
 
 def test_scans_that_have_a_kernel_stay() -> None:
     short = scan("sum", "f32", 8, 4096)
-    assert split_long_scans(short, {}, H200) is short
+    assert rewritten(SplitLongScans(), short, H200) is short
     long = scan("sum", "f32", 1, 1 << 24)
-    assert split_long_scans(long, {}, host_device()) is long
+    assert rewritten(SplitLongScans(), long, host_device()) is long

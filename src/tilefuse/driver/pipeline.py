@@ -1,0 +1,132 @@
+"""The order of passes of a compile: normal form, then what the device wants, then layouts; and the context that they run in.
+
+    tilefuse.passes.DEFAULT_PIPELINE   normal form, whatever the device         the option `passes` replaces it
+    DEVICE_PIPELINE                    what plans for a device start from       the option `device_passes` replaces it
+
+Passes of higher rooms are registered by the modules of `MODULES`: those that need facts of templates or of plans.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tilefuse.base.errors import OptionError, nearest
+from tilefuse.base.options import Options
+from tilefuse.driver.lowering.product_precision import stated_precision
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.device.packed_weights import PackConvolutionWeights
+from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
+from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
+from tilefuse.passes.precision import StatePrecision
+from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.rewrites import cross, layout
+from tilefuse.plan.rewrites.layout import PlanLayouts
+from tilefuse.target.device import DeviceSpec
+
+# Updates and fills first, so that later copies of results know them; precision before everything that asks what a product costs; scans
+# before sums and products, whose pieces may be scanned. Padding sees the pieces of long products. Weights are packed once no rewriting
+# makes calls any more. Layouts are planned in the final order of the nodes; the last two rewritings read them, and change them.
+DEVICE_PIPELINE = (
+    "separate-updates,separate-fills,state-precision,split-long-scans,split-cross-reductions,split-long-products,pad-products,"
+    "split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,plan-layouts"
+)
+MODULES = (cross, layout)
+# Attributes that passes leave which make kernels: these stand in `apply_passes`, behind a whole pipeline, never in one.
+OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
+
+
+def normal_pipeline(options: Options) -> Pipeline:
+    """The passes that bring a graph into normal form. Raises: OptionError for an unknown pass, or one that makes kernels."""
+    return _without_kernels("passes", Pipeline.parse(options.passes or DEFAULT_PIPELINE))
+
+
+def device_pipeline(options: Options) -> Pipeline:
+    """The passes behind normal form, each with the options of the compile as its own.
+
+    Raises: OptionError for an unknown pass, one that makes kernels, and an order from which no plan can start.
+    """
+    if options.device_passes:
+        return _checked(_without_kernels("device_passes", Pipeline.parse(options.device_passes)))
+    items = [_set(item, options) for item in Pipeline.parse(DEVICE_PIPELINE).passes]
+    kept = [item for item in items if options.fuse or not (isinstance(item, DevicePass) and item.for_fusion)]
+    # Where nothing rewrites in between, layouts are planned once.
+    return Pipeline(tuple(item for item, before in zip(kept, [None, *kept]) if item != before))
+
+
+def _set(item: Pass, options: Options) -> Pass:
+    match item:
+        case StatePrecision():
+            return stated_precision(options.float32_products)
+        case PackConvolutionWeights() | PlanLayouts():
+            return replace(item, channels_last=options.channels_last)
+    return item
+
+
+def _without_kernels(option: str, pipeline: Pipeline) -> Pipeline:
+    for item in pipeline.passes:
+        if not OF_KERNELS.isdisjoint((*item.provides, *item.depends)):
+            raise OptionError(f"{option}: the pass {item.name} is for graphs with kernels, which are made after all of these passes",
+                              hint="tilefuse.apply_passes takes it")
+    return pipeline
+
+
+def _checked(pipeline: Pipeline) -> Pipeline:
+    """The pipeline itself. Raises: OptionError where a plan could not start from its graphs."""
+    if Property.UPDATES_SEPARATE not in pipeline.check():
+        raise OptionError(f"device_passes={str(pipeline)!r} do not keep updated inputs apart from results",
+                          hint="begin with separate-updates, and use passes behind it that preserve updates-separate")
+    return pipeline
+
+
+def run_passes(graph: Graph, ctx: PassContext, options: Options) -> Graph:
+    """The graph in normal form, then ready for planning on the context's device; its layouts are in the context.
+
+    A pass named by `options.stop_after` is the last one of its pipeline that runs; layouts are planned even so.
+    Raises: OptionError for a wrong pipeline and where the pass to stop after is in none; as `Pipeline.run`.
+    """
+    pipelines = (normal_pipeline(options), device_pipeline(options))
+    names = [item.name for pipeline in pipelines for item in pipeline.passes]
+    if options.stop_after and options.stop_after not in names:
+        raise OptionError(f"stop_after={options.stop_after!r} is no pass of {pipelines[0]},{pipelines[1]}",
+                          hint=nearest(options.stop_after, names))
+    for pipeline in pipelines:
+        ctx.stop_after = options.stop_after if any(item.name == options.stop_after for item in pipeline.passes) else ""
+        graph = pipeline.run(graph, ctx)
+    ctx.stop_after = ""
+    known = ctx.attributes.get("layouts")
+    if not isinstance(known, PlannedLayouts) or known.graph is not graph:
+        graph = Pipeline((PlanLayouts(options.channels_last),)).run(graph, ctx)
+    return graph
+
+
+def order_text(options: Options) -> str:
+    """The text of all passes of a compile, in order."""
+    return f"{normal_pipeline(options)},{device_pipeline(options)}"
+
+
+def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, object] | None = None,
+               caller: CallerLayouts | None = None, place: str = "") -> PassContext:
+    """The context of passes of one compile: its device, with the prices that plans for it are made of.
+
+    constants: data of constant inputs. caller: strides of inputs and results. place: the executor's name, "" where it need not be here.
+    """
+    return PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants or {}), device=device,
+                       prices=Predictions(device), call_layout=AskedLayouts(device), caller=caller or CallerLayouts(), options=options,
+                       place=place)
+
+
+class AskedLayouts:
+    """Strides that library operators give their results, asked of torch; it is imported with the first question."""
+
+    def __init__(self, device: DeviceSpec) -> None:
+        self._device = device
+        self._answers: LibraryLayout | None = None
+
+    def __call__(self, node: Node, types: tuple[Type, ...], strides: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
+        """Strides of a node's result, for operands of these types and strides; None where they are not known."""
+        if self._answers is None:
+            from tilefuse.driver.lowering import library_layouts
+
+            self._answers = library_layouts.LibraryLayouts("cuda" if self._device.kind == "cuda" else "cpu")
+        return self._answers(node, types, strides)

@@ -1,0 +1,70 @@
+"""Facts that passes read beside the graph: strides that the caller gives and wants, prices, strides of library operators.
+
+Prices and library operators belong to higher floors. Passes declare here what they ask; the driver passes in the objects that answer.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.layouts import Layouts
+
+# Strides that a library operator gives its result, for operands of these types and strides. None: not known, dense row-major is asked for.
+LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
+
+
+class Prices(Protocol):
+    """Predictions for one device of the kernels and library calls that a rewrite would leave. `plan` implements them."""
+
+    def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
+        """Whether some template computes these nodes in one kernel."""
+
+    def copy_us(self, num_bytes: int) -> float:
+        """Predicted time to move so many bytes, read and written ones together. Units: microseconds."""
+
+    def product_us(self, product: Node, graph: Graph) -> float:
+        """Predicted time of the library's matrix product. Units: microseconds."""
+
+    def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
+        """Those products that one kernel of our own computes together faster than the library computes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLayouts:
+    """Strides that the caller gives inputs and wants of results. Units: elements.
+
+    inputs: by name. results: by number; a result without an entry is dense row-major. free: numbers of results whose strides the compiler
+    chooses; passes may rename a result, but never move it.
+    """
+
+    inputs: Layouts = field(default_factory=dict)
+    results: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    free: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, graph: Graph, inputs: Layouts | None, results: Layouts | None, free: Collection[int] = ()) -> CallerLayouts:
+        """The record of a graph before its passes, whose inputs and results are named. free: numbers of results."""
+        wanted = {n: tuple(results[name]) for n, name in enumerate(graph.results) if results and name in results}
+        return cls(inputs or {}, wanted, frozenset(free))
+
+    def given(self, graph: Graph) -> dict[str, tuple[int, ...]]:
+        """Strides of the inputs that the graph has."""
+        return {v: tuple(s) for v, s in self.inputs.items() if v in graph.type_by_name}
+
+    def wanted(self, graph: Graph) -> dict[str, tuple[int, ...]]:
+        """Strides of the graph's results, free ones included."""
+        return {r: tuple(self.results[n]) for n, r in enumerate(graph.results) if n in self.results}
+
+    def free_values(self, graph: Graph) -> set[str]:
+        """Results whose strides the compiler chooses: free at every place where the graph returns them."""
+        return {graph.results[n] for n in self.free} - {r for n, r in enumerate(graph.results) if n not in self.free}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayouts:
+    """Strides of the values of one graph that are not dense row-major. Units: elements."""
+
+    graph: Graph
+    strides: Layouts

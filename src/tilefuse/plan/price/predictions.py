@@ -1,0 +1,57 @@
+"""Predictions that rewritings of graphs ask for (`passes.facts.Prices`), by the models of time that plans are priced with."""
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.domain.contraction import contraction_of
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
+from tilefuse.plan.generators.products import library_product_us
+from tilefuse.plan.generators.walks import find_walks
+from tilefuse.plan.price.cost import AnalyticCost, transfer_us
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.pattern import schedule_pattern
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predicted kernels and times of one device. Units: microseconds."""
+
+    device: DeviceSpec
+
+    def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
+        """Whether some template computes these nodes in one kernel."""
+        return not isinstance(schedule_pattern(graph, nodes, layouts, self.device), Rejected)
+
+    def copy_us(self, num_bytes: int) -> float:
+        """Predicted time to move so many bytes. Units: bytes in, microseconds out. Source: the device's curve of copies."""
+        return transfer_us(num_bytes, self.device)
+
+    def product_us(self, product: Node, graph: Graph) -> float:
+        """Predicted time of the library's product. Units: microseconds. Source: `plan/generators/products.py`."""
+        return library_product_us(product, graph, self.device)
+
+    def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
+        """Products that one kernel of our own computes faster together, as the two of an attention, than the library computes each.
+
+        Units: estimates in microseconds. The library's products are taken at their time when padded. The values between them are written
+        and read once.
+        """
+        model, faster = AnalyticCost(self.device), dict[Hashable, bool]()
+        found: set[str] = set()
+        for walk in find_walks(graph, self.device):
+            inside = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
+            first, last = inside[0], inside[-1]
+            contraction = contraction_of(last, graph)
+            walked = contraction is not None and contraction.inner == first.type.shape[-1]
+            if not walked or not any(p.name in products for p in inside):
+                continue
+            key = tuple((graph.node_by_name[n].kind, graph.type_of(n)) for n in walk)
+            if key not in faster:
+                program = schedule_pattern(graph, walk, {}, self.device)
+                apart_us = sum(self.product_us(p, graph) for p in inside) + self.copy_us(2 * first.type.num_bytes)
+                faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
+            found |= {p.name for p in inside if faster[key]}
+        return found

@@ -1,0 +1,95 @@
+"""Graphs that passes around planning change, one a pass: small ones where a device's thresholds allow it."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tilefuse.driver.kernel_passes  # noqa: F401  registers the passes of every room
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import channels_last_strides
+from tilefuse.ir.text import parse_graph
+from tilefuse.passes.device.packed_weights import PackConvolutionWeights
+from tilefuse.passes.facts import CallerLayouts
+from tilefuse.passes.manager import Pass, Pipeline
+from tilefuse.passes.precision import StatePrecision
+
+CONVOLUTION = ("dilation = (1, 1), has_bias = {bias}, output_padding = (0, 0), padding = ((1, 1), (1, 1)), stride = (1, 1), "
+               "transposed = false")
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A pass, a graph that it changes on an H200, and the strides that the caller gives."""
+
+    item: Pass
+    graph: Graph
+    caller: CallerLayouts = field(default_factory=CallerLayouts)
+
+
+def changed(item: str | Pass, text: str, caller: CallerLayouts | None = None) -> Changed:
+    """The record of a pass, by name or as it is, and of a graph's text."""
+    made = item if isinstance(item, Pass) else Pipeline.parse(item).passes[0]
+    return Changed(made, parse_graph(text), caller or CallerLayouts())
+
+
+def convolution(dtype: str, groups: int, bias: bool) -> str:
+    """Six channels from six over images of 9 x 8."""
+    more, operand = (f", %b: {dtype}[6]", ", %b") if bias else ("", "")
+    return f"""graph @g(%x: {dtype}[2, 6, 9, 8], %w: {dtype}[6, {6 // groups}, 3, 3]{more}) -> ({dtype}[2, 6, 9, 8]) {{
+      %y: {dtype}[2, 6, 9, 8] = library.convolution (%x, %w{operand}) {{{CONVOLUTION.format(bias=str(bias).lower())}, groups = {groups}}}
+      return %y
+    }}"""
+
+
+def product(dtype: str, rows: int, inner: int, columns: int) -> str:
+    """A product of a kernel's result, which another kernel reads."""
+    return f"""graph @g(%x: f32[{rows}, {inner}], %w: {dtype}[{inner}, {columns}]) -> (f32[{rows}, {columns}]) {{
+      %a: {dtype}[{rows}, {inner}] = map [i, j] {{ {dtype}(neg(%x[i, j])) }}
+      %y: {dtype}[{rows}, {columns}] = library.matmul (%a, %w) {{precision = "default", transpose_a = false, transpose_b = false}}
+      %z: f32[{rows}, {columns}] = map [i, j] {{ neg(f32(%y[i, j])) }}
+      return %z
+    }}"""
+
+
+SWAPPED = """graph @g(%a: f32[6], %b: f32[6], const %c: f32[6]) -> (f32[6], f32[6]) {
+  update %a = %b
+  update %b = %a
+  return %a, %c
+}"""
+FILLS = """graph @g(%x: f32[4], %i: i64[4]) -> (f32[6], f32[6]) {
+  %z: f32[6] = map [i] { 0.0:f32 }
+  %a: f32[6] = scatter.sum over [j < 4] into %z at [%i[j]] { %x[j] }
+  %b: f32[6] = scatter.sum over [j < 4] into %z at [%i[j]] { neg(%x[j]) }
+  return %a, %b
+}"""
+UPDATE = """graph @g(%p: f32[8], %q: f32[8]) -> (f32[8], f32[8]) {
+  %n: f32[8] = map [i] { add(%p[i], %q[i]) }
+  %s: f32[8] = map [i] { neg(%n[i]) }
+  %r: f32[8] = map [i] { mul(%p[i], %p[-1*i + 7]) }
+  update %p = %n
+  return %s, %r
+}"""
+SCAN = f"""graph @g(%x: i32[{(1 << 20) + 3}]) -> (i32[{(1 << 20) + 3}]) {{
+  %y: i32[{(1 << 20) + 3}] = scan.sum [j] along j {{ %x[j] }}
+  return %y
+}}"""
+CENTRED = """graph @g(%x: f32[4096, 768]) -> (f32[4096, 768], f32[768]) {
+  %s: f32[4096] = reduce.sum [i] over [k < 768] { %x[i, k] }
+  %y: f32[4096, 768] = map [i, j] { sub(%x[i, j], %s[i]) }
+  %c: f32[768] = reduce.sum [j] over [k < 4096] { %x[k, j] }
+  return %y, %c
+}"""
+GROUPS = """graph @g(%x: f32[3, 16, 7, 5]) -> (f32[3, 4], f32[3, 4]) {
+  %s: f32[3, 4] = reduce.sum [i, j] over [k < 4, l < 7, m < 5] { %x[i, 4*j + k, l, m] }
+  %d: f32[3, 4] = reduce.m2 [i, j] over [k < 4, l < 7, m < 5] { %x[i, 4*j + k, l, m] }
+  return %s, %d
+}"""
+
+CHANGED: dict[str, Changed] = {c.item.name: c for c in (
+    changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
+    changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
+    changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
+    changed("pad-products", product("f16", 2000, 196, 260)), changed("split-convolution-biases", convolution("f32", 1, True)),
+    changed(PackConvolutionWeights("always"), convolution("f16", 1, False)),
+    changed("sum-channel-windows", convolution("f32", 6, True)),
+    changed("split-channel-sums", GROUPS, CallerLayouts({"x": channels_last_strides((3, 16, 7, 5))})),
+)}
