@@ -1,6 +1,7 @@
 """Row schedules by the length of the row: part of a warp, a block, a cluster, a persistent grid that fetches ahead, or streaming."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -12,8 +13,8 @@ from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
-from tilefuse.templates.rows.reads import column_touches, fetched_touches
-from tilefuse.templates.rows.starts import num_vectors, widest_run
+from tilefuse.templates.rows.shape import RowShape
+from tilefuse.templates.rows.starts import widest_run
 from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD
 
 # Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
@@ -78,7 +79,7 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
         width = limit
     width = widest_run(domain, min(width, 8), min(limit, 8)) if domain.has_scan else widest_run(domain, width, limit)
     wide = _with_rest(domain, device, found, kept, reduced, tuple(last), width, multi)
-    return wide or _rows_on_cuda(domain, device, kept, reduced, width, kept_bytes_of(domain, found), multi)
+    return wide or _rows_on_cuda(RowShape.of(domain, device, kept, reduced, width, kept_bytes_of(domain, found)), multi)
 
 
 def _are_runs(domain: Domain, found: list[Access], reduced: tuple[str, ...], width: int) -> bool:
@@ -109,7 +110,7 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
     wider = widest_vector(found, last, limit, limit)
     if wider <= width or domain.num_reduced != domain.extents[last[0]]:
         return None
-    choice = _rows_on_cuda(domain, device, kept, reduced, wider, kept_bytes_of(domain, found), multi)
+    choice = _rows_on_cuda(RowShape.of(domain, device, kept, reduced, wider, kept_bytes_of(domain, found)), multi)
     if isinstance(choice, Rejected) or choice.cluster > 1:
         return None
     match choice.mode:
@@ -120,86 +121,61 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
     return None
 
 
-def _rows_on_cuda(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, kept_bytes: int,
-                  multi: bool) -> Rows | Rejected:
-    length, count = domain.num_reduced, domain.num_kept
-    vectors = num_vectors(domain, width)
-    vector_bytes = max(kept_bytes, 1) * width
+def _rows_on_cuda(row: RowShape, multi: bool) -> Rows | Rejected:
+    """multi: whether elements of a row are needed again after a reduction over them."""
+    domain, device = row.domain, row.device
     # A scan holds two more values a vector, its total and what comes before it: as much again twice where a vector is one element (H200,
     # running sums of 32768 rows of 32769 f32: 8947 us by 160 threads with 26 elements each, 5694 by 256 with 9).
-    held_bytes = 3 * vector_bytes if domain.has_scan and width == 1 else vector_bytes
+    held_bytes = 3 * row.vector_bytes if domain.has_scan and row.vector == 1 else row.vector_bytes
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // held_bytes)
     # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
-    wanted_chunks = min(max_chunks, max(1, 32 // vector_bytes))
-    once = not multi
-    if vectors <= 32 * min(max_chunks, 4 if once else max(wanted_chunks, 2)):
-        if once and not writes_rows(domain) and count * vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors:
-            long = _finds_positions(domain) and vectors >= 32 * RESULT_CHUNKS
+    wanted_chunks = min(max_chunks, max(1, 32 // row.vector_bytes))
+    if row.vectors <= 32 * min(max_chunks, max(wanted_chunks, 2) if multi else 4):
+        full = domain.num_kept * row.vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors
+        if full and not multi and not writes_rows(domain):
+            long = _finds_positions(domain) and row.vectors >= 32 * RESULT_CHUNKS
             wanted_chunks = min(max_chunks, SHORT_POSITION_CHUNKS if long else RESULT_CHUNKS)
-        return _short_rows(device, kept, reduced, width, vectors, wanted_chunks, count)
-    if once:
-        return _rows_reduced_once(domain, device, kept, reduced, width, vectors)
-    piped = None if domain.has_scan else choose_pipelined(domain, device, kept, reduced, width, vectors, kept_bytes)
+        return _short_rows(row, wanted_chunks)
+    return _long_rows(row, wanted_chunks, max_chunks) if multi else _rows_reduced_once(row)
+
+
+def _long_rows(row: RowShape, wanted_chunks: int, max_chunks: int) -> Rows | Rejected:
+    """Rows of more than a warp that are walked several times: through a queue, in registers, or read again by every walk."""
+    length, count = row.domain.num_reduced, row.domain.num_kept
+    piped = None if row.domain.has_scan else choose_pipelined(row)
     if piped is not None:
         return piped
-    found = _held_in_registers(domain, device, kept, reduced, width, vectors, vector_bytes, wanted_chunks, max_chunks)
-    if found is not None:
-        return through_shared_memory(domain, device, found, kept_bytes) or found
-    if domain.has_scan:
+    held = _held_in_registers(row, wanted_chunks, max_chunks)
+    if held is not None:
+        return through_shared_memory(row, held) or held
+    if row.domain.has_scan:
         return Rejected(Reason.SHARED_MEMORY, f"a scanned row of {length} elements does not fit the registers of a cluster")
-    if count < 2 * device.num_multiprocessors:
+    if count < 2 * row.device.num_multiprocessors:
         return Rejected(Reason.NEEDS_GRID_SYNC,
                         f"{count} rows of {length} elements fit neither on chip nor in one block each; their reduction needs all blocks "
                         "to meet")
     threads = 1024
-    return Rows(kept, reduced, width, threads, 1, -(-vectors // threads), min(width, 2), Streamed(4))
+    return row.kernel(threads, -(-row.vectors // threads), Streamed(4))
 
 
-def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
-                       vector_bytes: int, wanted_chunks: int, max_chunks: int) -> Rows | None:
+def _held_in_registers(row: RowShape, wanted_chunks: int, max_chunks: int) -> Rows | None:
     """The smallest cluster whose blocks hold their share of the row in registers with at most 512 threads.
 
     Two such blocks fit a multiprocessor and overlap. Clusters exchange by signalled stores, so that small blocks in larger clusters
     beat one large block (measured on H200: rows of 65536 f16 0.87 of a copy by 8 blocks of 128, 0.62 by one of 1024).
     """
-    for cluster in (1, 2, 4, 8, 16):
-        if cluster > device.max_cluster_blocks:
-            break
-        share = -(-vectors // cluster)
-        # More small blocks overlap better than few large ones where a row is one operand (measured on H200: softmax over 32768 f32 by 4
-        # blocks of 256 0.95 of a copy, by 2 of 512 0.87).
-        limit = 512 if cluster in (1, device.max_cluster_blocks) or vector_bytes > 16 else 256
-        for chunks in dict.fromkeys((max(wanted_chunks, 2), 4, 8, max_chunks)):
-            if chunks > max_chunks or chunks < wanted_chunks:
-                continue
-            if 1 < cluster < device.max_cluster_blocks and chunks > 4 and column_touches(domain):
-                # Weights need registers beside the row.
-                continue
-            full_norm = cluster == device.max_cluster_blocks and bool(column_touches(domain)) and not domain.has_scan
-            if full_norm and chunks < min(8, max_chunks) and share >= 128 * 8:
-                continue
-            threads = 32 * -(-share // (32 * chunks))
-            # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
-            if threads <= (256 if (cluster > 1 or domain.has_scan) and chunks < min(8, max_chunks) else limit):
-                rows = max(1, 128 // threads) if cluster == 1 else 1
-                # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
-                full = cluster > 1 or threads == 512 and chunks == max_chunks and len(column_touches(domain)) < 2
-                # Rows of channels have several axes but no weights an element. Without guards the compiler works on more vectors at once,
-                # and 72 registers instead of 76 are a block more (measured on H200, batch norm over 64 x 56 x 56 f16: 60.0 us against
-                # 65.0; with guards it takes 60 by itself, and a bound changes nothing or 1 % for the worse).
-                several = len([a for a in reduced if domain.extents[a] > 1]) > 1
-                whole = cluster > 1 and vectors % (cluster * threads) == 0 and not column_touches(domain)
-                bounded = full and width >= 4 and (not several or whole)
-                resident = (LONG_NORM_THREADS if full_norm and threads == 128 else RESIDENT_THREADS) // threads if bounded else 0
-                if cluster == 1 and not resident:
-                    resident = _resident(domain, device, reduced, width, threads * rows, -(-share // threads))
-                if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:
-                    threads, resident = SCAN_THREADS, 2
-                held_bytes = resident * threads * rows * chunks * vector_bytes
-                if threads > EARLY_COLUMN_THREADS and 0 < held_bytes < HELD_ROW_BYTES and 2 * chunks <= max_chunks:
-                    continue
-                return Rows(kept, reduced, width, threads, rows, -(-share // threads), min(width, 2), Held(), cluster, resident)
-    queued = None if domain.has_scan else from_queue(domain, device, kept, reduced, width, vectors, vector_bytes // width)
+    domain, device = row.domain, row.device
+    for cluster, chunks, threads in _held_shares(row, wanted_chunks, max_chunks):
+        rows = max(1, 128 // threads) if cluster == 1 else 1
+        resident = _bounded_blocks(row, cluster, threads, chunks == max_chunks)
+        if cluster == 1 and not resident:
+            resident = _resident(row, threads * rows, -(-row.vectors // threads))
+        if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:
+            threads, resident = SCAN_THREADS, 2
+        held_bytes = resident * threads * rows * chunks * row.vector_bytes
+        if threads <= EARLY_COLUMN_THREADS or not 0 < held_bytes < HELD_ROW_BYTES or 2 * chunks > max_chunks:
+            return row.held(threads, rows=rows, cluster=cluster, resident=resident)
+    queued = None if domain.has_scan else from_queue(row)
     if queued is not None:
         return queued
     if has_channel_values(domain):
@@ -207,14 +183,55 @@ def _held_in_registers(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         # group norm over 16 channels of 31 x 63 x 63 f32: 209 us, statistics and norm in two kernels 168).
         return None
     for cluster in (8, 16):
-        share = -(-vectors // cluster)
-        threads = 32 * -(-share // (32 * max(1, KEPT_BYTES_PER_THREAD // vector_bytes)))
+        share = -(-row.vectors // cluster)
+        threads = 32 * -(-share // (32 * max(1, KEPT_BYTES_PER_THREAD // row.vector_bytes)))
         if cluster <= device.max_cluster_blocks and threads <= 1024:
-            return Rows(kept, reduced, width, threads, 1, -(-share // threads), min(width, 2), Held(), cluster)
+            return row.held(threads, cluster=cluster)
     return None
 
 
-def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], width: int, threads: int, chunks: int) -> int:
+def _held_shares(row: RowShape, wanted_chunks: int, max_chunks: int) -> Iterator[tuple[int, int, int]]:
+    """(blocks of a cluster, vectors a thread, threads a block) that hold a row: few blocks first, then few vectors."""
+    most_blocks = row.device.max_cluster_blocks
+    for cluster in (c for c in (1, 2, 4, 8, 16) if c <= most_blocks):
+        share = -(-row.vectors // cluster)
+        # More small blocks overlap better than few large ones where a row is one operand (measured on H200: softmax over 32768 f32 by 4
+        # blocks of 256 0.95 of a copy, by 2 of 512 0.87).
+        limit = 512 if cluster in (1, most_blocks) or row.vector_bytes > 16 else 256
+        for chunks in dict.fromkeys((max(wanted_chunks, 2), 4, 8, max_chunks)):
+            if not wanted_chunks <= chunks <= max_chunks:
+                continue
+            if 1 < cluster < most_blocks and chunks > 4 and row.column_bytes:
+                # Weights need registers beside the row.
+                continue
+            if _is_longest_norm(row, cluster) and chunks < min(8, max_chunks) and share >= 128 * 8:
+                continue
+            threads = 32 * -(-share // (32 * chunks))
+            # A scan adds up its warps' sums one by one: more vectors a thread, fewer warps.
+            if threads <= (256 if (cluster > 1 or row.domain.has_scan) and chunks < min(8, max_chunks) else limit):
+                yield cluster, chunks, threads
+
+
+def _is_longest_norm(row: RowShape, cluster: int) -> bool:
+    """Whether blocks of the longest clusters hold a norm's row."""
+    return cluster == row.device.max_cluster_blocks and bool(row.column_bytes) and not row.domain.has_scan
+
+
+def _bounded_blocks(row: RowShape, cluster: int, threads: int, full: bool) -> int:
+    """Blocks that a bound on registers keeps on a multiprocessor; 0 for no bound. full: a thread holds as many vectors as it may."""
+    # Addresses in a row of several axes and vectors of weights take registers of their own; f64 needs twice as many.
+    if row.vector < 4 or not (cluster > 1 or threads == 512 and full and len(row.columns) < 2):
+        return 0
+    # Rows of channels have several axes but no weights an element. Without guards the compiler works on more vectors at once, and 72
+    # registers instead of 76 are a block more (measured on H200, batch norm over 64 x 56 x 56 f16: 60.0 us against 65.0; with guards it
+    # takes 60 by itself, and a bound changes nothing or 1 % for the worse).
+    whole = cluster > 1 and row.vectors % (cluster * threads) == 0 and not row.column_bytes
+    if row.has_several_axes and not whole:
+        return 0
+    return (LONG_NORM_THREADS if _is_longest_norm(row, cluster) and threads == 128 else RESIDENT_THREADS) // threads
+
+
+def _resident(of: RowShape, threads: int, chunks: int) -> int:
     """Blocks that fit a multiprocessor together where the registers of a norm over one operand allow; 0 where they are not so few.
 
     The compiler takes a few more than 40 for what 40 hold without spilling, and then a sixth of the threads have no place (measured on
@@ -222,11 +239,11 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     load their weights late, run by fours where 32 hold it (RMS norm over 8192 f16: 65.1 us against 66.6; layer norm over 4096 f32: 65.0
     against 66.5).
     """
-    columns, row = column_touches(domain), fetched_touches(domain)
+    domain, device, width = of.domain, of.device, of.vector
+    columns, row = of.columns, of.fetched
     itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
-    one_axis = len([a for a in reduced if domain.extents[a] > 1]) == 1
     written = [key for _, key, offset in domain.outputs if offset.axes() & set(domain.reduced)]
-    simple = len(row) == 1 and len(columns) in (1, 2) and len(written) == 1 and one_axis
+    simple = len(row) == 1 and len(columns) in (1, 2) and len(written) == 1 and not of.has_several_axes and domain.num_reduced > 1
     if not simple or itemsize > 4 or width * itemsize < 16:
         return 0
     row_words = row[0].dtype.itemsize * chunks * width // 4
@@ -243,16 +260,15 @@ def _resident(domain: Domain, device: DeviceSpec, reduced: tuple[str, ...], widt
     return bound if threads <= EARLY_COLUMN_THREADS and late + width <= LONG_SHARE_REGISTERS <= early + width else 0
 
 
-def _short_rows(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int, wanted_chunks: int,
-                count: int) -> Rows:
+def _short_rows(row: RowShape, wanted_chunks: int) -> Rows:
     """Rows of at most a few vectors a lane: one warp or part of one a row, four warps a block."""
     threads = 1
-    while threads < 32 and threads * wanted_chunks < vectors:
+    while threads < 32 and threads * wanted_chunks < row.vectors:
         threads *= 2
     rows = 128 // threads
-    while rows * threads > 32 and count // rows < device.num_multiprocessors * 2:
+    while rows * threads > 32 and row.domain.num_kept // rows < row.device.num_multiprocessors * 2:
         rows //= 2
-    return Rows(kept, reduced, width, threads, rows, -(-vectors // threads), min(width, 2), Held())
+    return row.held(threads, rows=rows)
 
 
 def _finds_positions(domain: Domain) -> bool:
@@ -261,9 +277,9 @@ def _finds_positions(domain: Domain) -> bool:
     return bool(found) and all(t.dtype.itemsize < 4 for i in found for t in direct_touches(i.body))
 
 
-def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int,
-                       vectors: int) -> Rows:
+def _rows_reduced_once(row: RowShape) -> Rows:
     """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
+    domain, device, vectors = row.domain, row.device, row.vectors
     threads, rows, batch = min(256, 32 * -(-vectors // (32 * 4))), 1, 4
     few = min(threads, 32 * -(-vectors // (32 * POSITION_CHUNKS)))
     if _finds_positions(domain) and not writes_rows(domain) and domain.num_kept * few >= FULL_THREADS * device.num_multiprocessors:
@@ -278,10 +294,11 @@ def _rows_reduced_once(domain: Domain, device: DeviceSpec, kept: tuple[str, ...]
         batch = 2
         if split > 1 and domain.num_kept * most >= MANY_WAVES * wanted_blocks:
             split = most
-    shared_bytes = domain.num_reduced * sum(t.dtype.itemsize for t in column_touches(domain))
+    shared_bytes = domain.num_reduced * row.column_bytes
     if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= wanted_blocks:
         threads = LONG_ROW_THREADS
     chunks = -(-vectors // (threads * split))
     # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
     held = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)
-    return Rows(kept, reduced, width, threads, rows, chunks, min(width, 4), Held(batch) if held else read_by(split, batch))
+    mode = Held(batch) if held else read_by(split, batch)
+    return replace(row.kernel(threads, chunks, mode, rows=rows), lanes=min(row.vector, 4))

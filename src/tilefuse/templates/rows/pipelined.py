@@ -8,7 +8,8 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal, runs_ahead
 from tilefuse.templates.rows.modes import AheadQueue, Held, HeldQueue, PieceQueue, RowQueue, Rows
-from tilefuse.templates.rows.reads import are_wide, column_touches, fetched_touches
+from tilefuse.templates.rows.reads import are_wide, fetched_touches
+from tilefuse.templates.rows.shape import RowShape
 from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 # Bytes of one slot, a block's share of a row: three of them fill shared memory.
@@ -58,40 +59,35 @@ def reduced_ahead(domain: Domain, choice: Rows, most_slots: int) -> Rows | None:
     return made if runs_ahead(domain, made) else None
 
 
-def choose_pipelined(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
-                     kept_bytes: int) -> Rows | None:
+def choose_pipelined(row: RowShape) -> Rows | None:
     """Long rows: a persistent grid fetches rows ahead by asynchronous bulk copies, so that loads never wait for reductions.
 
     Requires: no scan, which wants its row in registers.
     """
-    row_bytes = vectors * width * kept_bytes
-    columns = column_touches(domain)
-    column_bytes = sum(t.dtype.itemsize for t in columns)
-    weighted = column_bytes >= 2 * kept_bytes or (column_bytes >= kept_bytes and len(columns) > 1)
-    if not weighted and len([a for a in reduced if domain.extents[a] > 1]) < 2:
+    weighted = row.column_bytes >= 2 * row.kept_bytes or row.column_bytes >= row.kept_bytes and len(row.columns) > 1
+    if not weighted and not row.has_several_axes:
         # One exchange over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
         return None
     shortest = WEIGHTED_ROW_BYTES if weighted else PIPELINED_ROW_BYTES
-    if row_bytes < shortest or not fetches_wide(domain, device, width):
+    if row.row_bytes < shortest or not fetches_wide(row.domain, row.device, row.vector):
         return None
-    small = _by_small_blocks(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+    small = _by_small_blocks(row) if weighted else None
     if small is not None:
         return small
     # One block of 512 threads a multiprocessor and clusters half as large beat two of 256 (measured on H200, layer norm: 71.8 us against
     # 74.7 over 32768 f16, 71.5 against 73.0 over 65536, 71.6 against 76.8 over 32768 f32).
     for cluster in (1, 2, 4, 8, 16):
-        if cluster > device.max_cluster_blocks or vectors % cluster:
+        if cluster > row.device.max_cluster_blocks or row.vectors % cluster:
             break
-        share = vectors // cluster
-        if share * width * column_bytes > COLUMN_SHARE_BYTES and weighted or share * width * kept_bytes > SLOT_BYTES:
+        share = row.vectors // cluster * row.vector
+        if share * row.column_bytes > COLUMN_SHARE_BYTES and weighted or share * row.kept_bytes > SLOT_BYTES:
             continue
-        if queue_refusal(domain, device, reduced, share * width) is not None:
+        if queue_refusal(row.domain, row.device, row.reduced_order, share) is not None:
             continue
-        found = _with_queue(domain, device, kept, reduced, width, share, cluster, kept_bytes, weighted)
-        if found is None and weighted:
-            continue
-        return found
-    return from_queue(domain, device, kept, reduced, width, vectors, kept_bytes) if weighted else None
+        found = _with_queue(row, cluster, weighted)
+        if found is not None or not weighted:
+            return found
+    return from_queue(row) if weighted else None
 
 
 def fetches_wide(domain: Domain, device: DeviceSpec, width: int) -> bool:
@@ -100,81 +96,78 @@ def fetches_wide(domain: Domain, device: DeviceSpec, width: int) -> bool:
     return device.capabilities.bulk_copies and bool(fetched) and all(t.dtype.itemsize * width >= 16 for t in fetched)
 
 
-def _by_small_blocks(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
-                     kept_bytes: int) -> Rows | None:
+def _by_small_blocks(row: RowShape) -> Rows | None:
     """Weighted rows that blocks hold in registers, several a multiprocessor: loads of one go on while another reduces or writes.
 
     Measured on H200 against the queue: residual and layer norm over 32768 f16 69.8 us against 72.4, over 65536 f16 71.8 against 73.9, over
     32768 f32 68.6 against 71.9, over 65536 f32 71.2 against 72.2, over 8192 f32 67.3 against 70.6; layer norm over 32768 f16 67.8 against
     69.7, over 32768 f32 70.0 against 71.9. Four blocks of two narrow operands spill (90 us).
     """
-    fetched = fetched_touches(domain)
-    wide = are_wide(fetched)
-    row_bytes = vectors * width * kept_bytes
+    fetched, wide = row.fetched, are_wide(row.fetched)
     if len({t.dtype.itemsize for t in fetched}) > 1 or any(t.dtype.itemsize > 4 for t in fetched) or len(fetched) > 2:
         return None
-    if row_bytes <= WEIGHTED_ROW_BYTES:
+    if row.row_bytes <= WEIGHTED_ROW_BYTES:
         most_threads, resident = 512, 2
     elif len(fetched) == 2:
         most_threads, resident = 256, 4 if wide else 3
-    elif wide and row_bytes <= SMALL_BLOCKS_ROW_BYTES:
+    elif wide and row.row_bytes <= SMALL_BLOCKS_ROW_BYTES:
         most_threads, resident = 256, 3
     else:
         return None
-    chunks = KEPT_BYTES_PER_THREAD // (width * kept_bytes)
+    chunks = KEPT_BYTES_PER_THREAD // row.vector_bytes
     cluster = 1
-    while cluster * most_threads * chunks < vectors:
+    while cluster * most_threads * chunks < row.vectors:
         cluster *= 2
-    share = -(-vectors // cluster)
+    share = -(-row.vectors // cluster)
     threads = 32 * -(-share // (32 * chunks))
     # Few rows want all multiprocessors more than full shares.
-    if cluster > device.max_cluster_blocks or domain.num_kept * cluster < device.num_multiprocessors:
+    if cluster > row.device.max_cluster_blocks or row.domain.num_kept * cluster < row.device.num_multiprocessors:
         return None
-    return Rows(kept, reduced, width, threads, 1, -(-share // threads), min(width, 2), Held(), cluster, resident)
+    return row.held(threads, cluster=cluster, resident=resident)
 
 
-def from_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, vectors: int,
-               kept_bytes: int) -> Rows | None:
+def from_queue(row: RowShape) -> Rows | None:
     """Rows too long for registers: a persistent grid walks them in the queue, whole or in pieces of one vector a thread.
 
     Measured on H200: held by one block of 1024 threads a multiprocessor, which loads, waits and stores in turn, gradients of softmax
     over 262144 f32 run at 0.75 of a copy.
     """
-    column_bytes = sum(t.dtype.itemsize for t in column_touches(domain))
-    if not fetches_wide(domain, device, width):
+    domain, device = row.domain, row.device
+    if not fetches_wide(domain, device, row.vector):
         return None
-    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
+    piece_bytes = QUEUE_THREADS * row.vector_bytes
+    pieces = _room(device) // piece_bytes
     for cluster in (1, 2, 4, 8, 16):
-        share = vectors // cluster
-        if cluster > device.max_cluster_blocks or share * cluster != vectors or share % QUEUE_THREADS:
+        share = row.vectors // cluster
+        if cluster > device.max_cluster_blocks or share * cluster != row.vectors or share % QUEUE_THREADS:
             continue
-        chunks, piece_bytes = share // QUEUE_THREADS, QUEUE_THREADS * width * kept_bytes
-        pieces = room // piece_bytes
-        turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
-        if share * width * column_bytes > 2 * COLUMN_SHARE_BYTES or (pieces - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
+        chunks, turns = share // QUEUE_THREADS, _turns(row, cluster)
+        few_columns = share * row.vector * row.column_bytes <= 2 * COLUMN_SHARE_BYTES
+        if not few_columns or (pieces - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
             continue
-        if queue_refusal(domain, device, reduced, QUEUE_THREADS * width) is not None:
+        if queue_refusal(domain, device, row.reduced_order, QUEUE_THREADS * row.vector) is not None:
             continue
         whole, groups = pieces // chunks, -(-domain.num_kept // turns)
         mode = RowQueue(groups, 2) if whole > 1 else PieceQueue(groups, pieces)
-        made = Rows(kept, reduced, width, QUEUE_THREADS, 1, chunks, min(width, 2), mode, cluster, resident=1)
+        made = row.kernel(QUEUE_THREADS, chunks, mode, cluster=cluster, resident=1)
         return (reduced_ahead(domain, made, whole) if cluster > 1 else None) or made
     return None
 
 
-def through_shared_memory(domain: Domain, device: DeviceSpec, held: Rows, kept_bytes: int) -> Rows | None:
+def through_shared_memory(row: RowShape, held: Rows) -> Rows | None:
     """Rows that few blocks of the longest clusters hold in registers: brought to shared memory by one bulk copy a block, where more of them
     fit; None where they do not, or where registers hold enough.
 
     Measured on H200, softmax over 262144 f32, whose blocks take 64 KiB each: 74.3 us by three a multiprocessor, 79.0 by two with the row in
     registers.
     """
+    domain, device = row.domain, row.device
     whole = domain.num_reduced == held.chunks * held.threads * held.cluster * held.vector
     long = isinstance(held.mode, Held) and held.cluster == device.max_cluster_blocks and not domain.has_scan
-    if not (whole and long and fetches_wide(domain, device, held.vector)) or column_touches(domain):
+    if not (whole and long and fetches_wide(domain, device, held.vector)) or row.columns:
         return None
     share = domain.num_reduced // held.cluster
-    share_bytes = share * kept_bytes
+    share_bytes = share * row.kept_bytes
     blocks = device.shared_bytes_per_multiprocessor // (share_bytes + RESERVED_BYTES)
     if share_bytes < ONCE_BYTES or blocks <= max(held.resident, 1):
         return None
@@ -183,35 +176,36 @@ def through_shared_memory(domain: Domain, device: DeviceSpec, held: Rows, kept_b
     return replace(held, mode=RowQueue(domain.num_kept, 1), resident=blocks)
 
 
-def _with_queue(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, share: int,
-                cluster: int, kept_bytes: int, weighted: bool) -> Rows | None:
-    """A persistent grid whose blocks take `share` vectors of each row; None where a queue of rows does not fit or does not pay.
+def _with_queue(row: RowShape, cluster: int, weighted: bool) -> Rows | None:
+    """A persistent grid whose blocks take an equal share of each row; None where a queue of rows does not fit or does not pay.
 
     weighted: operands vary along the row alone, as a norm's weights do.
     """
+    domain, share = row.domain, row.vectors // cluster
     threads = 32 * -(-share // (32 * 8))
-    chunks = 8
-    while chunks > 4 and threads < 512:
-        chunks //= 2
-        threads = 32 * -(-share // (32 * chunks))
-    room = min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
-    most = room // (share * width * kept_bytes)
+    if threads < 512:
+        threads = 32 * -(-share // (32 * 4))
+    most = _room(row.device) // (share * row.vector_bytes)
     slots = min(HELD_NORM_SLOTS if weighted else HELD_SLOTS, most)
-    turns = -(-domain.num_kept // clusters_in_turn(device, cluster, _wide_bytes(domain, share * width)))
+    turns = _turns(row, cluster)
     if threads > 1024 or slots < 2 or turns < 2:
         return None
-    chunks = -(-share // threads)
     mode = HeldQueue(-(-domain.num_kept // turns), slots)
-    held = Rows(kept, reduced, width, threads, 1, chunks, min(width, 2), mode, cluster, resident=1 if weighted else 0)
+    held = row.kernel(threads, -(-share // threads), mode, cluster=cluster, resident=1 if weighted else 0)
     # Over sixteen blocks the exchange takes longer than the next row's loads hide; over fewer, one row in registers and one on its way
     # are faster than rows that the queue holds (measured on H200, layer norm: 262144 f16 72.6 us ahead, 76.6 held; 65536 f16 76.0 and 71.0,
     # 65536 f32 73.4 and 71.1).
-    exchanges_long = cluster == device.max_cluster_blocks or not weighted
+    exchanges_long = cluster == row.device.max_cluster_blocks or not weighted
     return (reduced_ahead(domain, held, most) if cluster > 1 and exchanges_long else None) or held
 
 
-def _wide_bytes(domain: Domain, share: int) -> int:
-    """A block's share of a norm's row of f32 as `clusters_in_turn` wants it; 0 for others. Units: share in elements."""
-    fetched = fetched_touches(domain)
-    wide = bool(column_touches(domain)) and are_wide(fetched)
-    return share * sum(t.dtype.itemsize for t in fetched) if wide else 0
+def _room(device: DeviceSpec) -> int:
+    """Shared memory of a block for a queue. Units: bytes."""
+    return min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
+
+
+def _turns(row: RowShape, cluster: int) -> int:
+    """Rows that a cluster walks one after another, where as many clusters walk as `clusters_in_turn` says."""
+    wide = bool(row.columns) and are_wide(row.fetched)
+    wide_bytes = row.vectors // cluster * row.vector * sum(t.dtype.itemsize for t in row.fetched) if wide else 0
+    return -(-row.domain.num_kept // clusters_in_turn(row.device, cluster, wide_bytes))
