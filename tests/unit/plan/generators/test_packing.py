@@ -17,7 +17,7 @@ from tilefuse.plan.generators.packing import Group, depths, packing, siblings
 from tilefuse.plan.generators.products import matrix_products
 from tilefuse.plan.planner import plan_graph
 from tilefuse.target.device import H200, DeviceSpec
-from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.rows.modes import Held, Rows
 
 PACKER = partial(templates.schedule_pattern, packing=True)
 
@@ -85,7 +85,7 @@ def test_kernels_that_depend_on_each_other_are_never_packed() -> None:
 def test_a_kernel_that_cannot_be_packed_is_left_out_with_its_reason() -> None:
     def scheduler(graph: Graph, nodes: Sequence[str], layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
         made = templates.schedule_pattern(graph, nodes, layouts, device)
-        clustered = Rows((), (), vector=4, threads=32, rows=1, chunks=1, cluster=2, split=1, on_chip=True, lanes=1)
+        clustered = Rows((), (), vector=4, threads=32, rows=1, chunks=1, lanes=1, mode=Held(), cluster=2)
         return replace(made, choice=clustered) if isinstance(made, TileProgram) and nodes == ("u1",) else made
 
     made = candidates_of(steps(3), scheduler, PACKER)
