@@ -2,7 +2,7 @@
 
     %a, %b, %y  ->  %y = library.fused(%x) {kernel = "k0", result = 0}     "subgraph": {"y": graph of %a, %b, %y}
 
-What stands in the graph and in "subgraph" decides: a pass between these three may change both. Left alone, they give the kernels of
+The graph and "subgraph" decide which kernels are made: a pass between these three may change both. Left alone, they give the kernels of
 `tilefuse.compile`, and what an earlier run planned for the same graph, device and options is not planned again.
 """
 from __future__ import annotations

@@ -28,7 +28,7 @@ from tilefuse.passes.device import (
     packed_weights,
     padded_products,
 )
-from tilefuse.passes.manager import PASSES, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
+from tilefuse.passes.manager import PASSES, DevicePass, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
 
 # Composites first, so that everything after sees reductions and maps; views before constants and equal nodes, because folded
 # views make more nodes equal; products are joined once their operands are seen through views; the second round of views and
@@ -43,4 +43,4 @@ MODULES = (checkers, choices, cleanup, decompose, empty, fold, index_ranges, pre
            separate_updates, simplify_index, simplify_scalar, sliced_products, summed_products, update_order, views,
            channel_sums, channel_windows, convolution_biases, long_products, long_scans, packed_weights, padded_products)
 
-__all__ = ["DEFAULT_PIPELINE", "PASSES", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]
+__all__ = ["DEFAULT_PIPELINE", "PASSES", "DevicePass", "Pass", "PassContext", "PassRecord", "Pipeline", "Property", "register_pass"]

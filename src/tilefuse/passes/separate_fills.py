@@ -17,8 +17,8 @@ class SeparateFills(Pass):
         %z = map { 0 }  %a = scatter into %z  %b = scatter into %z    ->    %z = map { 0 }  %a = scatter into %z
                                                                             %y = map { 0 }  %b = scatter into %y
 
-    A fill that only one scatter needs is written straight where the scatter writes. A shared one is copied for each: read and written
-    where writing would do. Exact: bit for bit.
+    A fill that only one scatter needs is written straight to the memory of the scatter's result. A shared one is copied for each scatter,
+    which reads it as well. Exact: bit for bit.
     """
 
     name: ClassVar[str] = "separate-fills"

@@ -40,8 +40,8 @@ def values_apart(graph: Graph) -> set[str]:
 def separate_updates(graph: Graph) -> Graph:
     """The graph with a copy wherever a result or an update is an input or constant that must stay apart; the same object if none is.
 
-    A result that is an updated input means its old contents; a result that is a constant must not hand out the weight itself; an
-    update by another updated input means that one's old contents.
+    A result that is an updated input has its old contents. A result that is a constant is a copy, because the caller may write into it.
+    An update by another updated input takes that one's old contents.
     """
     updated = {i for i, _ in graph.updates}
     apart = values_apart(graph)

@@ -32,7 +32,7 @@ class OrderUpdates(Pass):
 def behind_readers(graph: Graph) -> Graph:
     """The graph with updates behind all nodes that read what they overwrite, else in the order that it had; the same object if it had it.
 
-    Where two updates wait for each other's readers (values that change places), one stands too early and will be copied.
+    Where two updates wait for each other's readers (values that change places), one stands too early and is copied later.
     Cost: linear in the reads, but for a heap.
     """
     position = graph.position_by_name

@@ -99,7 +99,7 @@ PAGES = (
     Page("extending.md", "Extending the compiler", "What passes, operators and templates of one's own are written with.", (
         Section("tilefuse.ir.graph", "Graphs", ("Graph", "Node", "Input", "Type")),
         Section("tilefuse.ir.text", "Their text", ("parse_graph", "print_graph")),
-        Section("tilefuse.passes.manager", "Passes", ("Pass", "Property", "PassContext", "Pipeline", "register_pass")),
+        Section("tilefuse.passes.manager", "Passes", ("Pass", "DevicePass", "Property", "PassContext", "Pipeline", "register_pass")),
         Section("tilefuse.tools.check_library", "Functions of scripts", ("check_library",)),
     )),
     Page("errors.md", "Errors", "Every error of tilefuse is a CompilerError. Only an UnsupportedError makes a caller fall back.", (

@@ -1,10 +1,10 @@
-"""Convolutions of each channel by itself in plain f32, row-major: windows that a kernel sums, not calls.
+"""Depthwise convolutions in plain f32 and row-major order: sums over windows in kernels instead of library calls.
 
     y = convolution(x, w), groups = channels      ->      y[n, c, i, j] = sum_(p, q) x[n, c / m, i + p, j + q] w[c, 0, p, q]
 
-The bytes decide what such a convolution takes, and operators behind it share its kernel. What the call costs is no product's: row-major
-f32 goes to a kernel of torch's own, whose threads compute each subscript anew.
-Source: H200, f32, in us as a call, as a kernel of shifted sums, and what the bytes take: 3 x 3 over [16, 64, 512, 512] 2552, 763, 502;
+Memory traffic bounds such a convolution, and operators behind it share its kernel. The call is slower: torch has a kernel of its own for
+row-major f32, whose threads compute each subscript anew.
+Source: H200, f32, in us as a call, as a kernel of shifted sums, and the time of its bytes: 3 x 3 over [16, 64, 512, 512] 2552, 763, 502;
 3 x 1 over [64, 8, 512, 512] 1453, 276, 251; 3 x 3 with padding over [64, 144, 112, 112] 1093, 459, 217.
 """
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilefuse.target.device import DeviceSpec
 @register_pass
 @dataclass(frozen=True)
 class SumChannelWindows(DevicePass):
-    """Write row-major f32 convolutions of each channel by itself as sums over windows, which kernels share.
+    """Write depthwise row-major f32 convolutions as sums over windows, which share kernels with other operators.
 
     Exact: no; sums are associated differently.
     """
@@ -38,14 +38,15 @@ class SumChannelWindows(DevicePass):
     depends: ClassVar[tuple[str, ...]] = ("layouts",)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
-        """The graph so rewritten; `graph` itself where nothing changed."""
+        """The graph with sums over windows; `graph` itself where there is no such convolution."""
         return sum_channel_windows(graph, ctx.layouts.strides)
 
 
 def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
-    """The graph with such convolutions as sums over windows; the same object if there is none.
+    """The graph with depthwise convolutions as sums over windows; the same object if there is none.
 
-    layouts: strides of what is not row-major; images and results that lie channels last stay calls, which cuDNN has fast kernels for.
+    layouts: strides of values that are not row-major. Convolutions whose image or result lies channels last stay calls: cuDNN has fast
+    kernels for them.
     """
     found = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
     if not found:
@@ -55,7 +56,7 @@ def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
 
 
 def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
-    """Whether a node is a convolution of each channel by itself whose image and result lie row-major, in f32."""
+    """Whether a node is a depthwise convolution in f32 whose image and result lie row-major."""
     if node.kind != "library.convolution" or node.attribute("transposed", False) or node.type.dtype.name != "f32":
         return False
     x, w = (graph.type_of(v) for v in node.operands[:2])

@@ -1,12 +1,13 @@
-"""Whether the convolutions of a graph, all together, are faster channels last.
+"""Whether channels last or row-major is faster for all convolutions of a graph together.
 
     3x3, f16: row-major 50 us, channels last 25      ->   for channels last
-    1x11 of each channel by itself: 40 us, 105       ->   against
-    3x3, f32 where torch may not use tf32: 253, 313  ->   against
+    1x11, depthwise: row-major 40 us, 105            ->   against
+    3x3, f32 without tf32: row-major 253 us, 313     ->   against
 
-One layout for all: between two layouts lies a copy. Times that one or the other spares are estimated from the bytes of operand and result,
-since these say how long the fastest kernel would take. Source of the factors: cuDNN and torch's own kernels on one H200, 2026-11-22; 64 to
-512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph replays of torch 2.11.
+All convolutions get one layout, because a copy lies between two layouts. The time that a layout saves is estimated in units of the time
+that the bytes of operand and result take at the device's bandwidth, which is the fastest kernel's time.
+Source of the factors: cuDNN and torch's own kernels on one H200, 2026-11-22; 64 to 512 channels, 14 x 14 to 112 x 112 places, batches of
+2 and 32, graph replays of torch 2.11.
 """
 from __future__ import annotations
 
@@ -16,40 +17,41 @@ from math import copysign, prod
 from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.target.device import DeviceSpec
 
-# Which operand of a convolution and of its gradient is the weight.
+# Number of the operand of a convolution and of its gradient that is the weight.
 WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
 
 # Element types for which cuDNN has tensor-core convolutions (f32 as tf32, which torch allows for convolutions by default).
 # Source: H200, 3x3 convolutions of batch 64: fp16 channels-last 2 to 13 times faster than fp32 row-major, tf32 3.5 to 9 times.
 TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
-# Time that channels last spares, in times that the bytes of operand and result take: (convolution, its two gradients).
-# Windows on tensor cores of 16 bits and of f32; windows of one place; f32 on no tensor core, with windows and without.
+# Time that channels last saves, in units of the time of the operand's and the result's bytes: (convolution, its two gradients).
+# Windows of several places of 16-bit types on tensor cores; windows of one place of f32 and of 16-bit types.
 WINDOWS_16, PLACES_F32, PLACES_16 = (5.0, 9.0), (0.1, 0.8), (0.0, 0.6)
-# Windows of f32 by the most channels of the image: for few cuDNN pads channels last, or has kernels that read row-major. Source: one H200,
+# Windows of f32 as tf32, by the most channels of the image: for few channels cuDNN pads channels last. Source: one H200,
 # torch 2.11, row-major and channels last in us: 64 channels to 64, 3x3 over [167, 56, 56] 340, 191; 256 to 256 over [167, 28, 28] 532, 391;
 # 64 to 128 over [128, 128, 128] 1878, 874; 8 to 32 over [128, 256, 256] 1953, 1514; 16 to 32, 5x5 over [32, 128, 128] 234, 195; 3 to 64,
 # 7x7 by 2 over [128, 224, 224] 1226, 808; 3 to 16, 3x3 over [64, 128, 128] 155, 87; transposed, 64 to 64 over [32, 256, 256] 1265, 660.
 WINDOWS_F32 = ((4, (3.6, 4.0)), (16, (1.5, 4.0)), (1 << 62, (2.4, 4.0)))
-# An image that a kernel of its own turns is read and written.
+# A kernel that turns an image reads and writes it.
 TURNED_BY_KERNEL = 2.0
+# f32 without tf32: windows of several places, and of one.
 EXACT_WINDOWS, EXACT_PLACES = (-4.0, -5.0), (-2.4, 3.0)
-# Each channel by itself: for every element of its window; where `runtime.calls.library` turns the tensors, because cuDNN's kernels of
+# Depthwise convolutions: for each place of the window; and where the runtime's call turns the tensors, because cuDNN's kernels of
 # windows that are not square, and of the gradients of f32 in large windows, take 3 and 2.4 times as long as torch's row-major ones.
 CHANNEL_TAP, TURNED = (0.15, 0.5), (-2.5, -4.0)
 LARGE_WINDOW = 25
-# On a host, in times that the bytes take: weights that torch brings into blocks at every call; operand and result of windows of one place,
-# which torch leaves to an older implementation; an image turned between row-major and channels last. Source: one core with AVX-512, in
+# On a host, in units of the time of the bytes: weights that torch reorders into blocks at every call; operand and result of windows of one
+# place, for which torch has an older implementation; an image turned between row-major and channels last. Source: one core with AVX-512, in
 # microseconds, torch row-major and packed: 512 channels, 3x3 windows, 7 x 7 places 4153, 2089; 256, 14 x 14 2405, 1986; 64, 56 x 56 2207,
 # 2035; one place, 64 to 256, 56 x 56 1241, 979; 256 to 64 1233, 935; 512 to 128, 28 x 28 1136, 952. One convolution and a relu, 64
 # channels, 56 x 56, batches of 1 and 4, with both turns 590 and 1977 longer.
 REORDERED_WEIGHT, PLACES_ON_HOST, TURNED_IMAGE = 4.0, 1.3, 6.5
-# Least gain or loss of a call of little data. Units: microseconds.
+# Gain or loss of a call at least, however little data it has. Units: microseconds.
 LEAST_US = 6.0
 
 
 def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[str] = ()) -> bool:
-    """Whether channels last spares more time in all than kernels take that only turn images, or the graph's convolutions do not mind.
+    """Whether channels last saves at least the time of the kernels that only turn images.
 
     turned: values that such kernels would turn.
     """
@@ -60,8 +62,7 @@ def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[s
 
 
 def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
-    """Whether the convolutions of a host's graph gain more, channels last on packed weights
-    (`runtime.calls.packed_weights`), than it costs to turn the images that come and go row-major."""
+    """Whether packed weights (`runtime.calls.packed_weights`) save more on a host than turning the caller's images costs."""
     constants = {i.name for i in graph.inputs if i.constant}
     calls = [n for n in graph.nodes if n.kind in WEIGHT_OPERAND]
     if device.kind != "host" or not all(_is_packed(graph, n, constants) for n in calls):
@@ -72,7 +73,7 @@ def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
 
 
 def _spared_bytes(graph: Graph, node: Node) -> float:
-    """Traffic that packed weights spare one call of a host. Units: bytes, whose time at the memory's bandwidth is spared."""
+    """Time that packed weights save one call on a host, as bytes at the memory's bandwidth. Units: bytes."""
     image, weight = map(graph.type_of, node.operands[:2])
     moved = image.num_bytes + node.type.num_bytes
     return REORDERED_WEIGHT * weight.num_bytes + (PLACES_ON_HOST * moved if prod(weight.shape[2:]) == 1 else 0.0)
@@ -94,7 +95,7 @@ def has_tensor_cores(node: Node, device: DeviceSpec) -> bool:
 
 
 def spared_us(graph: Graph, node: Node, device: DeviceSpec) -> float:
-    """How much sooner one call is done channels last; negative where it is done later. Units: microseconds."""
+    """Time that channels last saves one call; negative where it costs time. Units: microseconds. Source: the factors of this file."""
     weight = graph.type_of(node.operands[WEIGHT_OPERAND[node.kind]])
     is_gradient = node.kind == "library.convolution_backward"
     first = graph.type_of(node.operands[0])

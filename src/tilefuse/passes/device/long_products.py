@@ -3,11 +3,10 @@
     w[i, j] = sum_k a[i, k] b[k, j]      ->      p[c, i, j] = sum_(k < L) a[i, c*L + k] b[c*L + k, j]      each of C pieces
                                                  w[i, j]    = sum_c p[c, i, j]
 
-What a gradient of a small weight over a large batch is. One product has few tiles of results, and a device then adds up a whole inner
-axis in a few of its multiprocessors, or a library splits it in its own way in two kernels that hold nothing else. Pieces are products
-like others: short enough for kernels to hold beside what computes their operands, and their sum is a reduction that shares a kernel
-with the update that reads it. Where an operand lays pieces of a tensor side by side, pieces are cut along its seams, so that it
-needs no copy.
+The gradient of a small weight over a large batch is such a product. It has few tiles of results, so a few multiprocessors add up the
+whole inner axis, or the library splits it into two kernels that hold nothing else. A piece is short enough for a kernel to hold it beside
+the nodes that compute its operands. The sum of the pieces is a reduction, which shares a kernel with the update that reads it. An operand
+that lays parts of a tensor side by side is cut along its seams, so that it needs no copy.
 """
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ from tilefuse.ir.scalar import Expr, Read, substitute_axes
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
-# The inner axis that is worth splitting, and how long pieces are at least and at most.
+# Shortest inner axis that is split; length of a piece at least and at most. Units: elements.
 LONG, SHORTEST_PIECE, LONGEST_PIECE = 4096, 32, 512
-# Side of a library's tile of results; with this many tiles for each multiprocessor a device is busy.
+# Side of a library's tile of results; tiles for each multiprocessor that keep a device busy.
 TILE, BUSY = 64, 2
-# A product with tiles for more than this part of the multiprocessors is left whole.
+# Share of the multiprocessors: a product with tiles for more of them stays whole.
 FEW_TILES = 0.25
 
 
@@ -45,7 +44,7 @@ class SplitLongProducts(DevicePass):
     for_fusion: ClassVar[bool] = True
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
-        """The graph so rewritten; `graph` itself where nothing changed."""
+        """The graph with such products in pieces; `graph` itself where there is none."""
         return split_long_products(graph, device)
 
 
@@ -60,7 +59,7 @@ def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
 
 
 def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
-    """How long the pieces of a product's inner axis are; 0 for a product that stays whole."""
+    """Length of the pieces of a product's inner axis; 0 for a product that stays whole. Units: elements."""
     if node.kind != "library.matmul" or len(node.operands) != 2 or len(node.type.shape) != 2 or not node.type.num_elements:
         return 0
     if node.type.dtype.name not in ("f32", "f64") or node.attribute("precision", "default") == "tf32":
@@ -82,7 +81,7 @@ def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
 
 
 def _seams(node: Node | None) -> Iterator[int]:
-    """Divisors by which a value that only reads another one walks it: where its inner axis steps from one piece to the next."""
+    """Divisors in the subscripts of a view: its inner axis steps from one part of the tensor to the next at their multiples."""
     if node is None or node.kind != "map" or not isinstance(node.body, Read):
         return
     todo: list[Affine] = list(node.body.index)
@@ -111,7 +110,7 @@ def _split(graph: Graph, node: Node, length: int, taken: set[str]) -> tuple[Node
 
 def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: bool, axes: tuple[str, ...], shape: tuple[int, ...],
             taken: set[str]) -> Node:
-    """An operand as [pieces, ...]; one that only reads another value reads it at once."""
+    """An operand as [pieces, ...]; a view's pieces read the viewed value."""
     index = place[::-1] if is_turned else place
     extents = dict(zip(axes, shape))
     body: Expr = Read(value, index)
@@ -122,7 +121,7 @@ def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: b
 
 
 def without_unused(graph: Graph, names: set[str]) -> Graph:
-    """The graph without those of some maps that nothing reads any more."""
+    """The graph without the maps among `names` that nothing reads any more."""
     gone = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
             and n not in graph.escaping}
     return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in gone)) if gone else graph

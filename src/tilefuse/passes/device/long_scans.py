@@ -4,8 +4,8 @@
                                         t[c]    = p[0, L-1] + ... + p[c, L-1]    totals of the pieces, scanned
                                         y[i]    = t[i // L - 1] + p[i // L, i % L]
 
-A row that is scanned lies in the registers of a cluster of blocks. Pieces are as long as there are pieces, about; totals or pieces that
-are still too long are split again.
+A kernel holds a scanned row in the registers of a cluster of blocks, which bounds its length. There are about as many pieces as a piece
+has elements. Totals or pieces that are still too long are split again.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SplitLongScans(DevicePass):
     asks_prices: ClassVar[bool] = True
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
-        """The graph so rewritten; `graph` itself where nothing changed."""
+        """The graph with such scans in pieces; `graph` itself where there is none."""
         assert ctx.prices is not None
         return split_long_scans(graph, ctx.caller.given(graph), ctx.prices)
 
@@ -53,7 +53,7 @@ def split_long_scans(graph: Graph, layouts: Layouts, prices: Prices) -> Graph:
 
 
 def _with_kernels(node: Node, types: dict[str, Type], layouts: Layouts, prices: Prices) -> tuple[Node, ...]:
-    """The scan, or nodes that compute it, of which each scan has a kernel. `types`: of all values; those of new nodes are added."""
+    """The scan, or nodes that compute it by scans that have kernels. `types`: of all values; types of new nodes are added."""
     length = 1 << isqrt(max(node.extents[node.along] - 1, 0)).bit_length()
     if length >= node.extents[node.along] or not node.type.num_elements or _has_kernel(node, types, layouts, prices):
         return (node,)
@@ -69,7 +69,7 @@ def _has_kernel(node: Node, types: dict[str, Type], layouts: Layouts, prices: Pr
 
 
 def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, Node]:
-    """A scan as scans of pieces of `length` elements and of their totals, and what combines them under the node's own name.
+    """A scan as three nodes: scans of pieces of `length` elements, scans of their totals, and a map that combines them under its name.
 
     Requires: the axis is longer than one piece. `taken`: names in use; new ones are added.
     """

@@ -55,7 +55,7 @@ def allows_channels_last(graph: Graph, device: DeviceSpec, option: str, given: L
 
 
 def _turned_alone(graph: Graph, device: DeviceSpec, given: Layouts, wanted: Layouts, free: Set[str]) -> list[str]:
-    """Images that kernels would have to turn that do nothing else: row-major ones that calls read from the caller, or give to it."""
+    """Images that kernels of their own would turn: row-major ones that calls read from the caller, or give to it."""
     inputs = {i.name for i in graph.inputs if not i.constant} & _images_of_calls(graph, device)
     calls = {n.name for n in graph.nodes if n.kind == "library.convolution" and packing_pays(graph, n, device)}
     results = {v for v in calls & graph.escaping - free if has_channels_last(graph.type_of(v).shape)}
@@ -70,14 +70,14 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
         conv(%x, %w)           ->   %w_packed = map { %w }   conv(%x, %w_packed)             (%w_packed: channels last)
         %d = conv_backward()   ->   %d_packed = conv_backward()   %d = map { %d_packed }     (%d: a result, row-major)
 
-    So are images that are arguments: torch's strided copy takes twice as long as our kernel, and each of several calls would turn them.
-    And results that the caller wants row-major, of convolutions as of their gradients: cuDNN would turn them in a kernel of its own.
+    Images that are arguments are packed as well: torch's strided copy takes twice as long as our kernel, and each of several calls would
+    turn them. Results of convolutions and of their gradients that the caller wants row-major are unpacked by a kernel: cuDNN would turn
+    them in a kernel of its own.
     Source: H200, f32 images [128, 64, 256, 256] turned by torch 2261 us, by a kernel 1026; [64, 64, 56, 56] through a 3x3 convolution with
     both turned by cuDNN 134 us, by kernels 119.
 
-    Constants are packed when the program is built instead, and computed weights are stored packed by the kernel that makes them; that of a
-    normalised weight which was reshaped makes the copy.
-    Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
+    Constants are packed when the program is built. The kernel that computes a weight stores it packed; for a reshaped weight it makes the
+    copy. Gradients that torch wants row-major are unpacked by a kernel: torch's own strided copy takes several times as long.
     free: results whose layout is ours to choose; wanted: strides of results.
     """
     if not allows_channels_last(graph, device, option, given, wanted, free):
@@ -131,5 +131,5 @@ def packing_pays(graph: Graph, node: Node, device: DeviceSpec) -> bool:
 
 
 def is_computed(node: Node) -> bool:
-    """Whether a kernel makes the value: a map that is no mere view."""
+    """Whether a kernel computes the value: a map that is no view."""
     return node.category == "map" and not isinstance(node.body, Read)

@@ -1,11 +1,11 @@
-"""Products on the matrix unit whose rows in memory are no multiples of 16 bytes: padded with zeros to such.
+"""Products on the matrix unit whose rows in memory are no multiples of 16 bytes: padded with zeros to the next multiple.
 
     w[i, j] = sum_(k < 197) a[i, k] b[k, j]  (j < 197)    ->    p = a' b'  with  a'[i, k] = a[i, k] if k < 197 else 0  (k < 200)
                                                                 w[i, j] = p[i, j]                                    (j < 197)
 
-A library has its fast kernels for such rows only. An operand that kernels compute is stored padded by the one that computes it, another
-is copied; what reads the result reads a window of it. A product is padded where that costs less than it gains, and then it is the
-library's; it is left alone where a kernel of our own holds it together with another one, and where it has few rows.
+The library's fast kernels need rows of whole 16 bytes. The kernel that computes an operand stores it padded; any other operand is copied.
+Readers of the result read a window of it. A product is padded where the library gains more than the copies cost. It is left alone where
+one of our kernels holds it together with another product, and where it has few rows.
 """
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from tilefuse.target.device import DeviceSpec
 
 # An attribute of padded products: no kernel of ours holds them.
 PADDED = "padded"
-# Rows up to which a product reads its right operand once; it is left alone.
+# A product of at most so many rows reads its right operand once, and is left alone.
 FEW_ROWS = 64
 ALIGNED_BYTES = 16
-# The library's time for rows that are no such multiples: at least, for every element of the inner axis up to some, and operations a
-# second where rows are whole 8 bytes and where not. Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
+# Time of the library's product of unaligned rows: at least, for each element of the inner axis, and the most that the inner axis adds.
+# Units: microseconds. Then operations a second, for rows of whole 8 bytes and for others.
+# Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
 # 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197
 # x 197 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long
 # gain nothing.
@@ -40,14 +41,14 @@ LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
 EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
 # Least gain of padding. Units: microseconds.
 LEAST_GAIN_US = 1.0
-# A product as (rows, inner, columns); which of them each operand has.
+# Places in the sizes (rows, inner, columns) of a product.
 ROW, INNER, COLUMN = 0, 1, 2
 
 
 @register_pass
 @dataclass(frozen=True)
 class PadProducts(DevicePass):
-    """Pad products on the matrix unit whose rows in memory are no multiples of 16 bytes with zeros to such.
+    """Pad products on the matrix unit with zeros where their rows in memory are no multiples of 16 bytes.
 
     Exact: sums take zeros in; a library may associate them differently.
     """
@@ -59,7 +60,7 @@ class PadProducts(DevicePass):
     asks_prices: ClassVar[bool] = True
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
-        """The graph so rewritten; `graph` itself where nothing changed."""
+        """The graph with padded products; `graph` itself where none gains by it."""
         assert ctx.prices is not None
         return pad_products(graph, device, ctx.prices)
 
@@ -86,9 +87,9 @@ def pad_products(graph: Graph, device: DeviceSpec, prices: Prices) -> Graph:
 
 
 def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
-    """The node with what it reads and looks up of windows taken from the padded products: no kernel need then store a window.
+    """The node with its reads and lookups of windows turned to the padded products, so that no kernel stores a window.
 
-    Exact: what is looked up outside of a window is still the element at its end.
+    Exact: a lookup beyond a window's end still gives the element at that end.
     """
     if node.body is None or node.category not in ("map", "reduce", "scan", "gather") or not windows.keys() & set(node.reads()):
         return node
@@ -109,7 +110,7 @@ def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
 
 
 def _may_be_padded(graph: Graph, node: Node) -> bool:
-    """Whether a product is one of matrices on the matrix unit, with rows that are not aligned."""
+    """Whether a product is one of matrices on the matrix unit, with unaligned rows."""
     if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= FEW_ROWS:
         return False
     if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
@@ -123,12 +124,12 @@ def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
     return rows, inner_extent(node, graph), columns
 
 
-# Which sizes of the product the dimensions of each operand are, where it is not turned.
+# For each operand, the sizes of the product that its dimensions are, where it is not transposed.
 DIMENSIONS = ((ROW, INNER), (INNER, COLUMN))
 
 
 def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
-    """Both operands, each as the matrix that it is the transposed one of, if it is one; and which sizes that one's dimensions are."""
+    """Both operands with the sizes that their dimensions are; a transposed view is replaced by the matrix that it views."""
     found = []
     for value, place, turn in zip(node.operands, DIMENSIONS, ("transpose_a", "transpose_b")):
         is_turned = bool(node.attribute(turn))
@@ -150,7 +151,7 @@ def _runs_along_first(graph: Graph, value: str) -> bool:
 
 
 def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """The product's sizes with those rounded up that memory runs along."""
+    """The product's sizes; those along which memory runs are rounded up to whole 16 bytes."""
     each = ALIGNED_BYTES // node.type.dtype.itemsize
     along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in _operands(graph, node)}
     rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
@@ -158,7 +159,7 @@ def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 
 def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
-    """The sizes that a product should have; None where padding costs more than it gains. Units: estimates in microseconds."""
+    """The padded sizes of a product; None where padding costs more than it gains."""
     sizes, wanted = _sizes(graph, node), _wanted(graph, node)
     item = node.type.dtype.itemsize
     eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
@@ -175,7 +176,7 @@ def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tu
 
 
 def _is_stored_for(graph: Graph, value: str) -> bool:
-    """Whether a kernel computes the value, or what it is a view of, for one product alone."""
+    """Whether a kernel computes the value, or the value that it views, for one product alone."""
     while value not in graph.escaping and len(set(graph.users_by_name[value])) == 1:
         maker = graph.node_by_name.get(value)
         if maker is None or maker.kind != "map":
@@ -197,7 +198,7 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
             operands.append(given)
             turned.append(bool(node.attribute(turn)))
             continue
-        # As it lies in memory, so that a copy runs along it.
+        # The copy lies as the operand does, so that it reads and writes along memory.
         across = _runs_along_first(graph, value)
         shape = tuple(wanted[p] for p in (place[::-1] if across else place))
         # Both products of a gradient read one copy of it, turned or not.
@@ -220,7 +221,7 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
 
 
 def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
-    """The read of what a read through views reads in the end."""
+    """A read through views, as a read of the value that has memory."""
     while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
         found = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
         assert isinstance(found, Read)

@@ -1,4 +1,4 @@
-"""Column reductions of data that a row kernel reads anyway: split so that the row kernel can carry them along.
+"""Column reductions of data that a row kernel reads anyway: split so that the row kernel carries their partial sums.
 
     c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(t*G + g, j)      each of G groups of rows sums its own
                                       c[j]    = sum_g p[g, j]                  a small second kernel
@@ -84,7 +84,7 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
 
 
 def _leaves_elements(graph: Graph, reduction: str, num_elements: int, sums: set[str]) -> bool:
-    """Whether elements that depend on a row reduction are wanted by more than the sums down the columns."""
+    """Whether anything beside the column sums needs elements that depend on a row reduction."""
     later = _users_of(graph, reduction)
     full = {n.name for n in graph.nodes if n.name in later and n.category == "map" and n.type.num_elements == num_elements}
     return bool(full & set(graph.results)) or any(not full.isdisjoint(n.reads()) for n in graph.nodes if n.name not in sums)

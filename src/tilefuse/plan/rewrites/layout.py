@@ -1,9 +1,9 @@
 """Memory layout of every value, decided before patterns are formed.
 
-Convolutions on tensor cores want channels last: their constant weights are packed so once, their results come out so, and the elementwise
-operators, poolings and residual sums behind them store what they give in the layout of what they read. A layout copy can so only occur
-where a fixed layout is met: at an argument, at a result, at a library call that wants another. The pass stands in this room because plans
-start from its layouts, and views of a plan answer which operands need no copy.
+Convolutions on tensor cores are faster channels last. Their constant weights are packed once, and their results lie channels last. The
+elementwise operators, poolings and residual sums behind them store their results in the layout of their operands. So a layout copy occurs
+only at a fixed layout: an argument, a result, a library call that wants another one. The pass stands in this room because views of a plan
+(`views.py`) answer which operands need no copy.
 
     x NCHW -> conv -> relu -> pool -> conv -> y           x NCHW -> conv* -> relu* -> pool* -> conv* -> y NCHW       (* channels last)
 """
@@ -57,8 +57,8 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
                  library_layout: LibraryLayout | None = None, free: Set[str] = frozenset()) -> dict[str, tuple[int, ...]]:
     """Strides of all values that are not dense row-major.
 
-    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major); free: results whose strides
-    are ours to choose: they are as wanted only where nothing speaks for channels last.
+    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major); free: results whose strides the
+    compiler chooses: as wanted, unless convolutions make them channels last.
     Units: elements.
     """
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
@@ -76,7 +76,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
         else:
             strides = _followed(graph, node, layouts, convolves)
         if node.name in pulled:
-            # torch turns a gradient that does not lie as the call's own operands do.
+            # torch turns a gradient whose layout differs from the call's own operands.
             last = any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in pulled[node.name])
             strides = channels_last_strides(node.type.shape) if last and has_channels_last(node.type.shape) else None
         if strides is None and node.name in images:
@@ -89,7 +89,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
 
 
 def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tuple[int, ...]], free: Set[str]) -> set[str]:
-    """Values whose layout is not ours to choose; those that are not dense row-major are entered into `layouts`."""
+    """Values whose layout is fixed; those that are not dense row-major are entered into `layouts`."""
     fixed = {i.name for i in graph.inputs if not i.constant} | set(given)
     for result in graph.results:
         if result not in fixed:
@@ -98,7 +98,7 @@ def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tup
                 layouts[result] = wanted[result]
     for target, value in graph.updates:
         if value not in fixed:
-            # In the layout of the input that it updates, it can be written there in place.
+            # An update in the layout of its input can be written there in place.
             fixed.add(value)
             if target in layouts:
                 layouts[value] = layouts[target]
@@ -122,9 +122,9 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
 
 
 def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Values that kernels compute for convolutions whose weight lies channels last, and for nobody else: these would turn it otherwise.
+    """Values that kernels compute for convolutions alone whose weights lie channels last: row-major, each call would turn them.
 
-    Windows that are reduced only where several calls would: a kernel reads what lies row-major slowly in another order.
+    A reduction over windows counts only where several calls read it: it reads row-major operands slowly in another order.
     """
     found: set[str] = set()
     for node in graph.nodes:

@@ -111,6 +111,8 @@ def test_updates_that_wait_for_each_other_are_not_left_out() -> None:
     }"""
     found = nodes_behind_readers(text)
     assert sorted(found) == ["x", "y", "z"] and found.index("z") > found.index("y")
+    settled = behind_readers(parse_graph(text))
+    assert behind_readers(settled) is settled
 
 
 def test_no_kernel_writes_an_update_that_a_later_one_still_reads() -> None:
