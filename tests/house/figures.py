@@ -87,7 +87,8 @@ def main(package: Path) -> None:
     dispatching = {path: number for path, tree in files.items() if (number := dispatches(tree))}
     print(f"files that dispatch on the template: {len(dispatching)} ({sum(dispatching.values())} places)")
     print(f"circles of imports: {len(circles(files))} ({sum(map(len, circles(files)))} modules)")
-    constants = {path: number for path, tree in files.items() if path.startswith(DECIDING) and (number := len(list(numeric_constants(tree))))}
+    counted = {path: len(list(numeric_constants(tree))) for path, tree in files.items() if path.startswith(DECIDING)}
+    constants = {path: number for path, number in counted.items() if number}
     print(f"numeric constants of modules that choose, price or compose: {sum(constants.values())} in {len(constants)} files")
     print(f"type: ignore: {sum(text.count('# type: ignore') for text in texts.values())}")
     lengths = [(n.end_lineno or 0) - n.lineno + 1 for tree in files.values() for n in functions(tree)]
