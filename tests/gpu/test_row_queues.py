@@ -53,3 +53,17 @@ def test_queued_rows_are_the_same_every_time(rows: Rows, length: int, dtype: tor
     for run in range(1, runs):
         for number, (made, before) in enumerate(zip(as_tuple(program(*given)), first, strict=True)):
             assert torch.equal(made, before), f"run {run}: {(made != before).sum().item()} elements of result {number} differ"
+
+
+def test_rows_without_elements_free_their_pieces(length: int = 1 << 19, count: int = 60) -> None:
+    """Rows of 2 MiB in pieces, walked twice and not written: the kernel stood still after its first turn."""
+    import tilefuse
+
+    def distances(x: torch.Tensor) -> torch.Tensor:
+        return (x - x.amax(-1, keepdim=True)).abs().sum(-1)
+
+    x = torch.randn((count, length), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    program = tilefuse.compile(distances, (x,))
+    assert any("stages=" in k["notation"] for k in program.explain(json=True)["kernels"])
+    for _ in range(3):
+        torch.testing.assert_close(program(x), distances(x), rtol=1e-5, atol=1e-2)
