@@ -32,7 +32,7 @@ DEVICE_PIPELINE = (
     "split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,plan-layouts"
 )
 MODULES = (cross, layout)
-# Attributes that passes leave which make kernels: these stand in `apply_passes`, behind a whole pipeline, never in one.
+# Attributes of graphs with kernels. Passes that provide or read them stand in `apply_passes`, never in the order of a compile.
 OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
 
 
@@ -63,11 +63,15 @@ def _set(item: Pass, options: Options) -> Pass:
     return item
 
 
+def over_kernels(pipeline: Pipeline) -> list[str]:
+    """Names of the passes that make kernels or read what is known of them."""
+    return [item.name for item in pipeline.passes if not OF_KERNELS.isdisjoint((*item.provides, *item.depends))]
+
+
 def _without_kernels(option: str, pipeline: Pipeline) -> Pipeline:
-    for item in pipeline.passes:
-        if not OF_KERNELS.isdisjoint((*item.provides, *item.depends)):
-            raise OptionError(f"{option}: the pass {item.name} is for graphs with kernels, which are made after all of these passes",
-                              hint="tilefuse.apply_passes takes it")
+    for name in over_kernels(pipeline):
+        raise OptionError(f"{option}: the pass {name} is for graphs with kernels, which are made after all of these passes",
+                          hint="tilefuse.apply_passes takes it")
     return pipeline
 
 

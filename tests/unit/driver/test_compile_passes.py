@@ -34,6 +34,10 @@ def registered() -> Iterator[None]:
     def count_nodes(graph: AttributedGraph) -> AttributedGraph:
         return graph.with_attributes(num_nodes=len(graph.graph.nodes))
 
+    @tilefuse.graph_pass("looks-at-kernels", depends="kernel")
+    def looks_at_kernels(graph: AttributedGraph) -> AttributedGraph:
+        return graph
+
     @tilefuse.graph_pass("drop-result")
     def drop_result(graph: AttributedGraph) -> AttributedGraph:
         return graph.with_graph(replace(graph.graph, results=graph.graph.results[:-1]))
@@ -69,7 +73,8 @@ def test_a_text_is_still_the_compilers_own_pipeline() -> None:
 
 @pytest.mark.parametrize(("passes", "error", "message"), [
     (["drop-result"], UserError, "other inputs or results"), (["no-such-pass"], OptionError, "unknown pass 'no-such-pass'"),
-    (["fusion"], UserError, "makes kernels by itself")])
+    (["fusion"], UserError, "makes kernels by itself"), (["count-nodes,fusion"], UserError, "makes kernels by itself"),
+    (["looks-at-kernels"], UserError, "makes kernels by itself")])
 def test_what_does_not_fit_is_told(passes: list[str], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ta.compile(two, passes=passes)(ta.asarray(X), ta.asarray(Y))

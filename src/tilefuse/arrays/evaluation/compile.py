@@ -33,8 +33,10 @@ from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, present_device
 from tilefuse.driver.graph_passes import AttributedGraph, apply_passes
 from tilefuse.driver.lowering.product_precision import with_precision
+from tilefuse.driver.pipeline import over_kernels
 from tilefuse.ir.dtype import I64
 from tilefuse.ir.graph import Graph, Type
+from tilefuse.passes.manager import Pipeline
 from tilefuse.plan.rewrites.updated_layouts import layouts_of_updated
 from tilefuse.runtime.calls.library import as_complex
 
@@ -410,7 +412,7 @@ class Compiled:
 
         Raises: UserError for passes that make kernels, and where the graph takes or gives something else then.
         """
-        if set(self._passes) & {"fusion", "codegen", "rtc"}:
+        if over_kernels(Pipeline.parse(",".join(self._passes))):
             raise UserError(f"compile({self.__name__}) makes kernels by itself, after the passes {', '.join(self._passes)}",
                             where=user_span(), hint="passes over kernels run in tilefuse.apply_passes")
         spec, place = present_device(device)

@@ -28,7 +28,7 @@ from tilefuse.target.device import DeviceSpec
 class SplitConvolutionBiases(DevicePass):
     """Add biases of convolutions by maps behind the calls.
 
-    Exact: bit for bit what torch computes, which rounds the convolution before it adds.
+    Exact: as torch, which rounds the convolution before it adds; the definition of the call rounds once.
     """
 
     name: ClassVar[str] = "split-convolution-biases"
