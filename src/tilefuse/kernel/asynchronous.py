@@ -1,6 +1,6 @@
-"""Statements of kernel IR about what goes on beside the threads: copies on their way, and the kernels ahead and behind in the stream.
+"""Statements of kernel IR that order work outside the block's threads: asynchronous copies, and the previous and next kernel of the stream.
 
-They name memory and index expressions, never values. What all statements share is said in `kernel/ir.py`.
+They name memory and index expressions, never values. `kernel/ir.py` states the rules that all statements share.
 """
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class BulkCopy:
     """Starts an asynchronous copy of `num_elements` from global buffer[index] to shared[shared_index], completing on
     transaction barrier number `barrier`. Executed by one thread (the printer guards it with thread 0). 16-byte aligned.
 
-    A phase of a barrier completes when the copies announced to it have arrived and one of them had `arrive` set: the last one
-    of the phase has it, the others do not.
-    team: if positive, the first of each `team` threads starts a copy of its own, on a barrier of its own. cache: "" or "last", as of
-    `Load`.
+    A phase of a barrier completes when all copies announced to it have arrived. Only the last copy of a phase sets `arrive`.
+
+    team    if positive, the first of every `team` threads starts its own copy on its own barrier
+    cache   "" or "last", as in `Load`
     """
 
     shared: str
@@ -33,7 +33,7 @@ class BulkCopy:
 
 @dataclass(frozen=True, slots=True)
 class BulkWait:
-    """All threads wait until the copies on transaction barrier `barrier` of this `phase` (0 or 1) have arrived; `team` as of `BulkCopy`."""
+    """All threads wait until the copies of this `phase` (0 or 1) of transaction barrier `barrier` have arrived; `team` as in `BulkCopy`."""
 
     barrier: Affine
     phase: Affine
@@ -44,7 +44,7 @@ class BulkWait:
 class AsyncCopy:
     """This thread starts a copy of `num_elements` (4, 8 or 16 bytes, aligned) from global buffer[index] to shared[shared_index].
 
-    Nobody reads or writes there before the thread has waited for the copy's group, and others not before a barrier after that.
+    This thread may access the destination after it has waited for the copy's group. Other threads may access it after a later barrier.
     """
 
     shared: str
@@ -56,19 +56,19 @@ class AsyncCopy:
 
 @dataclass(frozen=True, slots=True)
 class AsyncGroup:
-    """The copies that this thread has started since its last group are a group; there may be none."""
+    """Closes a group of asynchronous copies: all that this thread has started since its previous group, possibly none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncWait:
-    """This thread waits until all of its groups of copies but the last `pending` have arrived."""
+    """This thread waits until at most its last `pending` groups of copies are in flight."""
 
     pending: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Asks for the line of a global element to be brought into the device's second-level cache. Changes nothing. Units: elements."""
+    """Prefetches the cache line of a global element into L2. Changes no value. Units: elements."""
 
     buffer: str
     index: Affine
@@ -76,15 +76,18 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class AwaitEarlier:
-    """From here on the kernels ahead in the stream have ended. A kernel that starts early (`Launch.early`) does what stands before it while
-    the one ahead still runs; without this statement it waits where it begins.
+    """Waits until all earlier kernels of the stream have ended.
 
-    Stands once, at the top of the body. Before it the kernel reads in global memory only what no kernel of the program writes, past the
-    first-level caches, and writes shared memory and registers only (`early.untimely` finds what does not).
+    A kernel that starts early (`Launch.early`) runs the statements before this one while the previous kernel still runs. Without this
+    statement it waits at its first instruction.
+
+    The statement occurs at most once, at the top level of the body. Statements before it write only shared memory and registers. They read
+    only global memory that no kernel of the program writes, and they bypass L1. `early.untimely` reports every violation.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class LetNextStart:
-    """The kernel behind in the stream, if it starts early, may come to stand ready in the places that blocks leave: it waits for this one's
-    end itself. Stands where little work is left, in a kernel that has waited for those ahead of it."""
+    """Lets the next kernel of the stream start as blocks of this one end. That kernel waits for this kernel's results itself.
+
+    The statement follows `AwaitEarlier` and stands where little work is left."""

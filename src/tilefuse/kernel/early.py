@@ -1,10 +1,10 @@
-"""Legal work of a kernel that starts early, before the kernels ahead of it have ended, and a check that it does no more.
+"""Legal work of a kernel that starts before its predecessor has ended, and a check that the kernel does nothing else.
 
     kernel n - 1   ... wait for n - 2, let n start ................ store results
     kernel n                              fetch weights ............. wait for n - 1, fetch results ...
 
-Every kernel of a program waits before it lets the next one start. So once kernel n runs, all kernels before n - 1 have ended, and with them
-whatever wrote the program's inputs, unless n - 1 updates one. Source: CUDA C++ Programming Guide, programmatic dependent launch.
+Every kernel of a program waits before it lets the next one start. Once kernel n runs, all kernels before n - 1 have therefore ended. All
+writes of the program's inputs are then complete, except those of n - 1. Source: CUDA C++ Programming Guide, programmatic dependent launch.
 """
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.visit import parts, statements
 
-# An asynchronous copy of this size passes by the first-level cache, which may hold lines from before the input was written.
+# Size of an asynchronous copy that bypasses L1, in bytes. L1 may hold lines from before the input was written.
 PAST_CACHE_BYTES = 16
 
 
 def before_waiting(kernel: Kernel) -> tuple[Stmt, ...]:
-    """The statements that run while the kernel ahead may still do so; () where the kernel waits first."""
+    """Statements that may run while the previous kernel still runs; () for a kernel that waits first."""
     place = next((n for n, s in enumerate(kernel.body) if isinstance(s, AwaitEarlier)), 0)
     return kernel.body[:place]
 
 
 def fetched_early(kernel: Kernel) -> frozenset[str]:
-    """Values that the kernel fetches while the kernel ahead may still run, by the names of the kernel's graph."""
+    """Names in the kernel's graph of the values that it fetches while the previous kernel may still run."""
     buffers = kernel.addressed
     touched = {name for s in statements(before_waiting(kernel)) for name, _ in _touched(s, kernel)}
     return frozenset(buffers[name].origin for name in touched if buffers[name].space == "global")
 
 
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
-    """Work that the kernel does before it has waited and must not: one line each, empty if all is well.
+    """Illegal work of the kernel before it has waited, one line each; empty for a correct kernel.
 
-    settled: values that neither the kernel nor the one ahead writes, by the names of the kernel's graph.
+    settled: names in the kernel's graph of the values that neither this kernel nor the previous one writes.
     """
-    found = [f"waits {n} times, or in a branch" for n in (sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body)),)
+    violations = [f"waits {n} times, or in a branch" for n in (sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body)),)
              if n > 1 or n != sum(isinstance(s, AwaitEarlier) for s in kernel.body)]
     buffers = kernel.addressed
     for s in statements(before_waiting(kernel)):
         for name, is_safe in _touched(s, kernel):
             buffer = buffers[name]
             if buffer.space == "global" and not (is_safe and buffer.origin in settled):
-                found.append(f"{type(s).__name__} touches {name} before the kernel ahead has ended")
-    return found
+                violations.append(f"{type(s).__name__} touches {name} before the kernel ahead has ended")
+    return violations
 
 
 def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
-    """(buffer, whether the access is one that is safe for settled values) of a statement's own accesses."""
+    """A statement's own accesses: (buffer, whether a settled value may be accessed in this way)."""
     match s:
         case Prefetch(buffer):
             yield buffer, True

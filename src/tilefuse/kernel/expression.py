@@ -1,8 +1,7 @@
 """C++ text of index expressions and scalar expressions, shared by the printers.
 
-The one idea: an `IndexScope` knows the extents of the names in force and the guards that hold, so a division or remainder of a
-value that is provably not negative prints as the cheap unsigned one, and of a value that fits 32 bits as one of 32 bits. Statements
-are not printed here.
+An `IndexScope` knows the extents of the names in force and the guards that hold. A division of a provably non-negative value prints as the
+cheaper truncating one. A division of a value that fits 32 bits prints as a 32-bit one. Statements are not printed here.
 """
 from __future__ import annotations
 
@@ -21,14 +20,15 @@ from tilefuse.kernel.writer import identifier
 
 INT32_MAX = 2**31 - 1
 
-# Functions of f32 that kernels know and graphs do not: one step of a product as the matrix unit does it, a * b + c, which only the host
-# prints (on a GPU a whole product is one statement), and a term of a sum of exponentials. `{n}` is argument n.
+# Functions of f32 that occur in kernels but not in graphs; `{n}` is argument n. The fused multiply-adds are one step of a product with the
+# matrix unit's rounding; only the host prints them, since a whole product is one statement on a GPU. The last is a term of a sum of
+# exponentials.
 KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})",
                     "exp_of_difference": "tf_exp_of_difference({0})"}
 
 
 def const_text(c: Const) -> str:
-    """C++ text of a constant, the same value bit for bit (any NaN for NaN). Negative numbers come in parentheses."""
+    """C++ text of a constant, equal bit for bit (any NaN for NaN). Negative numbers are in parentheses."""
     name = c.dtype.name
     if name == "bool":
         return c.text
@@ -50,12 +50,12 @@ def _integer_text(value: int, name: str) -> str:
     if suffix is None:
         return f"({ops.C_TYPES[name]}){value}" if value >= 0 else f"({ops.C_TYPES[name]})({value})"
     if name in ("i32", "i64") and value == -(1 << (DTYPES[name].bits - 1)):
-        return f"({value + 1}{suffix} - 1)"  # the literal without its sign does not fit the type
+        return f"({value + 1}{suffix} - 1)"  # the magnitude alone does not fit the type
     return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 
 
 class IndexScope:
-    """Extents of the index names in force and the guards known to hold; prints index expressions with them."""
+    """Prints index expressions, using the extents of the index names in force and the guards that hold."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.index_bits = kernel.index_bits
@@ -71,25 +71,25 @@ class IndexScope:
 
     @contextlib.contextmanager
     def assuming(self, facts: tuple[Bound, ...]) -> Iterator[None]:
-        """Inside, all of `facts` hold."""
+        """Inside the context, all of `facts` hold."""
         self.facts.extend(facts)
         yield
         del self.facts[len(self.facts) - len(facts):]
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[None]:
-        """Inside, names may be added; afterwards the extents are as before."""
+        """A scope for names: those added inside end with the context."""
         saved = dict(self.extents)
         yield
         self.extents = saved
 
     def enter_group(self, group: Group) -> None:
-        """Inside a group, "block" counts a member's blocks, and the group's numbers are names."""
+        """Adds a group's names: "block" now counts a member's blocks, and the group's numbers have extents."""
         self.extents["block"] = max(m.num_blocks for m in group.members)
         self.extents.update(group.numbers)
 
     def add_loop(self, var: str, start: Affine, stop: Affine) -> None:
-        """Records the extent of a loop variable, where its start is provably not negative and its end known."""
+        """Records the extent of a loop variable whose start is provably non-negative and whose end is known."""
         low, high = self.range_of(start), self.range_of(stop)
         if low is not None and high is not None and low[0] >= 0:
             self.extents[var] = max(high[1], 1)
@@ -97,25 +97,25 @@ class IndexScope:
             self.extents.pop(var, None)
 
     def range_of(self, e: Affine) -> tuple[int, int] | None:
-        """Smallest and largest value of `e`, by extents alone."""
+        """Smallest and largest value of `e` by extents alone; None if unknown."""
         return bounds(e, self.extents)
 
     def at_least(self, e: Affine, low: int) -> bool:
-        """Whether `e` >= `low` is proved by the extents or by a guard in force."""
+        """Whether the extents or a guard in force prove `e` >= `low`."""
         span = self.range_of(e)
         if span is not None and span[0] >= low:
             return True
         return any((rest := self.range_of(e - fact.index)) is not None and rest[0] + fact.low >= low for fact in self.facts)
 
     def below(self, e: Affine, high: int) -> bool:
-        """Whether `e` < `high` is proved by the extents or by a guard in force."""
+        """Whether the extents or a guard in force prove `e` < `high`."""
         span = self.range_of(e)
         if span is not None and span[1] < high:
             return True
         return any((rest := self.range_of(e - fact.index)) is not None and rest[1] + fact.high - 1 < high for fact in self.facts)
 
     def text(self, e: Affine) -> str:
-        """C++ text of `e`, without outer parentheses. Exact: no sum or product in it leaves the type that C++ gives it."""
+        """C++ text of `e`, without outer parentheses. Exact: no intermediate value overflows its C++ type."""
         if self.index_bits == 64 and any(self._is_narrow_atom(atom) for atom, _ in e.terms):
             narrow = Affine(tuple(t for t in e.terms if self._is_narrow_atom(t[0])), e.const)
             if not self.sums_fit(narrow):
@@ -123,23 +123,23 @@ class IndexScope:
         return render(e, self._atom)
 
     def value_text(self, value: Affine | OfTwo) -> str:
-        """C++ text of what a name is bound to."""
+        """C++ text of the value of a `Let`."""
         if isinstance(value, Affine):
             return self.text(value)
         left, right = self.operand(value.left), self.operand(value.right)
         if value.function == "least":
             return f"{left} < {right} ? {left} : {right}"
         if value.function == "product":
-            # Both operands may be of 32 bits where the product needs 64.
+            # Two 32-bit operands may have a 64-bit product.
             return f"{'(long long)' if self.index_bits == 64 else ''}{left} * {right}"
-        # Neither is negative: unsigned numbers are divided in fewer instructions, and those of 32 bits in far fewer.
+        # Neither operand is negative. An unsigned division takes fewer instructions, and a 32-bit one far fewer.
         spans = [self.range_of(e) for e in (value.left, value.right)]
         narrow = all(span is not None and span[1] <= INT32_MAX for span in spans)
         unsigned = f"(unsigned {'int' if narrow else 'long long'})"
         return f"({self.index_type})({unsigned}{left} {'/' if value.function == 'quotient' else '%'} {unsigned}{right})"
 
     def sums_fit(self, e: Affine) -> bool:
-        """Whether each term of `e`, and the sum of any of them, is proved to fit 32 bits with sign."""
+        """Whether each term of `e`, and the sum of any of them, provably fits a signed 32-bit integer."""
         low, high = min(e.const, 0), max(e.const, 0)
         for atom, c in e.terms:
             extent = self.extents.get(atom) if isinstance(atom, str) else None
@@ -150,7 +150,7 @@ class IndexScope:
         return low >= -INT32_MAX and high <= INT32_MAX
 
     def _is_narrow_atom(self, atom: Atom) -> bool:
-        """Whether an atom has a type of 32 bits in a kernel with index variables of 64."""
+        """Whether an atom has a 32-bit type in a kernel with 64-bit index variables."""
         if isinstance(atom, str):
             return False
         if atom.by & (atom.by - 1):
@@ -161,12 +161,12 @@ class IndexScope:
         return f"(long long){self._atom(atom)}" if self._is_narrow_atom(atom) else self._atom(atom)
 
     def _divides_in_32_bits(self, of: Affine, by: int) -> bool:
-        """Whether a division in a kernel with 64-bit index variables is one of 32 bits, which is several times cheaper."""
+        """Whether a division in a kernel with 64-bit index variables fits 32 bits, where it is several times cheaper."""
         span = self.range_of(of)
         return by <= INT32_MAX and span is not None and span[0] >= -INT32_MAX and span[1] <= INT32_MAX
 
     def operand(self, e: Affine) -> str:
-        """C++ text of `e` as an operand: in parentheses unless it is one name or one number that is not negative."""
+        """C++ text of `e` as an operand: in parentheses unless it is a single name or a non-negative number."""
         text = self.text(e)
         plain = (e.is_const and e.const >= 0) or (not e.const and len(e.terms) == 1 and e.terms[0][1] == 1)
         return text if plain else f"({text})"
@@ -192,7 +192,7 @@ class IndexScope:
         return f"tf_{'wide' if by > INT32_MAX else 'index'}_{function}({argument}, {by})"
 
     def condition(self, facts: tuple[Bound, ...]) -> str:
-        """C++ text of the conjunction of bounds; halves that are always true are left out; "true" if nothing remains."""
+        """C++ text of the conjunction of bounds without the comparisons that always hold; "true" if none remains."""
         parts: list[str] = []
         for b in facts:
             text = self.text(b.index)
@@ -213,7 +213,7 @@ class IndexScope:
 
 
 class ExpressionPrinter:
-    """Prints kernel expressions for one target ("cuda" or "host"); how memory and registers are read is passed in."""
+    """Prints kernel expressions for one target ("cuda" or "host"). Callables print loads, registers and checked subscripts."""
 
     def __init__(self, scope: IndexScope, target: str, load: Callable[[Load], str], register: Callable[[Reg], str],
                  checked: Callable[[InRange, str], str], narrow: bool = False) -> None:
@@ -229,7 +229,7 @@ class ExpressionPrinter:
         return self.typed(e)[0]
 
     def typed(self, e: KExpr) -> tuple[str, DType]:
-        """C++ text and data type of `e`, in one walk."""
+        """C++ text and data type of `e`, from one visit of the tree."""
         match e:
             case Const():
                 return const_text(e), e.dtype
@@ -268,22 +268,23 @@ class ExpressionPrinter:
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
 
     def _one_plus(self, e: Call[KExpr]) -> str:
-        """Text of 1 + f(a) in f32 for the functions that have one for it; "" for any other sum."""
+        """Text of 1 + f(a) in f32 for functions f with a fused form of it; "" for any other sum."""
         for one, other in (e.args, e.args[::-1]):
             if one == const(1, F32) and isinstance(other, Call) and other.fn in ops.NARROW_ONE_PLUS:
                 return ops.NARROW_ONE_PLUS[other.fn].format(self.text(other.args[0]))
         return ""
 
     def _counter(self, counter: Affine) -> str:
-        """The two arguments of a random function: which block of four numbers, and the place in it. Divided here and not in the
-        generated code, where compilers would not see that the lanes of a vector share a block."""
+        """The two arguments of a random function: the number of a block of four random numbers, and the place in it.
+
+        The division happens here: compilers would not see that the lanes of a vector share a block."""
         block, place = (simplify(e, self.scope.extents) for e in (counter // 4, counter % 4))
         span = self.scope.range_of(block)
         unsigned = span is not None and span[0] >= 0 and span[1] < 2**32
         return f"({'unsigned int' if unsigned else 'long long'})({self.scope.text(block)}), {self.scope.text(place)}"
 
     def address(self, index: Affine, dynamic: tuple[tuple[KExpr, int], ...]) -> str:
-        """C++ text of an element offset: the affine part and the data-dependent parts."""
+        """C++ text of an element offset: the sum of its affine part and its data-dependent parts."""
         parts = [] if dynamic and index == Affine() else [self.scope.text(index)]
         for e, stride in dynamic:
             text, dtype = self.typed(e)

@@ -1,10 +1,10 @@
-"""Kernel IR: what both printers print. One block's program for every thread, with explicit barriers.
+"""Kernel IR: the program of each thread of a block, with explicit barriers. Both printers print it.
 
-Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in
-its cluster), loop variables, names bound by `Let`, and sizes that calls give (`Kernel.sizes`). Values are scalar expressions of
-`ir.scalar` (Const, Call, Index, Guard) with two more leaves, `Reg` and `Load`; `Read` and `Lookup` do not occur here. All control
-flow that contains a barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers), so the host
-printer can run each stretch between two such statements as a loop over the threads.
+Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in its cluster), loop
+variables, names bound by `Let`, and the sizes of the call (`Kernel.sizes`). Values are scalar expressions of `ir.scalar` (Const, Call,
+Index, Guard) with the further leaves `Reg`, `Load` and `InRange`; `Read` and `Lookup` do not occur here. Control flow that contains a
+barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers). The host printer can therefore run
+the statements between two such points as a loop over the threads.
 """
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Buffer:
     """Memory that a kernel addresses by element offset. Units: `num_elements` elements of `dtype`.
 
     space   "global" (a parameter) or "shared" (one copy a block)
-    role    global: as `target.launch.Parameter.role`; shared: ""
-    origin  the graph value it holds, for comments; "" for scratch
-    offset_bytes  shared: position in the block's shared memory (buffers whose live ranges are disjoint may overlap)
-    count   elements where sizes that calls give decide them; `num_elements` is then the most that there may be
+    role    of a global buffer: as `target.launch.Parameter.role`; of a shared buffer: ""
+    origin  graph value that it holds, for comments; "" for scratch
+    offset_bytes  position of a shared buffer in the block's shared memory (buffers with disjoint live ranges may overlap)
+    count   number of elements as a function of the call's sizes; `num_elements` is then its maximum
     """
 
     name: str
@@ -51,7 +51,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A number that each launch gives to a kernel, 0 .. most: an extent, or what follows from extents (`count`, of the program's sizes)."""
+    """A kernel argument that each launch sets, in 0 .. most: `count`, a function of the program's sizes."""
 
     name: str
     most: int
@@ -60,9 +60,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class OfTwo:
-    """Result of two index expressions where it is not affine, since both depend on sizes that calls give.
+    """A non-affine function of two index expressions. Both depend on sizes that the call decides.
 
-    function: "product", "quotient" and "remainder" (of a number that is not negative, by one that is positive), "least".
+    function: "product", "least" (the minimum), "quotient" and "remainder" (left >= 0, right > 0).
     """
 
     function: str
@@ -88,8 +88,9 @@ class Load:
     """An element of a global or shared buffer at offset `index` + sum of expression * stride over `dynamic`.
 
     Units: offsets and strides in elements. Dynamic subscripts are integer expressions, already clamped to range.
-    cache: "" default, "stream" read once (read-only path), "last" read once by a kernel that writes as much meanwhile: leaves the
-    second-level cache after what is written; "keep" will be read again.
+
+    cache   "" default; "stream" read once, by the read-only path; "keep" read again; "last" read once by a kernel that writes about as much
+            as it reads: the line stays in L2 longer than the lines that the kernel writes
     """
 
     buffer: str
@@ -103,12 +104,12 @@ class Load:
 class InRange:
     """`index` (i64), which must be one of 0 .. extent - 1.
 
-    The host executor reports any other and goes on with 0, or with the index itself where `kept` (a scatter, which writes nothing there).
-    A device does so too and asserts at the end of the thread. Without checks (`Kernel.checked`) the index is moved into range, or kept.
+    For any other index, the kernel goes on with 0, or with the index itself if `kept` (a scatter, which writes nothing there). The host
+    executor reports the index; a device asserts at the end of the thread. Without checks (`Kernel.checked`) the index is clamped, or kept.
 
-    buffer     what it is a subscript of ("" for a label), along dimension `dimension`
-    source     the buffer that it was read from, or computed from what was read there, and the element's offset `place`; "" if none
-    wraps      whether negative numbers were counted from the end before
+    buffer     buffer that `index` subscripts along dimension `dimension`; "" for a label
+    source     buffer whose element at offset `place` the index was computed from; "" if none
+    wraps      whether negative numbers count from the end; they are already converted
     """
 
     index: KExpr
@@ -131,7 +132,7 @@ KExpr = Union[Const, Index, Reg, Load, InRange, "Call[KExpr]", "Guard[KExpr]"]
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A line for the reader of the source: which node, which level."""
+    """A comment line in the source: the node, the level."""
 
     text: str
 
@@ -150,7 +151,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """A register variable (`size` None) or register array, uninitialised unless `init` is given (scalars only)."""
+    """A register variable (`size` None) or register array, uninitialised without `init` (scalars only)."""
 
     name: str
     dtype: DType
@@ -168,8 +169,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for (var = start; var < stop; var += step). `unroll`: fully unrolled (start, stop constant). `simd`: iterations are
-    independent or a plain reduction lane loop; the host compiler may vectorise it."""
+    """for (var = start; var < stop; var += step).
+
+    `unroll`: the loop is unrolled fully (start and stop are constant). `simd`: the host compiler may vectorise the loop, whose iterations
+    are independent or lanes of a reduction."""
 
     var: str
     start: Affine
@@ -229,7 +232,7 @@ class VectorStore:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """buffer[index + dynamic] = value."""
+    """buffer[index + dynamic] = value. cache: "" or "stream" (evict first)."""
 
     buffer: str
     index: Affine
@@ -253,15 +256,15 @@ class Atomic:
 class Barrier:
     """All threads of the scope arrive before any goes on; orders their shared-memory accesses. scope: "block", "cluster".
 
-    With `signal` a cluster barrier is an exchange: each block waits until `num_bytes` of signalled `ClusterStore`s have come
-    into its shared memory on transaction barrier `signal` in this `phase`. On a device that waits for nothing else, so stores
-    to global memory on their way do not hold it up; the host executor treats it as a full barrier.
-    memory: False where nobody relies on what another thread wrote before it, transaction barriers apart: a cluster barrier then lets
-    loads and stores on their way pass.
-    loaded: register arrays whose elements must have arrived in every thread of a block barrier, since asynchronous copies overwrite
-    the shared memory that they were read from.
-    team: if positive, only each `team` threads of the block meet: those of one warp, or of several; 15 teams at most (the host executor
-    lets the whole block meet).
+    signal  a cluster barrier with a signal is an exchange: each block waits until `num_bytes` of signalled `ClusterStore`s have arrived in
+            its shared memory on transaction barrier `signal` in this `phase`. A device waits for nothing else, so outstanding global
+            stores do not delay it. The host executor treats it as a full barrier.
+    memory  False if no thread reads other threads' earlier writes, except through transaction barriers. A cluster barrier then does not
+            wait for outstanding loads and stores.
+    loaded  register arrays that must hold their loaded elements in every thread at a block barrier, because asynchronous copies then
+            overwrite the shared memory that they were loaded from
+    team    if positive, only the threads of each team of `team` threads (one warp or several) synchronise; at most 15 teams. The host
+            executor synchronises the whole block.
     """
 
     scope: str = "block"
@@ -275,8 +278,10 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """target = source of another lane of the warp. mode: "xor" (lane ^ amount), "up" (lane - amount; lanes below keep their
-    own), "down" (lane + amount), "lane" (absolute lane `amount` within the group). `width`: lanes a group (power of two)."""
+    """target = source of another lane of the warp.
+
+    mode: "xor" (lane ^ amount), "up" (lane - amount; the first lanes keep their own), "down" (lane + amount), "lane" (lane `amount`
+    of the group). `width`: lanes per group, a power of two."""
 
     target: Reg
     source: Reg
@@ -311,8 +316,8 @@ class ClusterStore:
 class LastBlock:
     """target (bool, uniform over the block) = this block is the last of `count` to arrive at counter[index].
 
-    Makes this block's earlier global writes visible to the last one; contains block barriers; the counter is zero again
-    afterwards.
+    The earlier global writes of all arrived blocks are visible to the last one. The statement contains block barriers. The last block sets
+    the counter to zero.
     """
 
     target: Reg
@@ -332,12 +337,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The launch's blocks from `first_block` on, shared out among `members` in order; each runs `body` with that member's operands.
+    """The launch's blocks from `first_block` on. They belong to the `members` in order; each runs `body` with its member's operands.
 
-    Stands only at the top of a kernel, whose body then holds nothing else. Inside, "block" counts from the member's first block.
-    slots    what the body addresses in place of parameters (`num_elements` is the largest member's)
-    numbers  index names that have a value of their own for each member, with the extent of all: (name, extent)
-    shared   slots that may lie in the same memory as another one (an input that is updated in place)
+    A kernel with groups contains nothing else in its body. Inside a group, "block" counts from the member's first block.
+
+    slots    buffers that the body addresses in place of parameters (`num_elements` is the largest member's)
+    numbers  index names with a value per member: (name, extent over all members)
+    shared   slots that may alias another slot (an input that is updated in place)
     narrow   as `Kernel.narrow`, for this body
     """
 
@@ -355,7 +361,7 @@ class Group:
 
     @property
     def first_blocks(self) -> tuple[int, ...]:
-        """Where each member begins, counted from the group's first block."""
+        """First block of each member, counted from the group's first block."""
         starts = [0]
         for m in self.members[:-1]:
             starts.append(starts[-1] + m.num_blocks)
@@ -363,24 +369,28 @@ class Group:
 
     @property
     def even_blocks(self) -> int:
-        """Blocks of each member where all have equally many, else 0."""
+        """Number of blocks per member if all members have equally many, else 0."""
         counts = {m.num_blocks for m in self.members}
         return counts.pop() if len(counts) == 1 else 0
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """accumulator += left * right on the matrix unit, by one warp, from shared memory; all `inner` elements of the contracted axis.
+    """accumulator += left * right on tensor cores, by one warp, from shared memory, over all `inner` elements of the contracted axis.
 
     The warp's tile is `tiles_m` x `tiles_n` instructions of 16 x 8 elements. Element ((a * tiles_n) + b) * 4 + q of the accumulator
     (f32) is row 16*a + lane // 4 + 8*(q // 2), column 8*b + 2*(lane % 4) + q % 2, lane = thread % 32 (the layout of m16n8k16 and m16n8k8).
     left element (row, k): left_index + row * left_stride + k, or + k * left_stride + row where `left_turned`; right element
     (k, column): right_index + k * right_stride + column, or + column * right_stride + k where `right_turned`. Units: elements.
-    Rows of both operands are 16-byte aligned. `left_registers`: `left` is a register array of the warp's lanes instead, which holds row
-    tiles x `inner` / 8 tiles as an accumulator does; its index, stride and turn mean nothing. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
-    arithmetic: of f32 operands ("" for 16-bit ones): "split", three products of halves, as exact as f32, or "tf32", one of 11 bits. They
-    need no alignment, and `inner` and `columns` need be no multiple of 8: what lies beyond counts as 0 and is not read.
-    columns: columns of the right operand, if fewer than 8 * tiles_n; 0: all.
+    Rows of both operands are 16-byte aligned. Source: PTX ISA, mma.m16n8k16 and ldmatrix.
+
+    left_turned, right_turned  whether the operand lies transposed in shared memory
+    left_registers  `left` is a register array instead: row tiles x `inner` / 8 tiles in the accumulator's layout. `left_index`,
+                `left_stride` and `left_turned` are then unused.
+    arithmetic  "" for 16-bit operands. For f32 operands: "split", three products of the operands' high and low parts, as exact as f32; or
+                "tf32", one product of 11-bit significands. These need no alignment, and `inner` and `columns` may be any number: elements
+                beyond them count as 0 and are not read.
+    columns     columns of the right operand if fewer than 8 * tiles_n; 0 for all
     """
 
     accumulator: str
@@ -410,14 +420,16 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Words that a routine reads or writes out of the kernel IR's view: element `index` of `target` for all values of `loops`.
+    """Words that a routine reads or writes through a pointer: element `index` of `target` for all values of `loops`.
 
     target   a buffer, or a register array of the calling thread (`register`)
     loops    (name, number of values), names of `index` and `bounds`
-    bounds   where one does not hold, the word is not touched
+    bounds   conditions under which the word is accessed
     scaled   further terms of `index`: (index expression, size), which are multiplied
-    Words of buffers are touched by all threads of the call together, nobody knows which by whom: only where `first` holds (the call's
-    first thread) they are declared, for all. Only the checking mode of the host executor asks.
+    first    condition that selects the call's first thread. All threads of a call access buffers together, and the kernel IR does not know
+             the split; the first thread's declaration covers them all.
+
+    Only the checking mode of the host executor uses these records.
     """
 
     target: str
@@ -435,7 +447,7 @@ class RoutineCall:
     """function(arguments): one thread's call of a routine of `Kernel.routines`. It neither synchronises nor shuffles.
 
     arguments  addresses of buffer elements, register arrays (a `Reg` with index: the address of that element), index values, scalars
-    touched    what the routine reads and writes through its pointers
+    touched    words that the routine reads and writes through its pointers
     """
 
     function: str
@@ -445,10 +457,10 @@ class RoutineCall:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """The compiler may not keep what was computed from a register array so far for what is computed from it later. Changes nothing.
+    """Forces the compiler to rematerialise values derived from a register array: it may not reuse those computed earlier. Changes no value.
 
-    16-bit elements held over a reduction: their values in single precision take twice the registers, and the assembler would rather spill
-    than widen them again. Requires: elements of the array fill words of 32 bits.
+    Purpose: 16-bit elements that are held across a reduction. Their f32 conversions take twice the registers, and the assembler would spill
+    them instead of converting again. Requires: the elements of the array fill 32-bit words.
     """
 
     array: str
@@ -456,7 +468,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class RoutineText:
-    """C text of routines, macros replaced; it stands in a namespace of this name before the kernel. Equal text on device and host."""
+    """C text of routines with macros expanded, printed before the kernel in a namespace of this name. Device and host share it."""
 
     namespace: str
     text: str
@@ -469,14 +481,18 @@ Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, Vector
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel. Parameters are the global buffers, in order; a kernel of groups takes them as one structure of pointers.
+    """One kernel. Its parameters are the global buffers, in order, then `sizes`; a kernel of groups takes one structure of pointers.
 
-    Behind the buffers stand the `sizes` that a launch gives, and `blocks` is then how many blocks it has (`launch.num_blocks` the most).
-
-    Units: `num_barriers` counts transaction barriers (for BulkCopy). `index_bits` is 32 or 64. `min_blocks` is the
-    second launch bound (0: none). `narrow`: the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate
-    ones of `ir.ops.NARROW_CUDA`. `backwards`: the first block does what stands for the last number. `header` is what the reader should
-    know first: nodes, levels, bytes. `routines` is what its `RoutineCall`s call. `checked`: whether its `InRange`s are checked.
+    header        comment lines: nodes, levels, bytes
+    index_bits    width of index arithmetic, 32 or 64
+    min_blocks    minimum blocks per multiprocessor of the launch bounds; 0 for none
+    num_barriers  number of transaction barriers (of `BulkCopy`)
+    narrow        the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate ones of `ir.ops.NARROW_CUDA`
+    routines      texts of the routines that its `RoutineCall`s call
+    backwards     block numbers are reversed: the block that starts first does the work of the last number
+    checked       whether its `InRange`s are checked
+    sizes         arguments that each launch sets
+    blocks        number of blocks as a function of the call's sizes; `launch.num_blocks` is then its maximum
     """
 
     name: str
@@ -505,5 +521,5 @@ class Kernel:
 
     @property
     def addressed(self) -> dict[str, Buffer]:
-        """Memory that statements may address, by name: the buffers, and the slots of groups."""
+        """Memory that statements may address, by name: the buffers and the slots of groups."""
         return {b.name: b for b in self.buffers} | {b.name: b for g in self.groups for b in g.slots}

@@ -1,4 +1,4 @@
-"""How printed kernels hold the operands of packed groups: one structure of pointers, and tables of blocks and numbers by member.
+"""Operands of packed groups in printed kernels: one structure of pointers, and constant tables of block and size numbers per member.
 
     pointers   group by group, member by member, slot by slot: the kernel's parameters in order
     tables     known when the kernel is printed, so they are constants of the source
@@ -14,7 +14,7 @@ NUMBERS_A_LINE = 16
 
 
 def operand_table(kernel: Kernel, index_type: str, out: Writer) -> str:
-    """Prints the structure and the tables of a packed CUDA kernel; its parameter list."""
+    """Prints the structure and the tables of a packed CUDA kernel; returns the kernel's parameter list."""
     with out.block(f"struct {kernel.name}_operands", ";"):
         out.line(f"void* at[{len(kernel.parameters)}];")
     for number, group in enumerate(kernel.groups):
@@ -23,7 +23,7 @@ def operand_table(kernel: Kernel, index_type: str, out: Writer) -> str:
 
 
 def member_tables(group: Group, number: int, declaration: str, out: Writer) -> None:
-    """Prints the constant tables of a group: first blocks where they must be searched, and each number that varies."""
+    """Prints a group's constant tables: each member's first block, unless all have equally many blocks, and each number per member."""
     if len(group.members) == 1:
         return
     if not group.even_blocks:
@@ -40,7 +40,7 @@ def _table(name: str, declaration: str, values: Iterable[int], out: Writer) -> N
 
 
 def find_member(group: Group, number: int, launched: str, index_type: str, out: Writer) -> None:
-    """Prints the member that block `launched` of the launch belongs to, its own block number, and the member's numbers."""
+    """Prints the lookup of the member that block `launched` belongs to, the block's number within the member, and the member's numbers."""
     place = f"{launched} - {group.first_block}" if group.first_block else launched
     if len(group.members) == 1:
         out.line(f"const {index_type} block = {place};")
@@ -62,7 +62,7 @@ def find_member(group: Group, number: int, launched: str, index_type: str, out: 
 
 
 def operand_place(group: Group, first: int, slot: int) -> str:
-    """Subscript of a slot of the current member in the table of pointers; `first`: of the group's first pointer."""
+    """Subscript of the current member's slot in the table of pointers; `first` is the subscript of the group's first pointer."""
     if len(group.members) == 1:
         return str(first + slot)
     start = f"{first + slot} + " if first + slot else ""

@@ -1,6 +1,6 @@
-"""Walks over kernel IR: nested statements, names used, buffers read and written, and where the threads of a block must meet.
+"""Queries about kernel IR: nested statements, names used, buffers read and written, and statements at which threads synchronise.
 
-Pure questions about a kernel; both printers ask them. Nothing here prints.
+Both printers use them. Nothing here prints or changes a kernel.
 """
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tilefuse.kernel.writer import identifier
 
 
 def statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
-    """All statements, those inside loops and branches too, in order."""
+    """All statements in order, including those inside loops and branches."""
     for s in body:
         yield s
         for inner in bodies(s):
@@ -56,15 +56,15 @@ def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 
 def parts(x: object) -> Sequence[object]:
-    """The records that `x` (a statement, an expression, a tuple of such) is made of, itself included; index expressions whole.
+    """All records inside `x` (a statement, an expression, or a tuple of them), `x` included. Index expressions are not taken apart.
 
-    Cost: linear; nothing where it is what was asked for last, for printing one kernel asks several times.
+    Cost: linear. The last answer is kept, because printing one kernel asks several times.
     """
     global _last
     asked, known = _last
     if asked is x:
         return known
-    found: list[object] = []
+    records: list[object] = []
     waiting: list[Any] = [x]
     while waiting:
         part = waiting.pop()
@@ -73,19 +73,19 @@ def parts(x: object) -> Sequence[object]:
             continue
         inner = _inner_fields(type(part))
         if inner is not None:
-            found.append(part)
+            records.append(part)
             waiting.extend([getattr(part, name) for name in inner])
-    _last = (x, found)
-    return found
+    _last = (x, records)
+    return records
 
 
 _last: tuple[object, Sequence[object]] = (None, ())
-# Field names by type: records are asked again and again.
+# Field names by record type, kept because `parts` needs them for every record.
 _FIELDS: dict[type, tuple[str, ...] | None] = {Affine: ()}
 
 
 def _inner_fields(kind: type) -> tuple[str, ...] | None:
-    """Fields of a kind of record of kernel IR, the last one first; none of an index expression; None for what is no record."""
+    """Field names of a record type of kernel IR, last first; () for an index expression; None for a type that is no record."""
     if kind not in _FIELDS:
         _FIELDS[kind] = tuple(f.name for f in reversed(fields(kind))) if is_dataclass(kind) else None
     return _FIELDS[kind]
@@ -93,86 +93,86 @@ def _inner_fields(kind: type) -> tuple[str, ...] | None:
 
 def index_names(x: object) -> frozenset[str]:
     """Names that occur in index expressions anywhere in `x`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in parts(x):
         if isinstance(part, Affine):
-            found |= part.axes()
-    return frozenset(found)
+            names |= part.axes()
+    return frozenset(names)
 
 
 def register_names(x: object) -> frozenset[str]:
     """Names of registers and register arrays that `x` declares, reads or writes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in parts(x):
         match part:
             case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name) | Renew(array=name):
-                found.add(name)
+                names.add(name)
             case MatrixProduct(accumulator=name, left=left):
-                found.update((name, left) if part.left_registers else (name,))
-    return frozenset(found)
+                names.update((name, left) if part.left_registers else (name,))
+    return frozenset(names)
 
 
 def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
-    """Identifiers of buffers, registers and index names in the kernel's text, sorted: the names that mean nothing to a compiler."""
-    found = {b.name for b in kernel.addressed.values()} | {b.name for b in kernel.parameters}
-    found |= register_names(kernel.body) | index_names(kernel.body)
+    """Identifiers of buffers, registers and index names in the kernel's text, sorted: all names that the kernel itself declares."""
+    names = {b.name for b in kernel.addressed.values()} | {b.name for b in kernel.parameters}
+    names |= register_names(kernel.body) | index_names(kernel.body)
     for s in statements(kernel.body):
         match s:
             case For(var=name) | Let(name=name):
-                found.add(name)
-    return tuple(sorted(identifier(name) for name in found - {"thread", "block", "rank"}))
+                names.add(name)
+    return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank"}))
 
 
 def written_buffers(kernel: Kernel) -> frozenset[str]:
-    """Names of the buffers that some statement of the kernel writes; of a group's slots, and of the parameters that stand for them."""
-    found: set[str] = set()
+    """Names of the buffers that some statement writes: buffers, slots of groups, and the parameters bound to those slots."""
+    buffers: set[str] = set()
     for s in statements(kernel.body):
         match s:
             case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
-                found.add(name)
+                buffers.add(name)
             case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name):
-                found.add(name)
+                buffers.add(name)
             case RoutineCall():
-                found |= {t.target for t in s.touched if t.writes and not t.register}
-    return _with_arguments(kernel, found)
+                buffers |= {t.target for t in s.touched if t.writes and not t.register}
+    return _with_arguments(kernel, buffers)
 
 
 def _with_arguments(kernel: Kernel, slots: set[str]) -> frozenset[str]:
-    """Names of slots and of the parameters that stand for them."""
+    """`slots` and the parameters that members bind to them."""
     return frozenset(slots).union(a for g in kernel.groups for m in g.members for s, a in zip(g.slots, m.arguments, strict=True)
                                   if s.name in slots)
 
 
 def read_buffers(kernel: Kernel) -> frozenset[str]:
-    """Names of the buffers that some statement of the kernel reads (an atomic update reads too); slots and parameters as above."""
-    found: set[str] = set()
+    """Names of the buffers that some statement reads, atomic updates included; slots and parameters as in `written_buffers`."""
+    buffers: set[str] = set()
     for part in parts(kernel.body):
         match part:
             case (Load(buffer=name) | VectorLoad(buffer=name) | Atomic(buffer=name) | ClusterLoad(buffer=name) | BulkCopy(buffer=name)
                   | AsyncCopy(buffer=name)):
-                found.add(name)
+                buffers.add(name)
             case LastBlock(counter=name):
-                found.add(name)
+                buffers.add(name)
             case RoutineCall():
-                found |= {t.target for t in part.touched if not t.writes and not t.register}
-    return _with_arguments(kernel, found)
+                buffers |= {t.target for t in part.touched if not t.writes and not t.register}
+    return _with_arguments(kernel, buffers)
 
 
 def may_alias_itself(kernel: Kernel) -> frozenset[str]:
-    """Buffers both read and written, under one name or two: other blocks may change them under way, so no compiler may move their loads
-    over a barrier."""
+    """Buffers both read and written, under one name or two. Other blocks may write them during the kernel, so the compiler must not move
+    their loads across a barrier."""
     in_place = {name for g in kernel.groups for name in g.shared}
     return read_buffers(kernel) & written_buffers(kernel) | in_place
 
 
-# How widely threads must meet at a statement.
+# Scope in which threads synchronise at a statement.
 NOWHERE, BLOCK, CLUSTER = 0, 1, 2
 
 
 def meeting(s: Stmt, cluster: int) -> int:
-    """NOWHERE if every thread may run `s` on its own, BLOCK or CLUSTER if all threads of that scope must arrive at it together.
+    """Scope in which threads synchronise at `s`: NOWHERE if each thread may run it alone, else BLOCK or CLUSTER.
 
-    Distributed shared-memory accesses need no meeting themselves: cluster barriers order them.
+    Accesses to distributed shared memory do not synchronise: cluster barriers order them.
     """
     match s:
         case Barrier(scope):

@@ -1,7 +1,7 @@
-"""How wide a kernel's index arithmetic must be: 32 bits where every sum that the printers write is proved to fit, else 64.
+"""Width of a kernel's index arithmetic: 32 bits if every sum that the printers write provably fits, else 64.
 
-The one idea: a kernel states an extent for each of its names. Each index expression has a range then, and so has every partial sum of
-its terms. An expression without a known range counts as wide.
+A kernel states an extent for each of its names. Each index expression therefore has a range, and so has every partial sum of its terms. An
+expression without a known range counts as wide.
 """
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tilefuse.kernel.expression import INT32_MAX, IndexScope
 from tilefuse.kernel.ir import Atomic, For, Group, Kernel, Let, Load, OfTwo, Store, Touched, VectorLoad
 from tilefuse.kernel.visit import parts
 
-# Blocks of a launch along its only dimension. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
+# Largest number of blocks of a one-dimensional launch. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
 MOST_BLOCKS = 2**31 - 1
-# Records that have index arithmetic or state extents; most records of a kernel have none.
-LOOKED_AT = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad))
+# Records that contain index arithmetic or state extents.
+INDEX_RECORDS = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad))
 
 
 def with_index_bits(kernel: Kernel) -> Kernel:
-    """The kernel with index arithmetic of 32 bits where all of it is proved to fit, else of 64.
+    """The kernel with 32-bit index arithmetic if all of it provably fits, else with 64-bit index arithmetic.
 
-    Exact: 32 is a proof, from the extents that the kernel states for its names. Cost: linear in the kernel's index expressions.
+    Exact: the proof uses the extents that the kernel states for its names. Cost: linear in the kernel's index expressions.
     """
     bits = 32 if fits_32_bits(kernel) else 64
     return kernel if bits == kernel.index_bits else replace(kernel, index_bits=bits)
@@ -36,13 +36,13 @@ def check_launch(kernel: Kernel) -> None:
 
 
 def fits_32_bits(kernel: Kernel) -> bool:
-    """Whether all index arithmetic of the kernel is proved to fit 32 bits with sign."""
+    """Whether all index arithmetic of the kernel provably fits signed 32-bit integers."""
     scope = IndexScope(kernel)
     sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
     fitting: set[Affine] = set()
-    # A name is stated before it is used, and what is stated last is in force: parts come in the order of the text.
+    # Parts come in the order of the text: a name is stated before its use, and its latest extent is in force.
     for part in parts(kernel.body):
-        if type(part) not in LOOKED_AT:
+        if type(part) not in INDEX_RECORDS:
             continue
         match part:
             case Affine():
@@ -50,13 +50,13 @@ def fits_32_bits(kernel: Kernel) -> bool:
                     return False
                 fitting.add(part)
             case Let(name, value, extent):
-                # The parts of a product of sizes are looked at as they come; what it is at most, its name says.
+                # The operands of a product of sizes are visited as parts of their own. The name's extent bounds the product.
                 if isinstance(value, OfTwo) and extent - 1 > INT32_MAX:
                     return False
                 scope.extents[name] = extent
             case For(var, start, stop, step):
                 scope.add_loop(var, start, stop)
-                if not _fits(stop + step - 1, scope):  # the value that ends the loop
+                if not _fits(stop + step - 1, scope):  # the variable's value when the loop ends
                     return False
             case Group():
                 scope.enter_group(part)
@@ -73,11 +73,11 @@ def fits_32_bits(kernel: Kernel) -> bool:
 
 
 def _fits(e: Affine, scope: IndexScope) -> bool:
-    """Whether the terms of an index expression, all sums of some of them, and what it divides fit 32 bits."""
+    """Whether the terms of an index expression, all sums of some of them, and its dividends fit 32 bits."""
     return scope.sums_fit(e) and all(isinstance(atom, str) or atom.by <= INT32_MAX and _fits(atom.of, scope) for atom, _ in e.terms)
 
 
 def _lies_within(num_elements: int, index: Affine, scope: IndexScope) -> bool:
-    """Whether the data-dependent parts of an offset fit 32 bits. They are never negative, and the whole offset lies in the buffer."""
+    """Whether the data-dependent parts of an offset fit 32 bits. They are never negative, and the total offset lies in the buffer."""
     span = scope.range_of(index)
     return span is not None and num_elements - min(span[0], 0) <= INT32_MAX

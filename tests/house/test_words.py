@@ -1,0 +1,112 @@
+"""Plain English: names that say nothing and sentences that begin without a noun are counted by room, and each count may only fall."""
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.house.source_tree import ROOT, package_files
+
+# Participles and adjectives without a noun: a name says what was found.
+EMPTY_NAMES = frozenset({"found", "made", "told", "wanted", "given", "more"})
+# A sentence names its quantity first.
+COMMENT_WITH_CLAUSE = re.compile(r"#.*\b(?:What|Of what|Whoever|As long as)\b")
+CLAUSE_FIRST = re.compile(r"(?:^|(?<=[.!?]\s))(?:What|Of what|Whoever|As long as)\b(?![^.?!]*\?)")
+
+
+def bound_names(tree: ast.Module) -> Iterator[str]:
+    """Every name that the file binds: variables, fields, parameters, functions, classes, names of patterns."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield name
+
+
+def prose(text: str, tree: ast.Module) -> Iterator[str]:
+    """Docstrings, and comments with the lines of one comment joined."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            doc = ast.get_docstring(node)
+            if doc:
+                yield " ".join(doc.split())
+    if not COMMENT_WITH_CLAUSE.search(text):
+        return  # cutting a file into tokens takes longer than parsing it
+    lines: list[str] = []
+    last = -1
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1 and lines:
+                yield " ".join(lines)
+                lines = []
+            lines.append(token.string.lstrip("#: ").strip())
+            last = token.start[0]
+    if lines:
+        yield " ".join(lines)
+
+
+def num_clauses_first(text: str) -> int:
+    """Sentences that begin with a relative clause in place of a noun; questions are none of them."""
+    return len(CLAUSE_FIRST.findall(text))
+
+
+def empty_names_by_room() -> Counter[str]:
+    """Bindings of names that say nothing, by room of the package."""
+    counts: Counter[str] = Counter()
+    for file in package_files():
+        counts[file.folder] += sum(name in EMPTY_NAMES for name in bound_names(file.tree))
+    return counts
+
+
+def clauses_first_by_room() -> Counter[str]:
+    """Sentences that begin with a relative clause, by room of the package; those of docs/*.md under "docs"."""
+    counts: Counter[str] = Counter()
+    for file in package_files():
+        counts[file.folder] += sum(num_clauses_first(p) for p in prose(file.text, file.tree))
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        counts["docs"] += sum(num_clauses_first(" ".join(p.split())) for p in page.read_text(encoding="utf-8").split("\n\n"))
+    return counts
+
+
+# Ceilings by room: a count may only fall. A room that is not listed has none.
+EMPTY_NAMES_KNOWN = {
+    "": 7, "arrays": 190, "base": 10, "domain": 39, "driver": 239, "emit": 26, "frontends": 148, "inspection": 32, "ir": 106,
+    "nn": 14, "optim": 1, "pages": 14, "passes": 109, "plan": 148, "printers": 12, "runtime": 111, "scripts": 170, "standalone":
+    36, "target": 10, "templates": 239, "tools": 110,
+}
+CLAUSES_FIRST_KNOWN = {
+    "": 1, "arrays": 4, "docs": 13, "domain": 2, "driver": 13, "emit": 1, "frontends": 2, "inspection": 2, "ir": 2, "passes": 3,
+    "plan": 6, "printers": 2, "runtime": 5, "scripts": 10, "standalone": 1, "templates": 14,
+}
+
+
+def test_names_say_what_they_hold() -> None:
+    """A variable says what was found, made or asked for."""
+    over = {room: n for room, n in empty_names_by_room().items() if n > EMPTY_NAMES_KNOWN.get(room, 0)}
+    assert not over, f"rename new variables called {', '.join(sorted(EMPTY_NAMES))}: {over}, ceilings {EMPTY_NAMES_KNOWN}"
+
+
+def test_sentences_begin_with_their_subject() -> None:
+    """The quantity comes first, then its unit, then the evidence."""
+    over = {room: n for room, n in clauses_first_by_room().items() if n > CLAUSES_FIRST_KNOWN.get(room, 0)}
+    assert not over, f"begin these sentences with a noun: {over}, ceilings {CLAUSES_FIRST_KNOWN}"
+
+
+def test_empty_names_and_clauses_are_found() -> None:
+    """The checks themselves can fail."""
+    text = '''"""What it reads. A sum. Of what is left, half."""
+def f(wanted):
+    # As long as it
+    # waits.  What is it?
+    found = wanted.more
+    return found
+'''
+    tree = ast.parse(text)
+    assert [n for n in bound_names(tree) if n in EMPTY_NAMES] == ["wanted", "found"]
+    assert sum(num_clauses_first(p) for p in prose(text, tree)) == 3
