@@ -7,16 +7,17 @@ from math import prod
 from typing import Any
 
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
-from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
+from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 
 
 def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One mapping a step, in order: name, kind ("kernel", "library", "copy"), nodes, path and place of its last node, bytes, limit_us,
     predicted_us (None where nothing predicts it).
 
-    A program may be some of the steps that the explanation is of: a step is found by what it writes. Units: bytes, microseconds.
+    A program may be some of the steps that the explanation is of: a step is found by the values that it addresses.
+    Units: bytes, microseconds.
     """
-    kernel_of = {value: k for k in explanation.get("kernels", ()) for value in k.get("writes", ())}
+    kernels = list(explanation.get("kernels", ()))
     call_of = {value: c for c in explanation.get("library", ()) for _, value in c["results"]}
     node_of = {n["name"]: n for n in (explanation.get("graph") or {}).get("nodes", ())}
     bandwidth = float((explanation.get("machine") or {}).get("global_bytes_per_s", 0.0) or 0.0)
@@ -26,9 +27,7 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
         match step:
             case KernelStep():
                 code = spec.kernels[step.kernel]
-                # A kernel is known by the values that it writes: those that it reads may be another one's.
-                own = (a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in")
-                told: Mapping[str, Any] = next((kernel_of[a] for a in own if a in kernel_of), {})
+                told = _explained(code, step, kernels)
                 nodes = list(told.get("nodes", code.nodes))
                 # The code of fused routines tells no bytes; its explanation does.
                 num_bytes = code.bytes_read + code.bytes_written or told.get("bytes_read", 0) + told.get("bytes_written", 0)
@@ -45,6 +44,22 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
                 row = {"name": f"{step.target} = {step.source}", "kind": "copy", "nodes": [step.source], "bytes": num_bytes,
                        "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0, "predicted_us": None}
         found.append(row | _where([node_of[n] for n in row["nodes"] if n in node_of]))
+    return found
+
+
+def _explained(code: KernelCode, step: KernelStep, kernels: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The explanation of a kernel's step, which is taken out of `kernels`; an empty one where none is of it.
+
+    Several steps run one code: theirs is the first whose values are most of the arguments. An argument may name other memory than the
+    value that is written there (an update in place, a value over one that dies), so what a kernel writes does not find it alone.
+    """
+    own = {a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in"}
+    fitting = [k for k in kernels if k["name"] == code.name] or [k for k in kernels if own.intersection(k.get("writes", ()))]
+    if not fitting:
+        return {}
+    arguments = set(step.arguments)
+    found = max(fitting, key=lambda k: len(arguments.intersection((*k.get("reads", ()), *k.get("writes", ())))))
+    kernels.remove(found)
     return found
 
 

@@ -99,6 +99,8 @@ class _Stepper:
         self.base = {v.value: v.base for v in made.plan.views}
         self.value_by_name = {v.name: v for v in program.spec.values}
         self.index = {v.name: n for n, v in enumerate(program.spec.values)}
+        # Values that are written where one that dies lies: the kernel that writes them addresses that one.
+        self.over = {v.name: v.base for v in program.spec.values if v.role == "view" and v.name not in self.base}
         self.own = Meaning(made.plan.graph, inputs, wide=True)
         self.total = Meaning(made.plan.graph, inputs, wide=True)
         self.held: dict[str, torch.Tensor] = {}
@@ -139,9 +141,10 @@ class _Stepper:
         found: dict[str, torch.Tensor] = {}
         if isinstance(step, KernelStep):
             first, _ = self.program.call_plan.step_slots[number]
-            for position, name in enumerate(step.arguments):
-                if name:
-                    found[name] = _at_address(int(frame.table[first + position]), self.value_by_name[name], self.program.device)
+            address = {name: int(frame.table[first + position]) for position, name in enumerate(step.arguments) if name}
+            address = {name: address[base] for name, base in self.over.items() if base in address} | address
+            for name, place in address.items():
+                found[name] = _at_address(place, self.value_by_name[name], self.program.device)
         elif isinstance(step, LibraryStep):
             for name in (*step.operands, *step.results):
                 held = frame.values[self.index[name]] if name else None
