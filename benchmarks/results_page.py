@@ -133,9 +133,10 @@ SECTIONS = (
              "lower quartile": "of measured over predicted time", "median": "of the same", "upper quartile": "of the same"}),
     Section("sizes", "Calls whose sizes change",
             "Total time of a stream of calls, compilation included: generated tokens with a growing cache, random batches, sizes that "
-            "return. Each peer runs three times, each time in a new process with empty caches: all peers take their turn, then the next "
-            "round begins. A total is the median of its runs, with the shortest and the longest in brackets; one without brackets is of "
-            "one run. Single runs differ by up to a factor of two where other programs use the host.", tables.sizes_table,
+            "return. Each peer runs three times if the time given suffices, each time in a new process with empty caches: all peers take "
+            "their turn, then the next round begins. A total is the median of its runs (of two the shorter), with the shortest and the "
+            "longest in brackets; one without brackets is of one run. Single runs differ by up to a factor of two where "
+            "other programs use the host.", tables.sizes_table,
             {"stream": "stream / calls", "aot_eager s": "torch.compile's tracing with eager kernels: what tracing alone costs",
              "tilefuse, cached s": "tilefuse with what the first round's process kept on disk",
              "tilefuse, sizes_at_once=0 s": "with that option: no size is compiled before it returns",
