@@ -58,9 +58,9 @@ def _explained(code: KernelCode, step: KernelStep, kernels: list[Mapping[str, An
     if not fitting:
         return {}
     arguments = set(step.arguments)
-    found = max(fitting, key=lambda k: len(arguments.intersection((*k.get("reads", ()), *k.get("writes", ())))))
-    kernels.remove(found)
-    return found
+    nearest = max(fitting, key=lambda k: len(arguments.intersection((*k.get("reads", ()), *k.get("writes", ())))))
+    kernels.remove(nearest)
+    return nearest
 
 
 def _where(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
