@@ -1,1 +1,1 @@
-"""Floor 4: what writes kernel IR over a domain: statements, values, vectors. Decides nothing."""
+"""Floor 4: writers of kernel IR over a domain: statements, values, vectors. They decide nothing."""

@@ -1,4 +1,4 @@
-"""Long sums by one thread, in stretches: no accumulator takes more than a fixed number of terms one after another.
+"""Long sums by one thread, in stretches (blocked summation): each accumulator takes at most a fixed number of terms in a row.
 
     for each stretch of stretches:   middle = 0
       for each stretch:              part = 0
@@ -6,8 +6,8 @@
         middle += part
       total += middle                                              part = total
 
-The rounding error of a chain grows with its length; that of nested chains with the sum of their lengths. Squared deviations are joined
-by Chan's formula, on the host in f64 (`domain/wide_squares.py`).
+The rounding error of a chain grows with its length, and that of nested chains with the sum of their lengths. Squared deviations are
+combined by Chan's formula, on the host in f64 (`domain/wide_squares.py`).
 Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 4.2 (blocked summation).
 """
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.ir import Assign, Declare, Reg
 
-# Terms that the innermost accumulator takes before it is added to the next, and that each of the others takes. A chain of up to twice as
-# many terms is left as it is. Errors of inner chains average out over the outer ones, so that the outermost, the shortest, decides.
+# Terms of the innermost accumulator, and of each accumulator around it. A chain of at most 2 * STRETCH terms stays one chain. Errors of
+# inner chains average out over the outer ones, so the outermost chain, which is the shortest, dominates.
 STRETCH, OUTER_STRETCH = 64, 16
 CASCADED = ("sum", "m2")
 
 
 def nested_counts(count: int) -> tuple[int, ...]:
-    """Extents of nested loops that take `count` terms together, the outermost first; () where one chain is short enough.
+    """Extents of nested loops over `count` terms, the outermost first; () if one chain is short enough.
 
-    The innermost is `STRETCH`, those around it are `OUTER_STRETCH`, and the outermost is no longer than that. Together they may take a few
-    steps more than `count`.
+    The innermost extent is `STRETCH`. The others are `OUTER_STRETCH`, except the outermost, which may be smaller. Their product may exceed
+    `count`.
     """
     if count <= 2 * STRETCH:
         return ()
@@ -46,7 +46,7 @@ def nested_counts(count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Summed:
-    """A reduction and its accumulators: one a component, each an array over `lanes`, or a scalar where that is 1."""
+    """A reduction and its accumulators: one per component, each an array over `lanes`, or a scalar if `lanes` is 1."""
 
     instance: Instance
     parts: tuple[Reg, ...]
@@ -54,22 +54,23 @@ class Summed:
 
 
 class ByStretch(Protocol):
-    """Reductions that see the innermost stretches as wholes."""
+    """Reductions that combine whole innermost stretches."""
 
     def start(self) -> None:
-        """Before a stretch."""
+        """Emits the statements before a stretch."""
         ...
 
     def end(self, first: Affine) -> None:
-        """After the stretch that begins with step `first`: sets the accumulators."""
+        """Emits the statements after the stretch that begins with step `first`: they set the accumulators."""
         ...
 
 
 class Cascade:
-    """The accumulators of nested stretches of some reductions, for loops of the extents `counts`; a single extent is one stretch.
+    """The accumulators of some reductions over nested stretches, for loops of the extents `counts`; a single extent is one stretch.
 
-    restarted: registers beside the accumulators that start at zero with every stretch (a count). by_stretch: who else sees the stretches.
-    within: number of the current step within its stretch.
+    restarted   further registers that every stretch sets to zero (a count)
+    by_stretch  reductions that combine whole stretches
+    within      number of the current step within its stretch
     """
 
     def __init__(self, emitter: Emitter, unroll: bool, summed: Sequence[Summed], counts: Sequence[int],
@@ -82,11 +83,11 @@ class Cascade:
 
     def _declared(self, s: Summed, level: int) -> tuple[Reg, ...]:
         e = self.emitter
-        made = tuple(Reg(e.fresh(f"{p.name}_total{level or ''}"), p.dtype) for p in s.parts)
-        for p in made:
+        registers = tuple(Reg(e.fresh(f"{p.name}_total{level or ''}"), p.dtype) for p in s.parts)
+        for p in registers:
             e.emit(Declare(p.name, p.dtype, None if s.lanes == 1 else s.lanes))
-        self._start(s, made)
-        return made
+        self._start(s, registers)
+        return registers
 
     def _start(self, s: Summed, parts: Sequence[Reg]) -> None:
         with self._lane(s) as v:
@@ -102,8 +103,8 @@ class Cascade:
             yield v
 
     @contextlib.contextmanager
-    def steps(self, wanted: str, count: int) -> Iterator[Affine]:
-        """Inside is one step of `count`; yields its number."""
+    def steps(self, name: str, count: int) -> Iterator[Affine]:
+        """Loops over `count` steps; yields the number of the step."""
         e = self.emitter
         number_of_step = number(0)
         with contextlib.ExitStack() as stack:
@@ -111,7 +112,7 @@ class Cascade:
                 last = level == len(self.counts) - 1
                 if last and self.by_stretch is not None:
                     stack.enter_context(self._whole_stretch(number_of_step * extent))
-                index = stack.enter_context(e.loop(wanted if last else "stretch", extent))
+                index = stack.enter_context(e.loop(name if last else "stretch", extent))
                 number_of_step, self.within = number_of_step * extent + index, index
                 if not last:
                     stack.enter_context(self._around(level))
@@ -120,7 +121,7 @@ class Cascade:
 
     @contextlib.contextmanager
     def _whole_stretch(self, first: Affine) -> Iterator[None]:
-        """The innermost loop, with what sees it as a whole before and after it."""
+        """Surrounds the innermost loop with the statements of `by_stretch`."""
         assert self.by_stretch is not None
         self.by_stretch.start()
         yield
@@ -128,7 +129,7 @@ class Cascade:
 
     @contextlib.contextmanager
     def _around(self, level: int) -> Iterator[None]:
-        """One stretch of loop `level` (0 is the outermost): what it sums starts anew and is added to the level above at its end."""
+        """Surrounds one stretch of loop `level` (0 is the outermost): its accumulators restart, and their totals join the level above."""
         e = self.emitter
         for s, parts in zip(self.summed, self.levels[level + 1], strict=True):
             self._start(s, parts)
@@ -140,5 +141,5 @@ class Cascade:
                 totals = [Reg(p.name, p.dtype, v) for p in into]
                 e.combine(s.instance.node.detail, totals, [Reg(p.name, p.dtype, v) for p in parts], e.dtype(s.instance.body))
                 if level == 0:
-                    # Elements past the last stretch are added to the whole.
+                    # The total is current after every stretch: elements past the last one are added to it.
                     e.emit(*(Assign(Reg(p.name, p.dtype, v), t) for p, t in zip(s.parts, totals, strict=True)))

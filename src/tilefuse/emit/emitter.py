@@ -1,7 +1,7 @@
 """Emitter: turns resolved scalar bodies into kernel statements, each value once in the innermost frame that can hold it.
 
-A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an
-outer frame are visible in the inner ones; a value asked for is computed in the current frame if no frame has it.
+A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an outer frame are
+visible in the inner ones. A value that no frame holds is computed in the current frame on request.
 """
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tilefuse.ir.scalar import Call, Const, Index, checked_extent, const
 from tilefuse.kernel.checked_index import counts_from_end
 from tilefuse.kernel.ir import Assign, Comment, Declare, InRange, KernelLeaf, KExpr, Load, Reg
 
-# Strict and loose comparison with which an arg-reduction prefers an element.
+# Strict and non-strict comparison by which an arg-reduction prefers an element.
 ARG_COMPARISON = {"argmax": ("gt", "le"), "argmin": ("lt", "ge")}
 
 
 class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
     """Writes the statements of one kernel over a domain. `env` gives every root axis as an index expression over kernel names.
 
-    `expression` gives a resolved expression as a kernel expression; operands that need statements are emitted before it.
+    `expression` converts a resolved expression to a kernel expression and first emits the operands that need statements.
     """
 
     def __init__(self, domain: Domain) -> None:
         super().__init__()
         self.domain = domain
         self.dimensions: dict[str, tuple[tuple[int, int], ...]] = {}  # extent and stride of every dimension of a boundary value
-        self.neighbours = 0  # > 0 inside loops whose steps read next to each other: the first-level cache holds what a step leaves
+        self.neighbours = 0  # > 0 inside loops whose steps read adjacent elements: L1 holds the rest of a line for the next step
 
     # -- values --------------------------------------------------------------------------------------------------
 
     def find(self, key: int) -> KExpr | None:
-        """The value of an instance where it is already computed at the current point, else None."""
+        """The value of an instance if it is already computed at the current point, else None."""
         for f in reversed(self.frames):
             if key in f.values:
                 return f.values[key]
@@ -55,11 +55,11 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         if instance.shared:
             raise InternalError(f"%{instance.node.name} is used before its reduction is done; please report")
         if instance.serial:
-            made = self._serial(instance)
+            value = self._serial(instance)
         else:
-            made = self._scalar(instance)
-        self.frame.values[key] = made
-        return made
+            value = self._scalar(instance)
+        self.frame.values[key] = value
+        return value
 
     def _scalar(self, instance: Instance) -> KExpr:
         body = instance.body
@@ -89,10 +89,10 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         return self.finished(instance, parts)
 
     def identities(self, instance: Instance) -> tuple[Const, ...]:
-        """Start of each component of a reduction, in the type this kernel holds it in.
+        """Initial value of each component of a reduction, in the type that this kernel holds it in.
 
-        The position of an arg-reduction is held in 32 bits where the reduced domain allows: half the registers and shuffles. Over no
-        elements it is the greatest i64, which 32 bits do not hold.
+        An arg-reduction holds its position in 32 bits if the reduced domain allows: half the registers and shuffles. An empty domain needs
+        64 bits, because its position is the greatest i64.
         """
         monoid = KERNEL_MONOIDS[instance.node.detail]
         starts = monoid.identity(self.dtype(instance.body))
@@ -105,14 +105,14 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
 
     def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
         """The result of a reduction from its components."""
-        made: KExpr = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
+        result: KExpr = KERNEL_MONOIDS[instance.node.detail].finish(tuple(parts), self.dtype(instance.body))
         if instance.node.detail in ARG_COMPARISON and parts[1].dtype != I64:
-            return Call("i64", (made,))
+            return Call("i64", (result,))
         dtype, summed = instance.node.type.dtype, self.dtype(instance.body)
-        # Sums of narrow types stay in the type they are summed in, but for those that the host widens beside squared deviations.
+        # Sums of narrow types keep their accumulation type, except those that the host widens together with squared deviations.
         if instance.node.detail == "m2" and summed != dtype or instance.node.detail == "sum" and summed == F64 != dtype:
-            return Call(dtype.name, (made,))
-        return made
+            return Call(dtype.name, (result,))
+        return result
 
     def accumulate(self, instance: Instance, parts: list[Reg]) -> None:
         """parts = combine(parts, lift(body)), at the current point."""
@@ -128,8 +128,10 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         self.combine(monoid.name, parts, monoid.lift(body, position, dtype), dtype)
 
     def _accumulate_arg(self, instance: Instance, parts: list[Reg], x: KExpr, position: KExpr, dtype: DType) -> None:
-        """One element of an arg-reduction. A thread meets its elements in ascending order, so a tie never wins and positions
-        need no comparison; "not <=" takes a NaN as better, and a NaN already held is never replaced."""
+        """Combines one element into an arg-reduction.
+
+        A thread reads its elements in ascending order. A tie therefore never wins, and positions need no comparison. "not <=" prefers a
+        NaN, and a held NaN is never replaced."""
         best, at = parts
         strict, loose = ARG_COMPARISON[instance.node.detail]
         if dtype.is_float:
@@ -164,7 +166,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
     def touch(self, e: Touch, guarded: bool) -> KExpr:
         """An element of a boundary value: a register that already holds it, or a load."""
         if not self.buffers[e.value].num_elements:
-            # Only loops of no steps read it. A load whose place does not depend on their variable would be written outside of them.
+            # Only loops without iterations read it. A load that does not depend on the loop variable would be emitted outside the loop.
             return const(0, e.dtype)
         identity, load = self.load_of(e, guarded)
         known = self.loaded(identity)
@@ -193,7 +195,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
                      for d, extent, stride in e.dynamic)
 
     def in_range(self, e: Call[Resolved], guarded: bool, value: str = "", dimension: int = 0, kept: bool = False) -> InRange:
-        """A checked subscript, of dimension `dimension` of `value` where it is one."""
+        """A checked subscript. A subscript of a boundary value names that `value` and the `dimension`."""
         extent = checked_extent(e)
         assert extent is not None
         source, place = self._read_from(e.args[0])
@@ -202,7 +204,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         return InRange(index, extent, buffer, dimension, source, place, counts_from_end(e.args[0]), kept)
 
     def _read_from(self, index: Resolved) -> tuple[str, Affine]:
-        """The buffer of integers that an index is computed from, and the element's offset; "" where there is none at the current point."""
+        """The integer buffer that an index is computed from, and the element's offset; "" if none is readable at the current point."""
         stack = [index]
         while stack:
             e = stack.pop()
@@ -224,10 +226,9 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
     # -- hoisting ------------------------------------------------------------------------------------------------
 
     def hoist(self, keys: Iterable[int], axes: frozenset[str]) -> None:
-        """Computes, in the current frame, what `keys` need that depends on nothing but `axes`."""
+        """Computes in the current frame the values and loads of `keys` that depend on no axis besides `axes`."""
         seen: set[int] = set()
-        wanted = list(keys)
-        for key in wanted:
+        for key in list(keys):
             self._hoist(key, axes, seen)
 
     def _hoist(self, key: int, axes: frozenset[str], seen: set[int]) -> None:
@@ -251,7 +252,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
                 self._hoist(x.key, axes, seen)
 
     def hoist_body(self, body: Resolved, axes: frozenset[str]) -> None:
-        """As `hoist`, for what a body uses directly."""
+        """As `hoist`, for the values and loads that a body uses."""
         seen: set[int] = set()
         for x in resolved_walk(body):
             if isinstance(x, Use):
@@ -260,7 +261,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
                 self.touch(x, False)
 
     def _ready(self, key: int) -> bool:
-        """Whether every shared reduction that the instance needs is done. Cost: linear in what it needs, each value looked at once."""
+        """Whether every shared reduction that the instance needs is computed. Cost: linear in the instances that it needs."""
         seen = {key}
         stack = [key]
         while stack:

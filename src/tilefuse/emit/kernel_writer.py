@@ -1,6 +1,6 @@
-"""The emitter of one kernel with its buffers: what the templates of one walk share.
+"""The emitter of one kernel with its buffers, shared by the templates of one walk.
 
-Touches of memory held in register arrays, lanes of a vector, results, scratch memory; and the kernel made of it all.
+It covers touches of memory held in register arrays, lanes of a vector, results, scratch memory, and the finished kernel.
 """
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.template import Columns
 
-# Monoids of scans that use what they combine once; the others are given registers.
+# Monoids of scans that use each operand once. Operands of the others are held in registers.
 USED_ONCE = ("sum", "prod", "max", "min")
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A touch whose elements lie in a register array: element `chunk * width + lane` (`step`: the array holds one chunk only)."""
+    """A touch whose elements lie in a register array: element `chunk * width + lane` (`step`: the array holds a single chunk)."""
 
     touch: Touch
     array: str
@@ -57,8 +57,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A scan whose values are made anew as a walk passes them: the running value of the thread (`before` None), or of its vector,
-    joined with element `chunk` of `before`."""
+    """A scan whose values are recomputed during a walk.
+
+    `value` is the running value of the thread (`before` None) or of its vector. The latter is combined with element `chunk` of `before`."""
 
     instance: Instance
     value: Reg
@@ -66,7 +67,7 @@ class Running:
 
 
 class KernelWriter:
-    """The emitter of one kernel with its buffers, and what all templates share."""
+    """The emitter of one kernel with its buffers, and the state that all templates share."""
 
     def __init__(self, program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
         self.program = program
@@ -81,10 +82,10 @@ class KernelWriter:
         self.unroll = device.kind == "cuda"
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
         self.running: list[Running] = []
-        self.spare_lanes = False  # lanes outside of a row are computed like the others, from whatever lies there, and used by nobody
-        self.row_axis = ""  # the axis that rows run along, where they begin and end inside vectors: lanes outside of them are left out
+        self.spare_lanes = False  # lanes outside a row are computed like the others, from arbitrary data, and their results are unused
+        self.row_axis = ""  # axis of the rows if rows begin or end inside vectors: lanes outside a row are then skipped
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
-        self.lane_expressions: dict[object, Reg] = {}  # the same of parts of bodies
+        self.lane_expressions: dict[object, Reg] = {}  # values of parts of bodies: arrays over the lanes of a vector
         graph = program.graph
         scattered = self.domain.scatter[0] if self.domain.scatter else ""
         for value in graph.inputs:
@@ -96,12 +97,12 @@ class KernelWriter:
 
     @property
     def narrow(self) -> bool:
-        """Whether hardware approximations (relative error below 2^-16) are lost in the rounding of the kernel's data.
+        """Whether the rounding of the kernel's data hides hardware approximations, whose relative error is below 2^-16.
 
-        Results that have a value an element of the domain must be floats of 16 bits or fewer, or owe nothing to an approximated
-        function. Results with fewer values (statistics of rows or columns, losses, positions) may be wider where every float
-        that the kernel reads has 16 bits or fewer: each term then carries a rounding of its own of 2^-12 or more, and a sum of n
-        terms in f32 an error of up to n * 2^-24 of the sum of their magnitudes, to which the approximations add at most 2^-16.
+        A result with one value per element of the domain must be a float of 16 bits or fewer, or must not depend on an approximated
+        function. A result with fewer values (statistics of rows or columns, losses, positions) may be wider if every float that the kernel
+        reads has 16 bits or fewer. Each term then has a rounding error of 2^-12 or more. A sum of n terms in f32 has an error of up to
+        n * 2^-24 of the sum of their magnitudes, to which the approximations add at most 2^-16.
         """
         graph = self.program.graph
         size = prod(self.domain.extents[a] for a in self.domain.kept + self.domain.reduced)
@@ -129,7 +130,7 @@ class KernelWriter:
         return any(isinstance(x, Touch) and x.value == value for b in bodies for x in resolved_walk(b))
 
     def _extent(self, value: str) -> int:
-        """Elements from the first to the last of a value in memory. Units: elements."""
+        """Extent of a value in memory, from its first element to its last. Units: elements."""
         return extent_in_memory(self.program, value)
 
     def _add(self, value: str, dtype: DType, num_elements: int, role: str) -> None:
@@ -142,60 +143,62 @@ class KernelWriter:
             self.emitter.cache[value] = self._cache(value, num_elements)
 
     def _cache(self, value: str, num_elements: int) -> str:
-        """Large values are read once; what several rows or lanes share is kept."""
+        """Cache hint of an input: "stream" for large values, which are read once; "keep" for values that rows or lanes share."""
         largest = max((self._extent(v.name) for v in self.program.graph.inputs), default=0)
         return "stream" if num_elements * 4 >= largest and num_elements >= 4096 else "keep"
 
     @property
     def leaving(self) -> str:
-        """How results are stored: "stream" where the kernel moves more than the second-level cache holds, as they would leave it before
-        they are read. Others get the usual priority: they must not leave before lines that nobody reads again. So do rows that blocks
-        read, reduce and store one after another.
+        """Cache hint of result stores: "stream" if the kernel moves more bytes than L2 holds, else "".
 
-        Source: H200, chains of kernels that read what the one before wrote: 3 % faster at 16 + 16 MiB, equal at 4 + 4 and below; 60
-        patterns of rows with and without: the usual priority up to 1.8 % faster, elementwise and persistent kernels up to 3 % slower.
+        Results of such a kernel would leave L2 before they are read. Other results get the usual priority, so they do not leave L2 before
+        lines that are not read again. Rows that blocks read, reduce and store one after another get the usual priority too.
+
+        Source: H200, chains of kernels that read the previous kernel's results: usual priority 3 % faster at 16 + 16 MiB, equal at 4 + 4
+        and below. H200, 60 patterns of rows above the size of L2: usual priority up to 1.8 % faster for rows, up to 3 % slower for
+        elementwise and persistent kernels.
         """
         choice = self.program.choice
         return "stream" if self.floods and not (isinstance(choice, Rows) and not choice.groups) else ""
 
     @property
     def floods(self) -> bool:
-        """Whether the kernel moves more than the second-level cache holds."""
+        """Whether the kernel moves more bytes than L2 holds."""
         return self.program.bytes_moved > self.device.l2_bytes
 
-    def shared(self, wanted: str, dtype: DType, num_elements: int) -> str:
+    def shared(self, stem: str, dtype: DType, num_elements: int) -> str:
         """Reserves shared memory, 16-byte aligned; returns the buffer's name."""
-        name = self.emitter.fresh(wanted)
+        name = self.emitter.fresh(stem)
         offset = -(-self.shared_bytes // 128) * 128 if num_elements * dtype.itemsize >= 1024 else -(-self.shared_bytes // 16) * 16
         self.scratch.append(Buffer(name, dtype, num_elements, "shared", "", "", offset))
         self.shared_bytes = offset + num_elements * dtype.itemsize
         return name
 
-    def workspace(self, wanted: str, dtype: DType, num_elements: int) -> str:
+    def workspace(self, stem: str, dtype: DType, num_elements: int) -> str:
         """A global scratch parameter."""
-        name = self.emitter.fresh(wanted)
+        name = self.emitter.fresh(stem)
         self.scratch.append(Buffer(name, dtype, num_elements, "global", "workspace"))
         return name
 
-    def counter(self, wanted: str, num_elements: int) -> str:
+    def counter(self, stem: str, num_elements: int) -> str:
         """A global counter parameter: zero before and after every launch."""
-        name = self.emitter.fresh(wanted)
+        name = self.emitter.fresh(stem)
         self.scratch.append(Buffer(name, I32, num_elements, "global", "counter"))
         return name
 
     # -- touches in register arrays --------------------------------------------------------------------------------
 
     def touches(self, bodies: Iterable[Resolved]) -> list[Touch]:
-        """Distinct unguarded direct touches of bodies, in order; none of values without elements, of which there is nothing to load."""
-        found = dict.fromkeys(t for body in bodies for t in direct_touches(body))
-        return [t for t in found if self.emitter.buffers[t.value].num_elements]
+        """Distinct unguarded direct touches of bodies, in order, without those of empty values."""
+        distinct = dict.fromkeys(t for body in bodies for t in direct_touches(body))
+        return [t for t in distinct if self.emitter.buffers[t.value].num_elements]
 
     def runs(self, touch: Touch, width: int, lane: str, env: dict[str, Affine]) -> bool:
         """Whether a touch is one aligned vector. `env` maps root axes with `lane` as the vector's variable."""
         return is_vector(substitute(touch.offset, env, self.emitter.extents | {lane: width}), lane, width)
 
     def held(self, touch: Touch, chunks: int, width: int, vector: bool, step: bool = False) -> Held:
-        """Declares the register array of a touch: `chunks` vectors."""
+        """Declares a register array of `chunks` vectors for a touch."""
         array = self.emitter.fresh(touch.value + "_v")
         self.emitter.emit(Declare(array, touch.dtype, chunks * width))
         return Held(touch, array, width, vector, step)
@@ -223,7 +226,7 @@ class KernelWriter:
             load_lanes()
 
     def _lane_in_row(self, lane_env: Mapping[str, Affine], lane: str, at: Affine) -> tuple[Bound, ...]:
-        """Bounds that hold where lane `at` is an element of the row; none where rows are whole vectors."""
+        """Bounds that hold if lane `at` is an element of the row; () if rows are whole vectors."""
         if not self.row_axis:
             return ()
         place = substitute(lane_env[self.row_axis], {lane: at}, self.emitter.extents)
@@ -231,9 +234,9 @@ class KernelWriter:
 
     def _whole_or_lanes(self, whole: Stmt, by_lanes: Callable[[], None], lane_env: Mapping[str, Affine], lane: str, width: int,
                         inside: Bound | None = None) -> None:
-        """Emits `whole` where the row has all lanes of a vector, what `by_lanes` emits where it begins or ends inside the vector.
+        """Emits `whole` for vectors inside the row, and the statements of `by_lanes` for vectors that the row's start or end cuts.
 
-        inside: holds where `whole` is legal; as a default, where all lanes are the row's.
+        inside: condition under which `whole` is legal; by default, that all lanes belong to the row.
         """
         e = self.emitter
         if not self.row_axis or width == 1:
@@ -248,7 +251,7 @@ class KernelWriter:
         e.emit(If((inside,), (whole,), tuple(otherwise.statements)))
 
     def bind(self, held: Iterable[Held], chunk: Affine, lane: Affine) -> None:
-        """In the current lane frame, touches held in arrays are read from them."""
+        """Binds touches held in arrays to their registers, in the current lane frame."""
         e = self.emitter
         for key, (reg, width) in self.chunk_values.items():
             e.frame.values[key] = Reg(reg.name, reg.dtype, chunk * width + lane)
@@ -267,22 +270,22 @@ class KernelWriter:
             e.frame.values[scan.instance.key] = value
 
     def joined(self, scan: Instance, *parts: KExpr) -> KExpr:
-        """Two parts of a scan's row combined, the earlier one first."""
+        """The combination of two parts of a scan's row, the earlier one first."""
         e = self.emitter
         dtype = next((p.dtype for p in parts if isinstance(p, Reg)), e.dtype(scan.body))
         if scan.node.detail not in USED_ONCE:
             parts = tuple(p if isinstance(p, Reg) else e.register(p, dtype, scan.node.name + "_part") for p in parts)
         first, second = parts
-        made: KExpr = KERNEL_MONOIDS[scan.node.detail].combine((first,), (second,), dtype)[0]
-        return made
+        combined: KExpr = KERNEL_MONOIDS[scan.node.detail].combine((first,), (second,), dtype)[0]
+        return combined
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def write_lanes(self, outputs: list[tuple[str, int, Affine]], width: int, held: list[Held], chunk: Affine,
                     lane_env: dict[str, Affine], lane: str, also: Callable[[Affine], None] | None = None) -> None:
-        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where memory allows.
+        """Computes `width` lanes of the outputs at the current point and stores them, as vectors where their addresses are aligned.
 
-        `also` emits what else each lane computes.
+        also: emits further computations of each lane.
         """
         e = self.emitter
         plans: list[tuple[str, int, Affine, str | None]] = []
@@ -297,7 +300,7 @@ class KernelWriter:
             self.bind(held, chunk, v)
             if also is not None:
                 also(v)
-            # All are computed before one is stored: it may overwrite what another one is computed from.
+            # All outputs are computed before one is stored: a store may overwrite an operand of another output.
             values = [e.value(key) for _, key, _, _ in plans]
             for value, (name, _, at, array) in zip(values, plans, strict=True):
                 if array is not None:
@@ -311,7 +314,7 @@ class KernelWriter:
                     self._store_vector(name, array, at, lane_env, lane, width)
 
     def _store_vector(self, name: str, array: str, at: Affine, lane_env: Mapping[str, Affine], lane: str, width: int) -> None:
-        """Stores the computed lanes of a result that lie side by side from an aligned place on."""
+        """Stores the computed lanes of a result as one aligned vector."""
         e = self.emitter
         buffer = e.buffers[name]
 
@@ -323,14 +326,13 @@ class KernelWriter:
         self._whole_or_lanes(whole, store_lanes, lane_env, lane, width)
 
     def writers(self, name: str, at: Mapping[str, Affine] = MappingProxyType({})) -> tuple[Bound, ...]:
-        """Bounds under which a row writes a result: of rows that compute the same element of it, the first. `at`: axes not set yet."""
+        """Bounds under which a row writes a result: the first of the rows that compute the same element. `at`: axes not yet in `env`."""
         e, domain = self.emitter, self.domain
         used = next(offset.axes() for result, _, offset in domain.outputs if result == name)
         return tuple(Bound(at[a] if a in at else e.env[a], 0, 1) for a in domain.kept if a not in used and domain.extents[a] > 1)
 
     def write_values(self, outputs: Sequence[tuple[str, int, Affine]]) -> None:
-        """Computes the outputs at the current point and stores them: all are computed before one is stored, since it may overwrite what
-        another one is computed from."""
+        """Computes the outputs at the current point, then stores them. A store may overwrite an operand of another output."""
         e = self.emitter
         values = [e.value(key) for _, key, _ in outputs]
         for value, (name, _, offset) in zip(values, outputs, strict=True):
@@ -339,7 +341,7 @@ class KernelWriter:
 
     @contextlib.contextmanager
     def lanes(self, width: int, lane_env: dict[str, Affine], lane: str) -> Iterator[Affine]:
-        """A loop over the lanes of a vector with the root axes set for it; yields the lane variable."""
+        """A loop over the lanes of a vector, with the root axes set for each lane; yields the lane variable."""
         e = self.emitter
         saved = dict(e.env)
         with e.lanes(width, self.unroll) as v, e.nested() as inner:
@@ -354,7 +356,7 @@ class KernelWriter:
         e.env = saved
 
     def finish(self) -> Kernel:
-        """The kernel: buffers in parameter order, launch, header for the reader. `compose` decides how wide its indices are."""
+        """The finished kernel: buffers in parameter order, launch, header. `compose` decides the width of its indices."""
         e = self.emitter
         program = self.program
         buffers = tuple(e.buffers.values()) + tuple(self.scratch)
@@ -369,7 +371,7 @@ class KernelWriter:
 
 
 def extent_in_memory(program: TileProgram, value: str) -> int:
-    """Elements from the first to the last of a boundary value in memory. Units: elements."""
+    """Extent of a boundary value in memory, from its first element to its last. Units: elements."""
     shape = program.graph.type_of(value).shape
     strides = program.layouts.get(value)
     if prod(shape) == 0:
@@ -380,7 +382,7 @@ def extent_in_memory(program: TileProgram, value: str) -> int:
 
 
 def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Instance]:
-    """Instances needed for `keys` in evaluation order, not going through those in `stop` (already computed)."""
+    """Instances that `keys` need, in evaluation order. Those in `stop` are already computed and are not visited."""
     seen: set[int] = set()
     todo = [k for k in keys if k not in stop]
     while todo:
@@ -394,11 +396,11 @@ def reachable(domain: Domain, keys: Iterable[int], stop: set[int]) -> list[Insta
 
 def hoist_without_lane(writer: KernelWriter, bodies: Sequence[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
                        held: list[Held]) -> None:
-    """Loads, and reductions by one thread, that are the same for all `width` lanes of the vector happen once, before the lane loop."""
+    """Emits before the lane loop the loads and the single-thread reductions that are equal in all `width` lanes of the vector."""
     e = writer.emitter
     loaded = {h.touch for h in held}
     saved = dict(e.env)
-    # A value that depends on the loop of a reduction by one thread does not exist out here.
+    # A value that depends on the loop of a single-thread reduction does not exist outside that loop.
     loops = writer.domain.serial_loops
     extents = e.extents | {lane: width}
     at = saved | lane_env
@@ -415,17 +417,17 @@ def hoist_without_lane(writer: KernelWriter, bodies: Sequence[Resolved], lane_en
 
 
 def _always_computed(domain: Domain) -> list[Instance]:
-    """Instances that every point computes: what outputs are made of, without what is used behind guards alone or in reductions' loops."""
-    found: set[int] = set()
+    """Instances that every point computes: those of the outputs, except those used only behind guards or in loops of reductions."""
+    keys: set[int] = set()
     todo = [key for _, key, _ in domain.outputs]
     while todo:
         key = todo.pop()
-        if key in found:
+        if key in keys:
             continue
-        found.add(key)
+        keys.add(key)
         if not domain.instances[key].serial:
             todo.extend(_used(domain.instances[key].body))
-    return [domain.instances[key] for key in sorted(found)]
+    return [domain.instances[key] for key in sorted(keys)]
 
 
 def _used(body: Resolved) -> list[int]:

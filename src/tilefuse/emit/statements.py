@@ -1,7 +1,7 @@
-"""Statements being written: frames, fresh names, loops, guards and named index expressions. What every composer stands on.
+"""Statements being written: frames, fresh names, loops, guards and named index expressions. Every composer uses them.
 
-A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an
-outer frame are visible in the inner ones.
+A frame is a stretch of straight-line statements (a loop body, a guarded body, the kernel itself). Values computed in an outer frame are
+visible in the inner ones.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilefuse.ir.scalar import Bound, Const
 from tilefuse.kernel.ir import Assign, Buffer, Declare, For, If, KExpr, Let, Reg, Stmt
 from tilefuse.kernel.writer import free_identifier
 
-# Names that generated code must not use for the user's values: C++ keywords, and what the printers declare.
+# Names that generated code must not use for the user's values: C++ keywords, and names that the printers declare.
 RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "const", "constexpr",
                       "continue", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float",
                       "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or",
@@ -30,7 +30,7 @@ RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break
 
 @dataclass
 class Frame:
-    """Statements being written and what they have made available: instances, elements of memory, resolved expressions."""
+    """Statements being written, and the values that they have computed: instances, loaded elements, resolved expressions."""
 
     statements: list[Stmt] = field(default_factory=list)
     values: dict[int, KExpr] = field(default_factory=dict)
@@ -63,48 +63,48 @@ class Statements:
     def emit(self, *statements: Stmt) -> None:
         self.frame.statements.extend(statements)
 
-    def fresh(self, wanted: str) -> str:
+    def fresh(self, stem: str) -> str:
         """A name whose identifier is not used in this kernel yet."""
-        base = plain_name(wanted)
+        base = plain_name(stem)
         if base[0].isdigit() or base.startswith(("__", "tf_")):
             base = "v" + base
         return free_identifier(base, self.names)
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[Frame]:
-        """A frame whose statements the caller wraps (in a loop or a guard)."""
-        made = Frame()
-        self.frames.append(made)
+        """Opens a frame. The caller wraps its statements in a loop or a guard."""
+        frame = Frame()
+        self.frames.append(frame)
         try:
-            yield made
+            yield frame
         finally:
             self.frames.pop()
 
     @contextlib.contextmanager
-    def loop(self, wanted: str, stop: int | Affine, *, start: int | Affine = 0, step: int = 1, unroll: bool = False, simd: bool = False,
+    def loop(self, stem: str, stop: int | Affine, *, start: int | Affine = 0, step: int = 1, unroll: bool = False, simd: bool = False,
              extent: int | None = None) -> Iterator[Affine]:
-        """A loop statement around what is emitted inside; yields its variable. A loop of one step is written without a loop.
+        """Puts the statements emitted inside into a loop; yields the loop variable. A loop of one step needs no loop statement.
 
-        extent: bound on the variable where `stop` is not a number.
+        extent: bound on the variable if `stop` is not a number.
         """
         first = number(start) if isinstance(start, int) else start
         last = number(stop) if isinstance(stop, int) else stop
         if first.is_const and last.is_const and first.const + step >= last.const > first.const:
             yield first
             return
-        name = self.fresh(wanted)
+        name = self.fresh(stem)
         with self.nested() as inner:
             inner.extents[name] = extent if extent is not None else last.const
             yield axis(name)
         self.emit(For(name, first, last, step, tuple(inner.statements), unroll, simd))
 
     def lanes(self, count: int, unroll: bool) -> AbstractContextManager[Affine]:
-        """A loop over elements of a vector: unrolled where they are in registers, else vector code."""
+        """A loop over the elements of a vector: unrolled for registers, else left to the host's vectoriser."""
         return self.loop("v", count, unroll=unroll, simd=not unroll)
 
     @contextlib.contextmanager
     def when(self, bounds: Iterable[Bound]) -> Iterator[None]:
-        """A guard around what is emitted inside; no guard where the bounds always hold."""
+        """Puts the statements emitted inside under a guard; no guard if the bounds always hold."""
         needed = tuple(b for b in bounds if not self.always(b))
         if not needed:
             yield
@@ -119,19 +119,19 @@ class Statements:
         span = bounds(bound.index, self.extents)
         return span is not None and bound.low <= span[0] and span[1] < bound.high
 
-    def let(self, wanted: str, value: Affine, extent: int) -> Affine:
-        """Names an index expression; constants and single names are returned as they are."""
+    def let(self, stem: str, value: Affine, extent: int) -> Affine:
+        """Names an index expression. Constants and single names are returned unchanged."""
         simple = simplify(value, self.extents)
         if simple.is_const or (len(simple.terms) == 1 and simple.const == 0 and simple.terms[0][1] == 1
                                and isinstance(simple.terms[0][0], str)):
             return simple
-        name = self.fresh(wanted)
+        name = self.fresh(stem)
         self.emit(Let(name, simple, extent))
         self.frame.extents[name] = extent
         return axis(name)
 
     def narrow_to(self, name: Affine, count: int) -> None:
-        """Inside its guard a name lies below `count`: tells the index simplifier. Other expressions are left alone."""
+        """Records for the current frame that a name lies below `count`, as its guard says. Other expressions record nothing."""
         if len(name.terms) == 1 and name.const == 0 and isinstance(name.terms[0][0], str):
             self.frame.extents[name.terms[0][0]] = max(count, 1)
 
@@ -140,7 +140,7 @@ class Statements:
         return substitute(e, self.env, self.extents)
 
     def combine(self, monoid: str, into: list[Reg], other: Iterable[KExpr], dtype: DType) -> None:
-        """into = combine(into, other), all components from the old ones."""
+        """into = combine(into, other). All components are computed from the old ones."""
         new = KERNEL_MONOIDS[monoid].combine(tuple(into), tuple(other), dtype)
         if len(into) == 1:
             self.emit(Assign(into[0], new[0]))
@@ -150,7 +150,7 @@ class Statements:
             self.emit(Assign(part, e))
 
     def loaded(self, key: tuple[object, ...]) -> KExpr | None:
-        """The register that holds an element of memory at the current point, if one does. key: as `hold` was given it."""
+        """The register that holds a memory element at the current point, else None. key: as in `hold`."""
         for f in reversed(self.frames):
             held = f.loads.get(key)
             if held is not None:
@@ -158,13 +158,13 @@ class Statements:
         return None
 
     def hold(self, key: tuple[object, ...], held: KExpr) -> None:
-        """From here on (in this frame) the element `key` is in a register."""
+        """Records that a register holds the element `key` from here on, in this frame."""
         self.frame.loads[key] = held
 
-    def register(self, e: KExpr, dtype: DType, wanted: str) -> KExpr:
-        """`e` held in a register variable, unless it is one or a constant already."""
+    def register(self, e: KExpr, dtype: DType, stem: str) -> KExpr:
+        """`e` in a register variable. A register or a constant is returned unchanged."""
         if isinstance(e, (Reg, Const)):
             return e
-        name = self.fresh(wanted)
+        name = self.fresh(stem)
         self.emit(Declare(name, dtype, None, e))
         return Reg(name, dtype)

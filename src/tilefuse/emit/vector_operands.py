@@ -1,9 +1,9 @@
-"""Operands that lie in memory as one vector although their reads are guarded or data-dependent.
+"""Operands that are one vector in memory although their reads are guarded or data-dependent.
 
-    guard(0 <= j < 1024 ? x[i, j] : z[i, j - 1024])     bounds are multiples of the vector: it lies on one side as a whole
+    guard(0 <= j < 1024 ? x[i, j] : z[i, j - 1024])     bounds are multiples of the vector: all of it lies on one side
     lookup(t, ids[i], j)                                every lane looks up the same row of t
 
-Both are loaded before the loop over the lanes; inside it the guarded or looked-up element is a register.
+Both are loaded before the loop over the lanes. Inside the loop the guarded or looked-up element is a register.
 """
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ Path = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 def vector_operands(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str, width: int,
                     known: Collection[Touch] = ()) -> list[Held]:
-    """Loads, in the current frame, the vectors of guarded and looked-up reads; what cannot be a vector is left to its place.
+    """Loads, in the current frame, the guarded and looked-up reads that are vectors. The others are read where they are used.
 
-    known: touches that are loaded already.
+    known: touches that are already loaded.
     """
     if width == 1 or writer.row_axis:
         return []  # lanes may lie outside of the row
     bodies = list(bodies)
-    found: dict[Touch, set[Path]] = {}
+    paths_by_touch: dict[Touch, set[Path]] = {}
     for body in bodies:
-        _collect(body, (), found)
+        _collect(body, (), paths_by_touch)
     plain = {*writer.touches(bodies), *known}
     point = _Point(writer, lane_env, lane, width)
-    wanted: dict[Touch, Path] = {}
-    for touch, paths in found.items():
-        # A read on two paths would be loaded on one of them only.
+    path_by_touch: dict[Touch, Path] = {}
+    for touch, paths in paths_by_touch.items():
+        # A read on two paths would be loaded on only one of them.
         if touch in plain or len(paths) != 1:
             continue
         path = next(iter(paths))
         if (path or touch.dynamic) and point.is_vector(touch, bool(path)) and all(point.is_uniform(bounds) for bounds, _ in path):
-            wanted[touch] = path
+            path_by_touch[touch] = path
     held: list[Held] = []
-    for touch in wanted:
+    for touch in path_by_touch:
         array = writer.emitter.fresh(touch.value + "_v")
         writer.emitter.emit(Declare(array, touch.dtype, width))
         held.append(Held(touch, array, width, True, True, point.subscripts(touch)))
-    _load(point, [(wanted[h.touch], h) for h in held])
+    _load(point, [(path_by_touch[h.touch], h) for h in held])
     return held
 
 
 def guarded_elements(writer: KernelWriter, bodies: Iterable[Resolved], lane_env: dict[str, Affine], lane: str,
                      width: int) -> dict[Touch, Path]:
-    """Reads of the row's elements behind guards that no vector takes, each with the one path on which it stands."""
+    """Guarded reads of the row's elements that are no vectors, each with its single path."""
     bodies = list(bodies)
-    found: dict[Touch, set[Path]] = {}
+    paths_by_touch: dict[Touch, set[Path]] = {}
     for body in bodies:
-        _collect(body, (), found)
+        _collect(body, (), paths_by_touch)
     plain = set(writer.touches(bodies))
     point = _Point(writer, lane_env, lane, width)
     chosen: dict[Touch, Path] = {}
-    for touch, paths in found.items():
+    for touch, paths in paths_by_touch.items():
         path = next(iter(paths))
         axes = touch.offset.axes().union(*(b.index.axes() for bounds, _ in path for b in bounds))
         vector = width > 1 and not writer.row_axis and point.is_vector(touch, True) and all(point.is_uniform(bounds) for bounds, _ in path)
@@ -72,7 +72,7 @@ def guarded_elements(writer: KernelWriter, bodies: Iterable[Resolved], lane_env:
 
 
 def fill_guarded(writer: KernelWriter, held: Held, path: Path, chunk: Affine, lane_env: dict[str, Affine], lane: str) -> None:
-    """Loads what a vector's lanes read behind the guards of `path`, lane by lane; other lanes of the register array stay as they are."""
+    """Loads, lane by lane, elements that a vector's lanes read behind the guards of `path`. Other lanes keep their values."""
     e = writer.emitter
     with writer.lanes(held.width, lane_env, lane) as v:
         _fill_lane(writer, held, path, chunk * held.width + v, e.cache.get(held.touch.value, ""))
@@ -93,16 +93,16 @@ def _fill_lane(writer: KernelWriter, held: Held, path: Path, place: Affine, cach
         e.emit(If(here, tuple(inner.statements)) if side else If(here, (), tuple(inner.statements)))
 
 
-def _collect(e: Resolved, path: Path, found: dict[Touch, set[Path]]) -> None:
+def _collect(e: Resolved, path: Path, paths_by_touch: dict[Touch, set[Path]]) -> None:
     match e:
         case Touch():
-            found.setdefault(e, set()).add(path)
+            paths_by_touch.setdefault(e, set()).add(path)
         case Call(_, args):
             for a in args:
-                _collect(a, path, found)
+                _collect(a, path, paths_by_touch)
         case Guard(bounds, then, otherwise):
-            _collect(then, (*path, (bounds, True)), found)
-            _collect(otherwise, (*path, (bounds, False)), found)
+            _collect(then, (*path, (bounds, True)), paths_by_touch)
+            _collect(otherwise, (*path, (bounds, False)), paths_by_touch)
 
 
 class _Point:
@@ -116,11 +116,11 @@ class _Point:
         self.loops = {loop for loop in writer.domain.serial_loops if loop not in self.env}
 
     def at(self, index: Affine) -> Affine:
-        """An index over root axes as one over kernel names and the lane."""
+        """An index over root axes, converted to kernel names and the lane."""
         return substitute(index, self.env, self.writer.emitter.extents | {self.lane: self.width})
 
     def is_vector(self, touch: Touch, guarded: bool) -> bool:
-        """Whether the lanes read neighbours from an aligned place, whatever the looked-up subscripts are."""
+        """Whether the lanes read adjacent elements from an aligned offset for all values of the looked-up subscripts."""
         if touch.offset.axes() & self.loops or not is_vector(self.at(touch.offset), self.lane, self.width):
             return False
         if guarded and touch.dynamic:
@@ -128,7 +128,7 @@ class _Point:
         return all(stride % self.width == 0 and self._same_for_all(d) for d, _, stride in touch.dynamic)
 
     def _same_for_all(self, subscript: Resolved) -> bool:
-        """Whether a looked-up subscript is the same for all lanes (and made of plain reads, which can be done here)."""
+        """Whether a looked-up subscript is equal in all lanes and uses only plain reads, which are legal at this point."""
         for x in resolved_walk(subscript):
             match x:
                 case Const() | Call():
@@ -141,7 +141,7 @@ class _Point:
         return True
 
     def is_uniform(self, bounds: tuple[Bound, ...]) -> bool:
-        """Whether the bounds hold for all lanes or for none."""
+        """Whether the bounds hold in all lanes or in none."""
         for b in bounds:
             index = self.at(b.index)
             if b.index.axes() & self.loops:
@@ -152,19 +152,19 @@ class _Point:
         return True
 
     def subscripts(self, touch: Touch) -> tuple[tuple[KExpr, int], ...]:
-        """The looked-up subscripts of a touch, their reads done in the current frame."""
+        """The looked-up subscripts of a touch, read in the current frame."""
         e = self.writer.emitter
         saved, e.env = e.env, self.first
-        made = e.dynamic(touch, False)
+        subscripts = e.dynamic(touch, False)
         e.env = saved
-        return made
+        return subscripts
 
 
-def _load(point: _Point, wanted: list[tuple[Path, Held]]) -> None:
-    """The loads of vectors whose guards, from here inwards, are their paths."""
+def _load(point: _Point, vectors: list[tuple[Path, Held]]) -> None:
+    """Emits the loads of vectors under the guards of their remaining paths."""
     e = point.writer.emitter
     inner: dict[tuple[Bound, ...], tuple[list[tuple[Path, Held]], list[tuple[Path, Held]]]] = {}
-    for path, h in wanted:
+    for path, h in vectors:
         if path:
             (bounds, side), rest = path[0], path[1:]
             inner.setdefault(bounds, ([], []))[0 if side else 1].append((rest, h))

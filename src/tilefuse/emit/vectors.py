@@ -1,4 +1,4 @@
-"""Cuts neighbouring elements into accesses that a thread can make at once."""
+"""Splits adjacent elements into vector accesses of one thread."""
 from __future__ import annotations
 
 from tilefuse.domain.access import is_vector
@@ -11,7 +11,7 @@ ACCESS_BYTES = 16
 def vector_parts(offset: Affine, lane: str, count: int, dtype: DType) -> list[tuple[int, int]]:
     """(start, width) of the accesses that cover `count` lanes: the widest aligned ones, 16 bytes at most. Units: elements.
 
-    `offset` is the place of the lane that `lane` names.
+    offset: element offset as a function of `lane`, the lane's index name.
     """
     width = max(ACCESS_BYTES // dtype.itemsize, 1)
     while width > 1 and (count % width or not is_vector(offset, lane, width)):

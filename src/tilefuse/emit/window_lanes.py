@@ -1,9 +1,10 @@
-"""Windows of several results side by side: taps outside, lanes inside, so that each tap is one vector load.
+"""Windows of several adjacent results: the taps are the outer loop and the lanes the inner one, so each tap is one vector load.
 
     float sum[4] = {0, 0, 0, 0};
     for each tap: if (inside) load x_v[4];  for v < 4: sum[v] += inside ? x_v[v] : 0;
 
-What all taps share (the weights and statistics of a normalisation that is computed anew at each) is loaded and computed before them.
+Values that all taps share are loaded and computed before the taps. An example is a normalisation, recomputed at each tap: its weights and
+statistics are the same at all of them.
 """
 from __future__ import annotations
 
@@ -20,23 +21,23 @@ from tilefuse.kernel.ir import Assign, Comment, Declare, Reg
 
 
 def windows_in_lanes(writer: KernelWriter, lane_env: dict[str, Affine], lane: str, width: int) -> None:
-    """Reduces all windows of the current point for `width` lanes; `writer.lane_values` then has their results. Those that are
-    the same for all lanes have been reduced before (`hoist_without_lane`).
+    """Reduces all windows of the current point for `width` lanes and stores their results in `writer.lane_values`.
 
-    Requires: `windows_fit` for the axis that the lanes walk.
+    `hoist_without_lane` has already reduced the windows that are equal in all lanes. Requires: `windows_fit` for the axis of the lanes.
     """
     writer.lane_values.clear()
     writer.lane_expressions.clear()
-    found = writer.emitter.find
-    windows = [i for i in writer.domain.instances if i.serial and found(i.key) is None] if width > 1 else []
+    value_of = writer.emitter.find
+    windows = [i for i in writer.domain.instances if i.serial and value_of(i.key) is None] if width > 1 else []
     shared = _shared_by_taps(writer, windows, lane_env, lane, width)
     for instance in windows:
         writer.lane_values[instance.key] = _window(writer, instance, lane_env, lane, width, shared)
 
 
 def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env: dict[str, Affine], lane: str, width: int) -> list[Held]:
-    """Vectors that lie at one place for all taps, loaded, also where taps read them behind their guard; parts of bodies that are made of
-    nothing else are computed, into `lane_expressions`."""
+    """Loads the vectors whose address is the same at all taps, including those that taps read behind a guard.
+
+    Parts of bodies that use only such vectors are computed here too and enter `lane_expressions`."""
     e = writer.emitter
     bodies = [(tap.body, {loop for loop, _ in w.serial}) for w in windows for tap in taps_of(writer.domain, w)]
 
@@ -50,7 +51,7 @@ def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env:
     parts: dict[Resolved, None] = {}
 
     def collect(x: Resolved) -> bool:
-        """Whether `x` is the same at all taps; enters its largest parts that are, where it is not."""
+        """Whether `x` is the same at all taps. If it is not, its largest parts that are enter `parts`."""
         match x:
             case Touch():
                 return x in touches
@@ -72,15 +73,15 @@ def _shared_by_taps(writer: KernelWriter, windows: Sequence[Instance], lane_env:
     held = [writer.held(t, 1, width, True, step=True) for t in touches]
     for h in held:
         writer.fill(h, number(0), lane_env, lane)
-    wanted = [p for p in parts if any(isinstance(x, Touch) for x in resolved_walk(p))]
+    shared = [p for p in parts if any(isinstance(x, Touch) for x in resolved_walk(p))]
     arrays: dict[object, Reg] = {}
-    for part in wanted:
+    for part in shared:
         arrays[part] = Reg(e.fresh("at_all_taps"), e.dtype(part))
         e.emit(Declare(arrays[part].name, arrays[part].dtype, width))
-    if wanted:
+    if shared:
         with writer.lanes(width, lane_env, lane) as v:
             writer.bind(held, number(0), v)
-            for part in wanted:
+            for part in shared:
                 e.emit(Assign(Reg(arrays[part].name, arrays[part].dtype, v), e.expression(part)))
     writer.lane_expressions.update(arrays)
     return held
@@ -99,7 +100,7 @@ def _window(writer: KernelWriter, instance: Instance, lane_env: dict[str, Affine
             e.emit(Assign(Reg(part.name, part.dtype, v), start))
     bodies = [i.body for i in taps_of(writer.domain, instance)]
     saved, caches = dict(e.env), dict(e.cache)
-    # Windows overlap: what one thread has read the next one reads again.
+    # Windows overlap: the next thread reads the same elements again.
     e.cache.update(dict.fromkeys((x.value for b in bodies for x in resolved_walk(b) if isinstance(x, Touch)), "keep"))
     with contextlib.ExitStack() as stack:
         for loop, extent in instance.serial:
@@ -119,9 +120,9 @@ def _window(writer: KernelWriter, instance: Instance, lane_env: dict[str, Affine
     result = e.fresh(f"{name}_all")
     dtype = instance.node.type.dtype
     with e.nested() as after, e.loop("v", width, unroll=writer.unroll) as v:
-        made = e.finished(instance, [Reg(p.name, p.dtype, v) for p in parts])
-        e.emit(Assign(Reg(result, dtype, v), made))
-    if made == Reg(parts[0].name, parts[0].dtype, v):
+        value = e.finished(instance, [Reg(p.name, p.dtype, v) for p in parts])
+        e.emit(Assign(Reg(result, dtype, v), value))
+    if value == Reg(parts[0].name, parts[0].dtype, v):
         return parts[0]
     e.emit(Declare(result, dtype, width))
     e.frame.statements.extend(after.statements)

@@ -1,8 +1,8 @@
-"""The checking mode of the host executor: the same fission, but every access goes through a shadow (`support/checked.h`).
+"""The checking mode of the host executor: as `fission.py`, but every access goes through shadow memory (`support/checked.h`).
 
-Found: accesses out of bounds (global, shared, register arrays), reads of memory or registers that nothing has written, races
-between barriers in shared memory (also of a cluster) and in global memory, misaligned vectors, outputs not written whole. Blocks
-run one after the other; races are found from the order that barriers give, not from luck.
+It finds accesses out of bounds (global, shared, register arrays), reads of uninitialised memory or registers, races between barriers in
+shared memory (also of a cluster) and in global memory, misaligned vectors, and outputs with unwritten elements. Blocks run one after the
+other. Races follow from the order that barriers establish, not from the timing of a run.
 """
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tilefuse.printers.fission import HostPrinter
 
 
 class CheckedPrinter(HostPrinter):
-    """Replaces the hooks by checked accesses; `site` is the number of the statement being printed, named in findings."""
+    """Replaces the hooks by checked accesses. `site` is the number of the statement being printed; findings name it."""
 
     includes = ("cstdlib", "cmath", "cstdio", "cstring", "map", "utility", "vector")
 
@@ -60,7 +60,7 @@ class CheckedPrinter(HostPrinter):
     # -- frame -----------------------------------------------------------------------------------------------------------
 
     def function(self) -> None:
-        """The entry point, behind the table of its statements."""
+        """Prints the table of statements, then the entry point."""
         inner = Writer()
         outer, self.out = self.out, inner
         super().function()
@@ -71,7 +71,7 @@ class CheckedPrinter(HostPrinter):
         outer.lines += inner.lines
 
     def parameters(self) -> None:
-        """The checker and the shadowed buffers."""
+        """Prints the checker and the shadowed buffers."""
         launch, out = self.kernel.launch, self.out
         out.line(f"tf_checker check({_quoted(self.kernel.name)}, {self.kernel.name}_sites, report, report_size, {self.threads}, "
                  f"{self.cluster}, {max(launch.num_blocks, 1)});")
@@ -85,14 +85,14 @@ class CheckedPrinter(HostPrinter):
                 out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {self.array_of(slot.name)}[] = {{{of_members}}};")
 
     def operands(self, group: Group, first: int) -> None:
-        """The shadowed buffers of the current member."""
+        """Prints the shadowed buffers of the current member."""
         place = "tf_member" if len(group.members) > 1 else "0"
         for slot in group.slots:
             buffer = f"tf_global<{C_TYPES[slot.dtype.name]}>& {identifier(slot.name)}"
             self.out.line(f"{buffer} = *{self.array_of(slot.name)}[{place}];")
 
     def epilogue(self) -> None:
-        """Outputs must be whole; the number of findings is the result."""
+        """Prints the checks that outputs are complete and counters zero, and the return of the number of findings."""
         for b in self.kernel.parameters:
             if b.role == "out":
                 self.out.line(f"{identifier(b.name)}.finish();")
@@ -101,7 +101,7 @@ class CheckedPrinter(HostPrinter):
         self.out.line("return check.result();")
 
     def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
-        """Blocks one after the other."""
+        """Prints a sequential loop over the blocks."""
         lines = self._captured(body)
         shared_bytes = self.kernel.launch.shared_bytes
         with self.out.block(""):
@@ -113,20 +113,20 @@ class CheckedPrinter(HostPrinter):
             self._block_loop(count, lines, body, group)
 
     def begin_group(self) -> None:
-        """A new cluster: nothing of its shared memory is written."""
+        """Prints the start of a cluster, whose shared memory is uninitialised."""
         self.out.line("for (tf_shared_memory& home : homes) home.begin();")
         self.out.line("check.begin_cluster();")
         if self.cluster == 1:
             self.out.line(f"check.block = {'launched' if self.kernel.groups else 'block'};")
 
     def end_group(self) -> None:
-        """The end of a cluster."""
+        """Prints the end of a cluster."""
         self.out.line("for (tf_shared_memory& home : homes) home.end();")
         if self.cluster > 1:
             self.out.line("check.end_cluster();")
 
     def shared_pointers(self, base: str) -> None:
-        """Shadowed shared buffers of the block."""
+        """Prints the shadowed shared buffers of the block."""
         rank = "rank" if self.cluster > 1 else "0"
         if self.cluster > 1:
             self.out.line(f"check.rank = rank, check.block = group * {self.cluster} + rank;")
@@ -136,12 +136,12 @@ class CheckedPrinter(HostPrinter):
                 self.out.line(f"tf_shared<{C_TYPES[b.dtype.name]}> {identifier(b.name)}{{{fields}}};")
 
     def cluster_memory(self) -> None:
-        """Each block of the cluster has its own home."""
+        """Prints nothing: each block of the cluster has its own `tf_shared_memory`."""
 
-    # -- statements and meeting points -----------------------------------------------------------------------------------
+    # -- statements and synchronisation points ---------------------------------------------------------------------------
 
     def statement(self, s: Stmt) -> None:
-        """One statement, with a site of its own."""
+        """Prints one statement with its own site."""
         self._enter(s)
         super().statement(s)
 
@@ -150,7 +150,7 @@ class CheckedPrinter(HostPrinter):
         super()._meet(s, recurse)
 
     def bulk_wait(self, s: BulkWait) -> None:
-        """The copies whose barrier it is may be read from here on."""
+        """Prints the wait, after which the data of the barrier's copies may be read."""
         home = "homes[rank]" if self.cluster > 1 else "homes[0]"
         with self._leaders(s):
             self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
@@ -170,7 +170,7 @@ class CheckedPrinter(HostPrinter):
             self.sites.append(text + (f" // {self.section}" if self.section else ""))
 
     def _site_text(self, s: Stmt) -> str:
-        """A few words that let the reader find a statement."""
+        """Short description of a statement for findings; "" for a statement that cannot cause one."""
         match s:
             case Assign(Reg(name)):
                 return f"{name} = ..."
@@ -217,15 +217,15 @@ class CheckedPrinter(HostPrinter):
             yield
 
     def enter_thread(self) -> None:
-        """At the start of each thread's turn."""
+        """Prints the current thread's number for findings."""
         self.out.line("check.thread = thread;")
 
     def barrier(self, scope: str) -> None:
-        """A new epoch."""
+        """Prints a barrier, which begins a new epoch of the race check."""
         self.out.line("check.cluster_barrier();" if scope == "cluster" and self.cluster > 1 else "check.block_barrier();")
 
     def simd(self, s: object) -> None:
-        """Checked loops run in order."""
+        """Prints nothing: checked loops are not vectorised."""
 
     # -- hooks ---------------------------------------------------------------------------------------------------------------
 
@@ -240,12 +240,12 @@ class CheckedPrinter(HostPrinter):
         return self.array_of(name) if name in self.spread else identifier(name)
 
     def spread_pointer(self, s: Declare, text: str) -> None:
-        """A spread register with its shadow, unset."""
+        """Prints a spread register with its shadow, uninitialised."""
         self.out.line(f"tf_spread_registers<{C_TYPES[s.dtype.name]}> {self.array_of(s.name)}(check, {_quoted(s.name)}, {s.size or 1}, "
                       f"{self.threads * self.cluster});")
 
     def declare(self, s: Declare) -> None:
-        """A register with its shadow, unset."""
+        """Prints a register with its shadow, uninitialised."""
         if s.name not in self.spread:
             self.out.line(f"tf_registers<{C_TYPES[s.dtype.name]}, {s.size or 1}> {identifier(s.name)}(check, {_quoted(s.name)});")
         if s.init is not None:
@@ -272,7 +272,7 @@ class CheckedPrinter(HostPrinter):
         return f"tf_atomic_{op}({identifier(buffer)}.target({address}, {self.site}, true), {value});"
 
     def vector(self, s: VectorLoad | VectorStore) -> str:
-        """A checked vector access. Vectors of a block with several threads are aligned as the GPU wants them."""
+        """A checked vector access. Vectors of a block with several threads must be aligned as on the GPU."""
         itemsize = self.buffers[s.buffer].dtype.itemsize
         num_bytes = s.width * itemsize
         alignment = 1 if self.threads == 1 else max(min(num_bytes, 16) // itemsize, 1)
@@ -284,7 +284,7 @@ class CheckedPrinter(HostPrinter):
         return f"tf_vector_store_checked({memory}, {array}, {s.width}, {alignment}, {self.site});"
 
     def routine(self, s: RoutineCall) -> None:
-        """A call between what it is declared to read and what it is declared to write."""
+        """Prints checks of the declared reads of a routine, its call, and checks of its declared writes."""
         for t in s.touched:
             if not t.writes:
                 self._touched(t)
@@ -313,11 +313,11 @@ class CheckedPrinter(HostPrinter):
                 self.out.line(f"tf_together_{'write' if t.writes else 'read'}(check, {identifier(t.target)}, {index}, {self.site});")
 
     def address_of(self, buffer: str, index: Affine) -> str:
-        """Where an element lies, past its shadow."""
+        """Address of an element, without its shadow."""
         return f"{identifier(buffer)}.address({self.scope.text(index)})"
 
     def address_of_register(self, r: Reg) -> str:
-        """Where an element of a register array lies, past its shadow."""
+        """Address of an element of a register array, without its shadow."""
         return f"{self._register_name(r.name)}.address({self._at(r.name, r.index)})"
 
     def _remote_buffer(self, buffer: str, rank: Affine) -> str:
@@ -344,7 +344,7 @@ class CheckedPrinter(HostPrinter):
         return f"{identifier(counter)}.last_block({self.scope.text(index)}, {arrivals}, {self.site})"
 
     def bulk_copy(self, s: BulkCopy) -> str:
-        """A checked copy, in flight until its barrier is waited for."""
+        """A checked copy, in flight until a wait on its barrier."""
         arrive = "true" if s.arrive else "false"
         return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
@@ -355,13 +355,13 @@ class CheckedPrinter(HostPrinter):
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.site});")
 
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
-        """Statement that tells the checker which of the thread's copies have arrived."""
+        """Prints the end of a group of the thread's copies, or the wait for earlier groups."""
         home = "homes[rank]" if self.cluster > 1 else "homes[0]"
         self.out.line(f"{home}.end_group();" if isinstance(s, AsyncGroup) else f"{home}.wait_group({s.pending});")
 
 
 def _has_contents(b: Buffer) -> str:
-    """Whether something is in a parameter before the launch, as C++ text."""
+    """Whether a parameter is initialised before the launch, as C++ text."""
     return "true" if b.role in ("in", "inout", "counter") else "false"
 
 

@@ -1,6 +1,6 @@
-"""Prints kernel IR as one self-contained CUDA C++ source, for NVRTC (no include path) and for nvcc alike.
+"""Prints kernel IR as one self-contained CUDA C++ source, for NVRTC (without an include path) and for nvcc.
 
-Adds no decision: widths, guards and barriers are settled in the kernel IR. Support functions that the kernel uses are pasted in.
+The printer decides nothing: the kernel IR states widths, guards and barriers. The source contains the support functions that it uses.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
 
 
 def print_cuda_together(kernels: Sequence[Kernel], device: DeviceSpec) -> str:
-    """CUDA C++ of several kernels of different names, each in a namespace of its name; what they rely on stands in it once."""
+    """CUDA C++ of several kernels with different names, each in its own namespace. The kernels share one support text."""
     printed = [_printed(kernel, device) for kernel in kernels]
     pasted = support.paste("cuda", "\n".join(body for _, body in printed))
     parts = [f"namespace {kernel.name}_of {{\n{head}{body}}}  // namespace {kernel.name}_of\n"
@@ -97,11 +97,11 @@ class _CudaPrinter:
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
         self.registers: dict[str, Declare] = {}
-        self.sites: dict[str, int] = {}  # what the kernel says of an index out of range, with its number
+        self.sites: dict[str, int] = {}  # numbers of the assertion texts on indices
         self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, self._checked, kernel.narrow)
 
     def kernel_function(self) -> None:
-        """The whole `__global__` function."""
+        """Prints the `__global__` function."""
         launch, out = self.kernel.launch, self.out
         bound = f"{launch.num_threads}, {self.kernel.min_blocks}" if self.kernel.min_blocks else str(launch.num_threads)
         if self.kernel.groups:
@@ -117,7 +117,7 @@ class _CudaPrinter:
             self._assertion()
 
     def _assertion(self) -> None:
-        """At the end of a thread: the assertion on the indices that it used."""
+        """Prints the assertion on the thread's indices, at the end of the thread."""
         texts = [f'"{text}"' for text in self.sites]
         if texts:
             chosen = "".join(f"tf_fault == {n + 1} ? {text} : " for n, text in enumerate(texts[:-1])) + texts[-1]
@@ -127,14 +127,14 @@ class _CudaPrinter:
         return f"{''.join(self._pointer(b))} {identifier(b.name)}"
 
     def _pointer(self, b: Buffer) -> tuple[str, str]:
-        """Type of the pointer to a buffer, and its promise that nothing else leads there."""
+        """Type of the pointer to a buffer, and `__restrict__` if the buffer has no alias."""
         read_only = b.name not in self.written
         return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*", "" if b.name in self.aliased else " __restrict__"
 
     def _prologue(self) -> None:
         index = self.scope.index_type
         used = index_names(self.kernel.body)
-        # Blocks start in the order of their numbers. On the host they run in any.
+        # The GPU starts blocks in the order of their numbers. The host has no such order and ignores `backwards`.
         block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
         for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()")):
             if name in used and (name != "block" or not self.kernel.groups):
@@ -171,13 +171,13 @@ class _CudaPrinter:
         return place
 
     def body(self, body: tuple[Stmt, ...]) -> None:
-        """The statements of one scope."""
+        """Prints the statements of one scope."""
         with self.scope.nested():
             for s in body:
                 self.statement(s)
 
     def statement(self, s: Stmt) -> None:
-        """One statement."""
+        """Prints one statement."""
         out, scope = self.out, self.scope
         match s:
             case Comment(text):
@@ -211,7 +211,7 @@ class _CudaPrinter:
                 out.line(self._access(s))
 
     def _group(self, group: Group) -> None:
-        """The blocks of a group: each finds its member, then that member's operands and numbers."""
+        """Prints the branch of a group's blocks: each looks up its member, and that member's operands and numbers."""
         number = self.kernel.groups.index(group)
         end = group.first_block + group.num_blocks
         where = f"if (blockIdx.x < {end})" if number == 0 else f"else if (blockIdx.x < {end})"
@@ -229,9 +229,9 @@ class _CudaPrinter:
     def _access(self, s: Stmt) -> str:
         match s:
             case VectorLoad(array, at, buffer, index, width, cache, dynamic):
-                told = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
+                has_hint = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
                 place = f"{identifier(buffer)} + {self.expressions.address(index, dynamic)}" if dynamic else self._element(buffer, index)
-                return f"tf_vector_load{f'_{cache}' if told else ''}<{width}>({self._element(array, at)}, {place});"
+                return f"tf_vector_load{f'_{cache}' if has_hint else ''}<{width}>({self._element(array, at)}, {place});"
             case VectorStore(buffer, index, array, at, width, cache):
                 stream = cache == "stream" and self.buffers[buffer].space == "global"
                 return f"tf_vector_store{'_stream' if stream else ''}<{width}>({self._element(buffer, index)}, {self._element(array, at)});"
@@ -286,8 +286,8 @@ class _CudaPrinter:
         left_pairs = not s.left_registers and s.inner % 2 == 0 and s.left_stride % 2 == 0 and _is_even(s.left_index)
         right_pairs = s.inner % 2 == 0 and s.right_stride % 2 == 0 and _is_even(s.right_index)
         facts = (s.left_registers, s.left_turned, left_pairs and not s.left_turned, s.right_turned, right_pairs and s.right_turned)
-        told = ", ".join(str(f).lower() for f in facts)
-        called = (f"tf_f32_product<{3 if s.arithmetic == 'split' else 1}, {s.tiles_m}, {s.tiles_n}, {told}, {s.columns or 8 * s.tiles_n}, "
+        flags = ", ".join(str(f).lower() for f in facts)
+        called = (f"tf_f32_product<{3 if s.arithmetic == 'split' else 1}, {s.tiles_m}, {s.tiles_n}, {flags}, {s.columns or 8 * s.tiles_n}, "
                   f"{s.inner}>")
         left = f"{identifier(s.left)}, 0" if s.left_registers else f"{self._element(s.left, s.left_index)}, {s.left_stride}"
         return f"{called}({identifier(s.accumulator)}, {left}, {right});"
@@ -319,8 +319,8 @@ class _CudaPrinter:
             case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team, cache):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
                 of_team = f"<{team}>" if team else ""
-                told = "_last" if cache == "last" else ""
-                return (f"tf_bulk_copy{told}{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
+                hint = "_last" if cache == "last" else ""
+                return (f"tf_bulk_copy{hint}{of_team}({self._element(shared, shared_index)}, {self._element(buffer, index)}, {num_bytes}, "
                         f"tf_arrivals + {self.scope.operand(barrier)}, {'true' if arrive else 'false'});")
             case BulkWait(barrier, phase):
                 return f"tf_bulk_wait(tf_arrivals + {self.scope.operand(barrier)}, {text(phase)});"
@@ -332,7 +332,7 @@ class _CudaPrinter:
         return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
 
     def _lane_mask(self) -> str:
-        """Lanes that take part in a shuffle: all threads of the warp that exist."""
+        """Lane mask of a shuffle: all existing threads of the warp."""
         threads = self.kernel.launch.num_threads
         return "0xffffffffu" if threads >= 32 else f"0x{(1 << threads) - 1:x}u"
 
@@ -357,5 +357,5 @@ class _CudaPrinter:
 
 
 def _is_even(index: Affine) -> bool:
-    """Whether an index expression is even whatever its names are."""
+    """Whether an index expression is even for all values of its names."""
     return index.const % 2 == 0 and all(c % 2 == 0 for _, c in index.terms)

@@ -1,12 +1,12 @@
-"""Runs any kernel IR on the host: blocks in parallel with OpenMP, the threads of a block as loops between the points where they meet.
+"""Prints any kernel IR for the host: blocks run in parallel with OpenMP, threads of a block as loops between synchronisation points.
 
         t = x[thread];            for thread: t[thread] = x[thread];
         s[thread] = t;            for thread: s[thread] = t[thread];
         barrier;            ->    // barrier
         y[thread] = s[n-thread];  for thread: y[thread] = s[n-thread];
 
-A register that lives across a meeting point becomes an array over the threads; all others stay local. A block of one thread
-has no thread loop and no such arrays. `rank` loops stand around the thread loops where blocks of a cluster meet.
+A register that is live across a synchronisation point becomes an array over the threads; all others stay local. A block of one thread has
+no thread loop and no such arrays. Where blocks of a cluster synchronise, a loop over `rank` surrounds the thread loops.
 """
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting,
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers.threads import Spread, ThreadPrinter
 
-# Below this much memory a kernel runs on one core: starting the others costs more.
+# Size of a kernel's parameters from which its blocks run on several cores. Starting the cores costs more for a smaller kernel.
 PARALLEL_BYTES = 1 << 16
-# How many blocks a kernel runs where the launch says it: the last of its arguments.
+# Name of the number of blocks where the launch decides it: the kernel's last argument.
 BLOCKS = "tf_blocks"
 
 
 class HostPrinter(ThreadPrinter):
-    """Prints the whole entry point: blocks, stretches between meeting points, and the meeting points themselves."""
+    """Prints the entry point: blocks, stretches between synchronisation points, and the synchronisation points themselves."""
 
     # -- frame -----------------------------------------------------------------------------------------------------
 
     def function(self) -> None:
-        """The whole entry point."""
+        """Prints the entry point."""
         out = self.out
         with out.block(f'extern "C" int {self.kernel.name}(void* const* arguments, char* report, long report_size)'):
             self.parameters()
@@ -71,38 +71,38 @@ class HostPrinter(ThreadPrinter):
             self.epilogue()
 
     def parameters(self) -> None:
-        """Typed pointers of the arguments; of a packed kernel the tables of its groups."""
+        """Prints the typed pointers of the arguments, or the tables of a packed kernel's groups."""
         for number, group in enumerate(self.kernel.groups):
             member_tables(group, number, f"static const {self.scope.index_type}", self.out)
         if not self.kernel.groups:
             pointers = self.kernel.parameters
             for n, b in enumerate(pointers):
                 self._argument(b, str(n))
-            given = [size.name for size in self.kernel.sizes] + ([BLOCKS] if self.kernel.blocks is not None else [])
-            for n, name in enumerate(given, len(pointers)):
+            names = [size.name for size in self.kernel.sizes] + ([BLOCKS] if self.kernel.blocks is not None else [])
+            for n, name in enumerate(names, len(pointers)):
                 self.out.line(f"const {self.scope.index_type} {identifier(name)} = ({self.scope.index_type})*static_cast<const long long*>"
                               f"(arguments[{n}]);")
 
     def _argument(self, b: Buffer, place: str) -> None:
-        """The typed pointer of one argument; `place`: its subscript."""
+        """Prints the typed pointer of the argument with subscript `place`."""
         const = "" if b.name in self.written else "const "
         restrict = "" if b.name in self.aliased else "__restrict "
         ctype = C_TYPES[b.dtype.name]
         self.out.line(f"{const}{ctype}* {restrict}const {identifier(b.name)} = static_cast<{const}{ctype}*>(arguments[{place}]);")
 
     def operands(self, group: Group, first: int) -> None:
-        """The current member's operands, inside the loop over a group's blocks. `first`: number of the group's first argument."""
+        """Prints the current member's operands, inside the loop over a group's blocks. `first`: number of the group's first argument."""
         for n, slot in enumerate(group.slots):
             self._argument(slot, operand_place(group, first, n))
 
     def epilogue(self) -> None:
-        """The result."""
+        """Prints the return statement."""
         self.out.line("(void)report;")
         self.out.line("(void)report_size;")
         self.out.line("return 0;")
 
     def blocks(self) -> None:
-        """The loop over the blocks, or over the clusters with a loop over ranks inside; for a packed kernel a loop for each group."""
+        """Prints the loop over the blocks, or over the clusters; for a packed kernel one loop per group."""
         for group in self.kernel.groups:
             self._group_blocks(group)
         if not self.kernel.groups:
@@ -135,7 +135,7 @@ class HostPrinter(ThreadPrinter):
             self._block_loop(count, lines, body, group)
 
     def _captured(self, body: tuple[Stmt, ...]) -> list[str]:
-        """Lines of one block (one cluster), printed ahead because the scratch size is known only afterwards."""
+        """Lines of one block (one cluster). They are printed first, because they determine the scratch size."""
         inner = Writer()
         self.out, outer = inner, self.out
         if self.direct:
@@ -172,21 +172,21 @@ class HostPrinter(ThreadPrinter):
             self.end_group()
 
     def cluster_memory(self) -> None:
-        """The shared memory of the blocks of a cluster, one after the other."""
+        """Prints the pointer to the shared memory of a cluster's blocks, which lie one after the other."""
         self.out.line("unsigned char* const cluster_memory = scratch.memory;")
 
     def shared_pointers(self, base: str) -> None:
-        """Typed pointers of the block's shared buffers."""
+        """Prints the typed pointers of the block's shared buffers."""
         for b in self.kernel.buffers:
             if b.space == "shared":
                 ctype = C_TYPES[b.dtype.name]
                 self.out.line(f"{ctype}* const {identifier(b.name)} = reinterpret_cast<{ctype}*>({base} + {b.offset_bytes});"
                               + (f"  // %{comment_text(b.origin)}" if b.origin else ""))
 
-    # -- meeting points ----------------------------------------------------------------------------------------------
+    # -- synchronisation points ----------------------------------------------------------------------------------------
 
     def cluster_body(self, body: tuple[Stmt, ...]) -> None:
-        """Statements that all blocks of the cluster run; stretches without a cluster-wide meeting become loops over the ranks."""
+        """Prints statements that all blocks of the cluster run. Stretches without a cluster barrier become loops over the ranks."""
         with self._names():
             for stretch, level in self._stretches(body, CLUSTER):
                 if level == CLUSTER:
@@ -202,7 +202,7 @@ class HostPrinter(ThreadPrinter):
                         self.block_body(stretch)
 
     def block_body(self, body: tuple[Stmt, ...]) -> None:
-        """Statements that all threads of a block run; stretches without a meeting become loops over the threads."""
+        """Prints statements that all threads of a block run. Stretches without a block barrier become loops over the threads."""
         with self._names():
             for stretch, level in self._stretches(body, BLOCK):
                 if level == NOWHERE:
@@ -211,9 +211,9 @@ class HostPrinter(ThreadPrinter):
                     self._meet(stretch[0], self.block_body)
 
     def _stretches(self, body: tuple[Stmt, ...], wide: int) -> Iterator[tuple[tuple[Stmt, ...], int]]:
-        """Cuts a body into stretches that need no meeting as wide as `wide`, and single statements that do.
+        """Cuts a body into stretches without synchronisation of scope `wide`, and single statements with it; yields each with its scope.
 
-        Registers that several of the pieces name are spread, and uniform index names are printed in place.
+        Registers that several pieces name are spread over the threads. Uniform index names are printed here.
         """
         pieces: list[tuple[list[Stmt], int]] = []
         for s in body:
@@ -226,7 +226,7 @@ class HostPrinter(ThreadPrinter):
                 pieces.append(([s], NOWHERE))
         names = [register_names(tuple(piece)) for piece, _ in pieces]
         for s in body:
-            # A register that also lives across a cluster-wide meeting has its place already.
+            # A register that is also live across a cluster barrier is spread already.
             if isinstance(s, Declare) and s.name not in self.spread and sum(s.name in used for used in names) > 1:
                 self._spread(s)
         for piece, level in pieces:
@@ -239,7 +239,7 @@ class HostPrinter(ThreadPrinter):
                     self.lets[s.name] = s
 
     def _place_let(self, s: Let, wide: int, varying: set[str]) -> bool:
-        """Prints a name that is the same for all; others join `varying` and are printed where they are used."""
+        """Prints the definition of a uniform name and returns True. Other names join `varying` and are printed where they are used."""
         if s.value.axes() & (varying | ({"thread", "rank", "block"} if wide == CLUSTER else {"thread"})):
             varying.add(s.name)
             return False
@@ -248,18 +248,18 @@ class HostPrinter(ThreadPrinter):
         return True
 
     def _needed_names(self, stretch: tuple[Stmt, ...]) -> frozenset[str]:
-        """Index names of a stretch, those behind named ones included."""
-        found = set(index_names(stretch))
-        todo = sorted(found & self.lets.keys())
+        """Index names that a stretch uses, directly or through the definitions of others."""
+        names = set(index_names(stretch))
+        todo = sorted(names & self.lets.keys())
         while todo:
-            for name in sorted(self.lets[todo.pop()].value.axes() - found):
-                found.add(name)
+            for name in sorted(self.lets[todo.pop()].value.axes() - names):
+                names.add(name)
                 if name in self.lets:
                     todo.append(name)
-        return frozenset(found)
+        return frozenset(names)
 
     def _spread(self, s: Declare) -> None:
-        """Gives a register a place in scratch memory, one for each thread of the block (of the cluster)."""
+        """Places a register in scratch memory, as an array over the threads of the block (of the cluster)."""
         self.spread[s.name] = Spread(s.dtype, s.size)
         ctype = C_TYPES[s.dtype.name]
         place = f"scratch.memory + {self.scratch_bytes}"
@@ -283,7 +283,7 @@ class HostPrinter(ThreadPrinter):
             self.body(stretch)
 
     def _reprint_lets(self, stretch: tuple[Stmt, ...], of_block: bool = False) -> None:
-        """Prints names defined earlier that this stretch uses; `of_block`: only those that are the same for all threads."""
+        """Prints the definitions of earlier names that this stretch uses; `of_block`: only of names that are uniform over the block."""
         needed = self._needed_names(stretch)
         for name, let in list(self.lets.items()):
             if name not in needed:
@@ -295,7 +295,7 @@ class HostPrinter(ThreadPrinter):
             self.statement(let)
 
     def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
-        """A statement at which threads meet."""
+        """Prints a statement at which threads synchronise."""
         match s:
             case Barrier(scope):
                 self.barrier(scope)
@@ -332,15 +332,15 @@ class HostPrinter(ThreadPrinter):
             case BulkWait():
                 self.bulk_wait(s)
             case _:
-                raise InternalError(f"threads cannot meet at {s!r}")
+                raise InternalError(f"threads cannot synchronise at {s!r}")
 
     def bulk_wait(self, s: BulkWait) -> None:
-        """Copies that are done at once need no waiting."""
+        """Prints a comment: the host's copies are synchronous and need no wait."""
         self.out.comment("the copies have arrived")
 
     @contextlib.contextmanager
     def _leaders(self, s: BulkCopy | BulkWait) -> Iterator[None]:
-        """The first thread of each team in turn; where there are no teams, the block."""
+        """A loop over the first thread of each team; no loop for a copy of the whole block."""
         if not s.team:
             with self._names():
                 yield
@@ -358,14 +358,14 @@ class HostPrinter(ThreadPrinter):
             yield
 
     def _uniform(self, *indices: Affine) -> None:
-        """Raises: InternalError when control flow around a meeting point differs between threads."""
+        """Raises: InternalError when control flow around a synchronisation point differs between threads."""
         for e in indices:
             varying = {n for n in e.axes() if n == "thread" or n in self.lets}
             if varying:
                 raise InternalError(f"kernel {self.kernel.name}: a loop or branch with a barrier depends on {', '.join(sorted(varying))}")
 
     def _uniform_value(self, condition: KExpr, s: IfValue) -> None:
-        """Prints `holds`, the condition as the first thread sees it."""
+        """Prints `holds`, the condition evaluated by the first thread."""
         self.out.line("bool holds;")
         index = self.scope.index_type
         with self.out.block(""), self._names():

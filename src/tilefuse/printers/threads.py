@@ -1,6 +1,6 @@
-"""Prints the statements of one thread of a kernel as host C++, through hooks that say how memory and registers are touched.
+"""Prints the statements of one thread of a kernel as host C++, through hooks that print accesses to memory and registers.
 
-The base of the host printers: `fission.py` puts thread loops around it, `check.py` replaces the hooks by checked accesses.
+It is the base of the host printers: `fission.py` adds thread loops, `check.py` replaces the hooks by checked accesses.
 """
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ from tilefuse.kernel.ir import (
 from tilefuse.kernel.visit import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.kernel.writer import Writer, identifier
 
-# Loop variables of a product printed as loops; composers give no name that starts with tf_.
+# Loop variables of a matrix product that is printed as loops. No composer uses a name that starts with tf_.
 PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A register that lives across meeting points: an array over the threads in scratch memory. `size` as in Declare."""
+    """A register that is live across synchronisation points: an array over the threads in scratch memory. `size` as in `Declare`."""
 
     dtype: DType
     size: int | None
 
 
 class ThreadPrinter:
-    """State of one kernel's printing for the host. The hooks at the end say how memory and registers are touched."""
+    """State of one kernel's printing for the host. The hooks at the end print accesses to memory and registers."""
 
     includes: tuple[str, ...] = ("cstdlib", "cmath", "cstring")
 
@@ -80,13 +80,13 @@ class ThreadPrinter:
         self.identifiers = frozenset(value_identifiers(kernel))
         self.lets: dict[str, Let] = {}
         self.scratch_bytes = -(-kernel.launch.shared_bytes * self.cluster // 128) * 128
-        self.lane_of: dict[str, Affine] = {}  # registers that are read of other threads, and of which
-        self.group: Group | None = None  # the one whose blocks are printed
+        self.lane_of: dict[str, Affine] = {}  # thread to read a register of, for registers of other threads
+        self.group: Group | None = None  # group whose blocks are printed
         self.expressions = ExpressionPrinter(self.scope, "host", self.load, self.register, self.checked_index)
 
     @contextlib.contextmanager
     def _names(self) -> Iterator[None]:
-        """Inside, index names and registers may be added; afterwards they are as before."""
+        """A scope for index names and registers: those added inside end with the context."""
         lets, spread = dict(self.lets), dict(self.spread)
         with self.scope.nested():
             yield
@@ -95,13 +95,13 @@ class ThreadPrinter:
     # -- statements of one thread ---------------------------------------------------------------------------------------
 
     def body(self, body: tuple[Stmt, ...]) -> None:
-        """The statements of one scope, for one thread."""
+        """Prints the statements of one scope, for one thread."""
         with self._names():
             for s in body:
                 self.statement(s)
 
     def statement(self, s: Stmt) -> None:
-        """One statement, for one thread."""
+        """Prints one statement, for one thread."""
         out, scope = self.out, self.scope
         match s:
             case Comment(text):
@@ -132,7 +132,7 @@ class ThreadPrinter:
                 self._access(s)
 
     def product(self, s: MatrixProduct) -> None:
-        """One thread's elements of a product on the matrix unit."""
+        """Prints one thread's elements of a tensor-core product."""
         if s.left_registers:
             self.lane_of = {s.left: _holder()}
         self.body(product_loops(s, self.buffers[s.right].dtype))
@@ -146,7 +146,7 @@ class ThreadPrinter:
             case AsyncCopy():
                 out.line(self.async_copy(s))
             case Prefetch() | Renew() | AwaitEarlier() | LetNextStart():
-                pass  # the host has no such request worth making, and runs one kernel after the other
+                pass  # requests to the GPU alone; the host runs one kernel after the other
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)
             case Store(buffer, index, value, dynamic):
@@ -165,7 +165,7 @@ class ThreadPrinter:
                 raise InternalError(f"not a statement of a single thread: {s!r}")
 
     def _alone(self, s: Stmt) -> None:
-        """Meeting points of a block with one thread."""
+        """Prints a synchronisation point of a block with one thread."""
         match s:
             case Barrier() | BulkWait():
                 pass
@@ -188,8 +188,8 @@ class ThreadPrinter:
             yield
 
     def simd(self, s: For) -> None:
-        """Tells the compiler that iterations may run side by side, if that is so: registers from outside that are assigned are
-        arrays subscripted by the loop variable, or sums and products carried along."""
+        """Prints a SIMD directive if the loop may be vectorised: each register from outside that it assigns is an array subscripted by the
+        loop variable, or a carried sum or product."""
         sums, gap = carried(s), return_gap(s)
         if sums is None or gap == 1 or any(name in self.spread for name in sums):
             return
@@ -197,7 +197,7 @@ class ThreadPrinter:
         clauses += "".join(f" reduction({op}:{self.register(Reg(name, dtype))})" for name, (op, dtype) in sums.items())
         self.out.directive("#pragma omp simd" + clauses)
 
-    # -- hooks: how memory and registers are touched -----------------------------------------------------------------------
+    # -- hooks: accesses to memory and registers ---------------------------------------------------------------------------
 
     def element(self, name: str, index: Affine) -> str:
         """Address of an element of a buffer."""
@@ -216,16 +216,16 @@ class ThreadPrinter:
         return f"{self.array_of(name)}[{who} * {spread.size}{within}]"
 
     def array_of(self, name: str) -> str:
-        """Identifier of what holds a value for every thread or member: `x_of`, or the next that is no value's own."""
-        stem = made = f"{identifier(name)}_of"
+        """Identifier of the array over all threads or members of a value: `x_of`, with a number if a value has that name."""
+        stem = array = f"{identifier(name)}_of"
         count = 0
-        while made in self.identifiers:
+        while array in self.identifiers:
             count += 1
-            made = f"{stem}_{count}"
-        return made
+            array = f"{stem}_{count}"
+        return array
 
     def thread_of(self, name: str) -> str:
-        """The thread whose register is meant: this one, but for operands that lie in other lanes."""
+        """The thread whose register is read: this one, except for operands in other lanes."""
         return self.scope.operand(self.lane_of[name]) if name in self.lane_of else "thread"
 
     def register(self, r: Reg) -> str:
@@ -237,7 +237,7 @@ class ThreadPrinter:
         return f"{self.place(r.name, r.index)} = {value};"
 
     def declare(self, s: Declare) -> None:
-        """A register of one thread; a spread one already has its place."""
+        """Prints a register of one thread. A spread register is declared already."""
         ctype = C_TYPES[s.dtype.name]
         if s.name in self.spread:
             if s.init is not None:
@@ -248,7 +248,7 @@ class ThreadPrinter:
             self.out.line(f"{ctype} {identifier(s.name)}" + (f" = {self.expressions.text(s.init)};" if s.init is not None else ";"))
 
     def routine(self, s: RoutineCall) -> None:
-        """A call of a routine."""
+        """Prints a call of a routine."""
         self.out.line(f"{s.function}({', '.join(self._routine_argument(a) for a in s.arguments)});")
 
     def _routine_argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
@@ -262,11 +262,11 @@ class ThreadPrinter:
         return self.expressions.text(a)
 
     def address_of(self, buffer: str, index: Affine) -> str:
-        """Where an element of a buffer lies."""
+        """Address of an element of a buffer."""
         return self.element(buffer, index)
 
     def address_of_register(self, r: Reg) -> str:
-        """Where an element of a register array lies."""
+        """Address of an element of a register array."""
         return f"&{self.place(r.name, r.index)}"
 
     def load(self, e: Load) -> str:
@@ -315,45 +315,45 @@ class ThreadPrinter:
         return f"{self._remote(buffer, index, rank)} = {value};"
 
     def last_block(self, counter: str, index: Affine, count: int | Affine) -> str:
-        """Whether this block arrives last."""
+        """The test whether this block arrives last."""
         arrivals = self.scope.text(count) if isinstance(count, Affine) else f"{count}u"
         return f"tf_last_block({self.element(counter, index)}, {arrivals})"
 
     def bulk_copy(self, s: BulkCopy) -> str:
-        """A copy to shared memory, done at once."""
+        """A block's copy to shared memory, synchronous on the host."""
         num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
         return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
 
     def async_copy(self, s: AsyncCopy) -> str:
-        """A thread's copy to shared memory, done at once."""
+        """A thread's copy to shared memory, synchronous on the host."""
         num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
         return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
 
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
-        """Copies that are done at once need no waiting."""
+        """Prints nothing: the host's copies are synchronous."""
 
     def barrier(self, scope: str) -> None:
-        """All threads have arrived: between two thread loops that is always so."""
+        """Prints a comment: all threads have arrived at the end of a thread loop."""
         self.out.comment(f"{scope} barrier")
 
     def begin_group(self) -> None:
-        """At the start of each block (each cluster)."""
+        """Prints the start of each block (each cluster)."""
 
     def end_group(self) -> None:
-        """At the end of each block (each cluster)."""
+        """Prints the end of each block (each cluster)."""
 
     def enter_thread(self) -> None:
-        """At the start of each thread's turn in a stretch."""
+        """Prints the start of a thread's iteration of a stretch."""
 
 
 def _holder() -> Affine:
-    """The thread that holds a left element in its registers: that of the row and of the inner element's pair."""
+    """The thread whose registers hold a left element: lane 4 * (row % 8) + (k % 8) / 2 of its warp."""
     lane, k = axis("thread") % 32, axis(PRODUCT_LOOPS[3])
     return axis("thread") // 32 * 32 + 4 * (lane // 4) + k % 8 // 2
 
 
 def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
-    """One thread's part of a product on the matrix unit, as plain loops over its own elements."""
+    """One thread's part of a tensor-core product, as plain loops over its own elements."""
     lane = axis("thread") % 32
     a, b, q, k = (axis(n) for n in PRODUCT_LOOPS)
     row = 16 * a + lane // 4 + 8 * (q // 2)
@@ -376,9 +376,10 @@ def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
 
 
 def return_gap(loop: For) -> int:
-    """After how many iterations at the earliest a loop assigns an element of an outer array again: fewer may run side by side; 0 for never.
+    """Smallest number of iterations between two assignments of one element of an outer array; 0 if none is assigned twice.
 
-    Four accumulators of a vector of sixteen, `s[v % 4]`, are each assigned every fourth time.
+    A smaller number of iterations may run in parallel. Example: a loop over sixteen lanes assigns each of four accumulators `s[v % 4]` in
+    every fourth iteration.
     """
     declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
     gaps = []
@@ -398,9 +399,9 @@ def return_gap(loop: For) -> int:
 
 
 def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
-    """Scalars from outside that a loop only adds to or multiplies into: name -> (operator, dtype); None if it assigns others."""
+    """Outer scalars that a loop only accumulates by addition or multiplication: name -> (operator, dtype); None if it assigns others."""
     declared = {s.name for s in statements(loop.body) if isinstance(s, Declare)}
-    found: dict[str, tuple[str, DType]] = {}
+    carried_scalars: dict[str, tuple[str, DType]] = {}
     for s in statements(loop.body):
         match s:
             case Assign(Reg(name, dtype, None), value) if name not in declared:
@@ -409,14 +410,14 @@ def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
                         op = "+" if fn == "add" else "*"
                     case _:
                         return None
-                if found.setdefault(name, (op, dtype)) != (op, dtype):
+                if carried_scalars.setdefault(name, (op, dtype)) != (op, dtype):
                     return None
             case Assign(Reg(name, _, Affine() as index)) if name not in declared and loop.var not in index.axes():
                 return None
             case Barrier() | Shuffle() | LastBlock() | BulkCopy() | BulkWait() | Atomic():
                 return None
-    for name in found:
+    for name in carried_scalars:
         reads = sum(name in register_names(s) for s in statements(loop.body) if not isinstance(s, (For, If, IfValue)))
         if reads != sum(isinstance(s, Assign) and s.target.name == name for s in statements(loop.body)):
             return None
-    return found
+    return carried_scalars

@@ -1,7 +1,7 @@
-"""C++ text that generated kernels rely on, as headers cut into chunks; only the chunks that a kernel uses are pasted into it.
+"""C++ support text of generated kernels, as headers cut into chunks; a kernel's source contains only the chunks that it uses.
 
-A chunk starts at a line `//@ name name ...` with the names it defines. What a chunk needs is found by looking for the names of
-other chunks in its text, so nothing is declared twice. All names start with `tf_`. Functions that users registered come last.
+A chunk starts at a line `//@ name name ...` with the names that it defines. A chunk needs every chunk whose names its text mentions. All
+names start with `tf_`. Functions that users registered come last.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CALL = re.compile(r"\b(tf_\w+)(?=\()")
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of support text: the names it defines and the `tf_` names it mentions."""
+    """A piece of support text: the names that it defines and the `tf_` names that it mentions."""
 
     names: tuple[str, ...]
     text: str
@@ -38,13 +38,13 @@ class Chunk:
 @functools.cache
 def chunks(target: str) -> tuple[Chunk, ...]:
     """All chunks of a target, in order of their headers."""
-    found: list[Chunk] = []
+    pieces: list[Chunk] = []
     for header in HEADERS[target]:
         text = resources.files(__name__).joinpath(header).read_text(encoding="utf-8")
         for piece in re.split(r"^//@ ", text, flags=re.MULTILINE)[1:]:
             first, _, body = piece.partition("\n")
-            found.append(Chunk(tuple(first.split()), body.strip("\n"), frozenset(_NAME.findall(body))))
-    return tuple(found)
+            pieces.append(Chunk(tuple(first.split()), body.strip("\n"), frozenset(_NAME.findall(body))))
+    return tuple(pieces)
 
 
 @functools.cache
@@ -58,17 +58,17 @@ def paste(target: str, text: str) -> str:
     Raises: InternalError when `text` calls a `tf_` function that no header defines.
     """
     known = _by_name(target)
-    wanted: set[int] = set()
+    needed: set[int] = set()
     names = frozenset(_NAME.findall(text))
-    added = [found for name in sorted(names) if (found := definition(name, target)) is not None]
+    added = [custom for name in sorted(names) if (custom := definition(name, target)) is not None]
     todo = sorted(names.union(*(_NAME.findall(a) for a in added)))
     for name in _CALL.findall(text):
         if name not in known and definition(name, target) is None and not any(name in chunk.mentions for chunk in chunks(target)):
             raise InternalError(f"generated {target} code calls {name}, which no support header defines")
     while todo:
         number = known.get(todo.pop())
-        if number is None or number in wanted:
+        if number is None or number in needed:
             continue
-        wanted.add(number)
+        needed.add(number)
         todo.extend(sorted(chunks(target)[number].mentions))
-    return "\n\n".join([*(chunks(target)[number].text for number in sorted(wanted)), *added])
+    return "\n\n".join([*(chunks(target)[number].text for number in sorted(needed)), *added])
