@@ -59,7 +59,7 @@ class Transpose:
 class Columns:
     """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
     down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
-    `resident`: as of `row_template.Rows`.
+    `resident`: as of `rows.modes.Rows`.
     """
 
     kept_order: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Legality of walks over a domain: which choice fits a pattern and a device. Rows have `row_legality`, which this module asks too."""
+"""Legality of walks over a domain: which choice fits a pattern and a device. Rows have `rows/legality.py`, which is asked here too."""
 from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected

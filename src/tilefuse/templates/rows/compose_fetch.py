@@ -322,7 +322,7 @@ def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, slot:
 def _run_of(t: Touch, domain: Domain, choice: Rows, elements: int) -> int:
     """Elements of one bulk copy of an operand."""
     run = copies_of(t, domain, choice.reduced_order, elements)
-    assert run is not None, "row_legality refuses a queue of an operand that bulk copies do not bring"
+    assert run is not None, "rows/legality.py refuses a queue of an operand that bulk copies do not bring"
     return run
 
 

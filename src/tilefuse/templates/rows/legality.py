@@ -130,7 +130,7 @@ def runs_ahead(domain: Domain, choice: Rows) -> bool:
     """Whether rows of the choice can be reduced one turn and finished the next, held by nothing but their queue meanwhile.
 
     That takes a single exchange between a row's threads, of values that travel as signalled stores do. A sum of squared deviations alone,
-    or with the sum of the same elements, is one exchange where `rows_moments.joins_moments` holds. Requires: an `AheadQueue`.
+    or with the sum of the same elements, is one exchange where `moments.joins_moments` holds. Requires: an `AheadQueue`.
     """
     shared = [i for i in domain.instances if i.shared and not i.carried]
     if choice.threads * choice.cluster <= 32 or not shared or domain.has_scan or any(i.second_of is not None for i in shared):

@@ -4,7 +4,7 @@
     rows in turns             HeldTurns, ReadAgain                                   without a queue
                               HeldQueue, RowQueue, PieceQueue, AheadQueue            a ring of slots in shared memory
 
-A scan is no mode: it is a property of the pattern, and `row_legality` says which modes hold what a scan needs. `RowSettings` is the same
+A scan is no mode: it is a property of the pattern, and `legality.py` says which modes hold what a scan needs. `RowSettings` is the same
 choice in the flat words of the notation.
 """
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilefuse.base.errors import InternalError
 class Held:
     """The row stays in the registers of its threads from its loads to its last walk.
 
-    batch: as of `Streamed`, which the row would be if it were more than one batch; 1 for all others.
+    batch: vectors that a thread loads at a time of a row that is read once and is a single batch; 1 for other rows.
     """
 
     batch: int = 1

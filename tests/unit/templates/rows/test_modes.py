@@ -1,6 +1,7 @@
 """Modes of row kernels: the notation's flat words write each, neighbours of each compose, and what is not legal is refused with numbers."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,7 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.rows.legality import row_refusal
 from tilefuse.templates.rows.modes import (
     AheadQueue,
     Held,
@@ -105,6 +107,15 @@ def test_numbers_that_contradict_the_mode_cannot_be_built(changes: dict[str, obj
     base = Rows(("i",), ("k",), 4, 64, 1, 4, 2, Held())
     with pytest.raises(InternalError, match="no row kernel is like this"):
         replace(base, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("length", [96, 1000, 4096, 4097, 32768, 65536, 131072, 262144, 524288])
+@pytest.mark.parametrize("pattern", [softmax, layer_norm, row_sums, running_sum, row_distances], ids=lambda p: p.__name__)
+def test_choosers_choose_what_is_legal(pattern: Callable[[int, int, str], Pattern], length: int) -> None:
+    for dtype in ("f16", "f32"):
+        made = schedule_graph(pattern(max(300, (1 << 24) // length), length, dtype).graph, {}, H200)
+        if isinstance(made, TileProgram) and isinstance(made.choice, Rows):
+            assert isinstance(made.internal, Domain) and row_refusal(made.choice, made.internal, H200) is None
 
 
 SOFTMAX, NORM, SUMS, SCAN = softmax(64, 1024), layer_norm(64, 1024), row_sums(6, 8192), running_sum(64, 1024)
