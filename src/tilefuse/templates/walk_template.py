@@ -24,7 +24,13 @@ from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template,
 from tilefuse.templates.rows.legality import row_steps_of, rows_from
 from tilefuse.templates.rows.modes import Rows, RowSettings
 from tilefuse.templates.template import Choice, Columns, Pointwise, Settings, Transpose, notation_form
-from tilefuse.templates.walk_legality import column_steps_of, first_refusal, transpose_refusal, walk_refusal
+from tilefuse.templates.walk_legality import (
+    column_steps_of,
+    first_refusal,
+    transpose_refusal,
+    walk_refusal,
+    written_columns_refusal,
+)
 
 # Fields that loops show, by class; the rest of a choice's numbers are settings.
 SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
@@ -301,7 +307,9 @@ def _choice_of(asked: Settings, base: Settings, domain: Domain, device: DeviceSp
         case Transpose():
             assert isinstance(base, Transpose)
             return transpose_refusal(asked, base, domain) or asked
-        case Pointwise() | Columns():
+        case Columns():
+            return written_columns_refusal(asked) or walk_refusal(asked, domain, device) or asked
+        case Pointwise():
             return walk_refusal(asked, domain, device) or asked
 
 
