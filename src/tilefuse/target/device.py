@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilefuse.target.capabilities import NO_CAPABILITIES, Capabilities, capabilities_of
+from tilefuse.target.fitted.figures import H200_FIGURES, FittedFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class DeviceSpec:
     partial_sectors_per_s  sectors of 32 bytes that stores which write a part of each reach (0: no limit known)
     blocks_per_s        thread blocks a second that the device starts, where each does next to nothing (0: no limit known)
     bounded_registers   registers a thread that a bound on resident blocks must leave, for the assembler spills below it (0: no such limit)
+    fitted              numbers of choices and estimates that were fitted to measurements, each with its evidence; those of an H200 where
+                        nobody fitted others
     origins             (field, where its number comes from)
     """
 
@@ -62,6 +65,7 @@ class DeviceSpec:
     blocks_per_s: float = 0.0
     bounded_registers: int = 0
     capabilities: Capabilities = NO_CAPABILITIES
+    fitted: FittedFigures = H200_FIGURES
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     @property

@@ -14,28 +14,29 @@ from tilefuse.domain.regions import Region, num_elements
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, walk
+from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import LevelTraffic, level_traffic
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.staged.choose_online import LANES, OnlinePlan, operands
 from tilefuse.templates.staged.online_products import LEAD, ROW, WALK
-from tilefuse.templates.staged.stitch import Stitcher
+from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.template import Stitched
 
 
-def moved_bytes(program: TileProgram) -> LevelTraffic:
+def moved_bytes(program: TileProgram, device: DeviceSpec) -> LevelTraffic:
     """Traffic of any tile program, of its stages and of its packed parts too. Units: bytes.
 
     Pricing takes `level_traffic`: the estimate of a kernel of stages counts its waits for L2 and shared memory stage by stage.
     """
-    known = level_traffic(program)
+    known = level_traffic(program, device)
     match program.choice, program.internal:
         case Stitched() as choice, StitchPlan() as plan:
             l2_bytes, shared_bytes = stitched_traffic(program.graph, plan, choice)
         case _, OnlinePlan() as plan:
             l2_bytes, shared_bytes = online_traffic(plan)
         case Packed(groups=groups), _:
-            parts = [(moved_bytes(g.program), g.num_blocks, max(g.program.launch.num_blocks, 1)) for g in groups]
+            parts = [(moved_bytes(g.program, device), g.num_blocks, max(g.program.launch.num_blocks, 1)) for g in groups]
             l2_bytes = sum(t.l2_bytes * blocks // own for t, blocks, own in parts)
             shared_bytes = sum(t.shared_bytes * blocks // own for t, blocks, own in parts)
         case _:
@@ -49,7 +50,7 @@ def stitched_traffic(graph: Graph, plan: StitchPlan, choice: Stitched) -> tuple[
     A stage reads an element of a tile once, however many of its threads want it; a product reads it for every warp tile that multiplies it.
     Pieces that reach beyond their value count what is there.
     """
-    stitcher = Stitcher(graph)
+    stitcher = StitchPattern(graph)
     stitcher.analyse()
     tiles = prod(n for _, n in plan.grid)
     grid = dict(plan.grid)
@@ -94,7 +95,7 @@ def _all_tiles(piece: Piece, shape: tuple[int, ...], grid: dict[str, int], turns
     return elements
 
 
-def _extents(stitcher: Stitcher, piece: Piece) -> dict[str, int]:
+def _extents(stitcher: StitchPattern, piece: Piece) -> dict[str, int]:
     """Extents of the loops that compute a piece."""
     return dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
 
@@ -103,7 +104,7 @@ def _different(extents: dict[str, int], axes: frozenset[str]) -> int:
     return prod(extents.get(a, 1) for a in axes)
 
 
-def _read_directly(stitcher: Stitcher, piece: Piece) -> Iterator[int]:
+def _read_directly(stitcher: StitchPattern, piece: Piece) -> Iterator[int]:
     """Bytes of boundary values that the loops of a map or reduction read where they lie."""
     extents = _extents(stitcher, piece)
     for value, index in stitcher.touches(piece.value):
@@ -112,7 +113,7 @@ def _read_directly(stitcher: Stitcher, piece: Piece) -> Iterator[int]:
             yield _different(extents, axes) * stitcher.graph.type_of(value).dtype.itemsize
 
 
-def _read_of_tiles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, piece: Piece) -> int:
+def _read_of_tiles(stitcher: StitchPattern, plan: StitchPlan, stage: Stage, piece: Piece) -> int:
     """Bytes that the loops of a map or reduction read of tiles in shared memory."""
     if piece.kind in ("copy", "product"):
         return 0

@@ -20,7 +20,7 @@ from tilefuse.templates.columns.starts import between_columns
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.staged.row_lanes import first_lane_pieces
-from tilefuse.templates.staged.stitch import Stitcher
+from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.template import Columns
 
@@ -184,7 +184,7 @@ def _in_stages(plan: StitchPlan, value: str, target: str) -> bool:
     from the old contents, is not overwritten.
     """
     graph = plan.graph
-    stitcher = Stitcher(graph)
+    stitcher = StitchPattern(graph)
     if not target or stitcher.analyse() is not None:
         return False
     stitcher.kept = plan.kept

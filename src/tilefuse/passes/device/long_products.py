@@ -22,13 +22,6 @@ from tilefuse.ir.scalar import Expr, Read, substitute_axes
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
-# Shortest inner axis that is split; length of a piece at least and at most. Units: elements.
-LONG, SHORTEST_PIECE, LONGEST_PIECE = 4096, 32, 512
-# Side of a library's tile of results; tiles for each multiprocessor that keep a device busy.
-TILE, BUSY = 64, 2
-# Share of the multiprocessors: a product with tiles for more of them stays whole.
-FEW_TILES = 0.25
-
 
 @register_pass
 @dataclass(frozen=True)
@@ -65,17 +58,19 @@ def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
     if node.type.dtype.name not in ("f32", "f64") or node.attribute("precision", "default") == "tf32":
         # On the matrix unit a library's own split is as fast.
         return 0
+    fitted = device.fitted.long_products
     rows, columns = node.type.shape
     inner = inner_extent(node, graph)
-    tiles = -(-rows // TILE) * -(-columns // TILE)
-    if inner < LONG or tiles > FEW_TILES * device.num_multiprocessors:
+    tiles = -(-rows // fitted.tile_side) * -(-columns // fitted.tile_side)
+    if inner < fitted.inner or tiles > fitted.few_tiles * device.num_multiprocessors:
         return 0
     seams = list(dict.fromkeys(s for v in node.operands for s in _seams(graph.node_by_name.get(v))))
-    if len(seams) == 1 and SHORTEST_PIECE <= seams[0] <= LONGEST_PIECE and inner % seams[0] == 0:
+    if len(seams) == 1 and fitted.shortest_piece <= seams[0] <= fitted.longest_piece and inner % seams[0] == 0:
         length = seams[0]
     else:
-        most = min(LONGEST_PIECE, max(SHORTEST_PIECE, inner * tiles // (BUSY * device.num_multiprocessors)))
-        length = next((n for n in range(most, SHORTEST_PIECE - 1, -1) if inner % n == 0), 0)
+        busy = inner * tiles // (fitted.busy_tiles * device.num_multiprocessors)
+        most = min(fitted.longest_piece, max(fitted.shortest_piece, busy))
+        length = next((n for n in range(most, fitted.shortest_piece - 1, -1) if inner % n == 0), 0)
     # Results of pieces are written and read again: no more than the operands themselves.
     return length if length and 2 * rows * columns <= length * (rows + columns) else 0
 

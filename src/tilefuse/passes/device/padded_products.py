@@ -28,19 +28,7 @@ from tilefuse.target.device import DeviceSpec
 
 # An attribute of padded products: no kernel of ours holds them.
 PADDED = "padded"
-# A product of at most so many rows reads its right operand once, and is left alone.
-FEW_ROWS = 64
 ALIGNED_BYTES = 16
-# Time of the library's product of unaligned rows: at least, for each element of the inner axis, and the most that the inner axis adds.
-# Units: microseconds. Then operations a second, for rows of whole 8 bytes and for others.
-# Source: H200, cuBLAS of CUDA 13.0, 2026-11-22, in us beside the padded product:
-# 12288 x 196 x 196 13.4 and 6.5, 8192 x 196 x 256 12.8 and 4.8; 1024 x 1001 x 4096 72 and 14, 4096 x 4096 x 1001 325 and 45, 4096 x 197
-# x 197 13.4 and 4.0 (f16), 82 and 30, 268 and 89, 10.7 and 6.8 (f32 as tf32). Rows that lie whole 16 bytes apart without being so long
-# gain nothing.
-LEAST_US, INNER_US, LONGEST_INNER_US = 1.5, 0.05, 10.0
-EIGHT_BYTES_RATE, OTHER_RATE = 175e12, 110e12
-# Least gain of padding. Units: microseconds.
-LEAST_GAIN_US = 1.0
 # Places in the sizes (rows, inner, columns) of a product.
 ROW, INNER, COLUMN = 0, 1, 2
 
@@ -67,7 +55,7 @@ class PadProducts(DevicePass):
 
 def pad_products(graph: Graph, device: DeviceSpec, prices: Prices) -> Graph:
     """The graph with every product padded that gains by it; the same object if there is none."""
-    names = {n.name for n in graph.nodes if _may_be_padded(graph, n)}
+    names = {n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows)}
     names -= prices.held_products(graph, names) if names else set()
     padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device, prices))}
     if not padded:
@@ -109,9 +97,9 @@ def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
     return replace(node, body=transform(node.body, taken))
 
 
-def _may_be_padded(graph: Graph, node: Node) -> bool:
-    """Whether a product is one of matrices on the matrix unit, with unaligned rows."""
-    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= FEW_ROWS:
+def _may_be_padded(graph: Graph, node: Node, few_rows: int) -> bool:
+    """Whether a product is one of matrices of more than `few_rows` rows on the matrix unit, with unaligned rows."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= few_rows:
         return False
     if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
         return False
@@ -160,11 +148,11 @@ def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
     """The padded sizes of a product; None where padding costs more than it gains."""
-    sizes, wanted = _sizes(graph, node), _wanted(graph, node)
+    sizes, wanted, fitted = _sizes(graph, node), _wanted(graph, node), device.fitted.unaligned
     item = node.type.dtype.itemsize
     eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
-    work_us = 2 * prod(sizes) / (EIGHT_BYTES_RATE if eight else OTHER_RATE) * 1e6
-    unaligned_us = device.graph_launch_us + LEAST_US + min(INNER_US * sizes[INNER], LONGEST_INNER_US) + work_us
+    work_us = 2 * prod(sizes) / (fitted.eight_bytes_rate if eight else fitted.other_rate) * 1e6
+    unaligned_us = device.graph_launch_us + fitted.least_us + min(fitted.inner_us * sizes[INNER], fitted.longest_inner_us) + work_us
     gained = unaligned_us - prices.product_us(node, graph)
     copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
     calls = int(copied > 0)
@@ -172,7 +160,7 @@ def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tu
         if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
             copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
     cost = (prices.copy_us(copied) if copied else 0.0) + calls * device.graph_launch_us
-    return wanted if gained - cost > LEAST_GAIN_US else None
+    return wanted if gained - cost > fitted.least_gain_us else None
 
 
 def _is_stored_for(graph: Graph, value: str) -> bool:

@@ -21,7 +21,6 @@ from tilefuse.plan.generators.found import Found
 from tilefuse.plan.generators.light import flops_per_element, light_nodes
 from tilefuse.plan.generators.units import Unit, Units, values_in_memory
 from tilefuse.plan.pattern import Pattern, View
-from tilefuse.plan.price.cost import RESOLUTION
 from tilefuse.plan.price.price import Priced, Pricer, require
 
 # Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
@@ -315,7 +314,7 @@ class Connecting:
             if isinstance(found, Rejected):
                 return
             priced[number] = found
-        if sum(p.cost.us for p in priced.values()) >= before_us * (1 - RESOLUTION):
+        if sum(p.cost.us for p in priced.values()) >= before_us * (1 - self._pricer.device.fitted.cost.resolution):
             return
         self._recomputed.update(chain)
         users = {u: None for n in chain for u in units.users[n] if u not in chain}

@@ -28,9 +28,6 @@ from tilefuse.plan.select.memory import Life, more_with_packing, most_live
 from tilefuse.templates.packed.common_threads import packable
 from tilefuse.templates.packed.packed import MAX_GROUPS, MAX_OPERANDS
 
-# Kernels that move fewer bytes are bound by their launch. Source: H200, 4 MB take about as long as one launch inside a graph.
-SMALL_BYTES = 4 << 20
-
 # Depths at which one kernel is tried with others, so that kernels that nobody wants cost a few trials and not one at every depth.
 MAX_TRIES = 4
 
@@ -119,7 +116,7 @@ class _Draft:
                 continue
             program = item.priced.program
             alike.setdefault(_likeness(item), []).append(n)
-            if program.bytes_moved < SMALL_BYTES:
+            if program.bytes_moved < self.pricer.device.fitted.packed.small_bytes:
                 small[n] = None
         for members in alike.values():
             staged = any(p.program.work_us for n in members if (p := self.chosen[n].priced) is not None)

@@ -22,7 +22,6 @@ from tilefuse.plan.generators.found import Found
 from tilefuse.plan.generators.light import light_nodes
 from tilefuse.plan.generators.units import Unit, Units, values_in_memory
 from tilefuse.plan.pattern import Draft, DraftKernel, Pattern, Plan, Search, Start, View
-from tilefuse.plan.price.cost import RESOLUTION
 from tilefuse.plan.price.price import Priced, Pricer
 from tilefuse.plan.price.structure import digest_text
 from tilefuse.plan.select.global_plan import pack_globally
@@ -191,14 +190,14 @@ def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: 
             continue
         unit = _joined(core, units)
         share = us / parts_us(unit, units, pricer) if priced is None else priced.cost.us / parts_us(unit, units, pricer)
-        if abs(share / kernel.share - 1) > RESOLUTION:
+        if abs(share / kernel.share - 1) > device.fitted.cost.resolution:
             doubtful.append(f"the kernel of %{core[-1]} takes {share:.2f} of its parts' time, there {kernel.share:.2f}")
         elif priced is not None and _fills(priced, device) != kernel.fills:
             doubtful.append(f"the kernel of %{core[-1]} fills the device {'there and not here' if kernel.fills else 'here and not there'}")
         else:
             continue
         doubtful_us += us
-    if doubtful_us > RESOLUTION * total_us:
+    if doubtful_us > device.fitted.cost.resolution * total_us:
         return "; ".join(doubtful[:MOST_NAMED])
     return _Fitted(fit.kept, tuple(fit.given_up))
 

@@ -16,8 +16,6 @@ from tilefuse.target.device import DeviceSpec
 
 # Nodes between two products.
 MAX_BETWEEN = 48
-# Columns from which on walking them may pay, and elements of a row of the other operands that a block can hold for it.
-LEAST_COLUMNS, MAX_DEPTH = 64, 256
 
 
 def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
@@ -26,10 +24,10 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
         return ()
     found: dict[tuple[str, ...], None] = {}
     for node in graph.nodes:
-        if _is_product(node) and node.type.shape[-1] >= LEAST_COLUMNS:
+        if _is_product(node) and node.type.shape[-1] >= device.fitted.products.walk_columns:
             contraction = contraction_of(node, graph)
-            if contraction is not None and contraction.inner <= MAX_DEPTH:
-                for walk in _from(node, graph):
+            if contraction is not None and contraction.inner <= device.fitted.products.walk_depth:
+                for walk in _from(node, graph, device.fitted.products.walk_depth):
                     found[walk] = None
     return tuple(found)
 
@@ -38,8 +36,8 @@ def _is_product(node: Node) -> bool:
     return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute(PADDED)
 
 
-def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
-    """Walks that begin with a product."""
+def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
+    """Walks that begin with a product. depth: most columns of the product that ends one."""
     reached: dict[str, None] = {score.name: None}
     ends: dict[str, None] = {}
     stack = [score.name]
@@ -49,7 +47,7 @@ def _from(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
             if name in reached or name in ends:
                 continue
             if _is_product(user):
-                if user.operands[0] in reached and user.type.shape[-1] <= MAX_DEPTH and name != score.name:
+                if user.operands[0] in reached and user.type.shape[-1] <= depth and name != score.name:
                     ends[name] = None
                 continue
             if user.category in ("map", "gather", "reduce") and len(reached) < MAX_BETWEEN:

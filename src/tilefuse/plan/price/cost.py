@@ -18,10 +18,6 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import LevelTraffic, level_traffic, scattered_adds
 from tilefuse.templates.staged_traffic import moved_bytes
 
-# Most bytes that one thread can have in flight: four vectors of 16 bytes, as the copy that measured `saturating_bytes` had. Units: bytes.
-MAX_LOADS_BYTES = 64
-# Relative differences below this are within the curve's own spread between two measurements; they decide nothing that costs work.
-RESOLUTION = 0.02
 STAGES_WITHIN = "; the time of a kernel of stages is part of its arithmetic time"
 STAGES_ORIGIN = "issue slots and latencies of the kernel's stages, estimated by the scheduler"
 
@@ -149,9 +145,9 @@ class AnalyticCost:
         busy = min(blocks, device.num_multiprocessors)
         resident = resident_blocks(launch, device)
         held = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
-        per_thread = max(16, min(MAX_LOADS_BYTES, program.bytes_read // max(blocks * launch.num_threads, 1)))
+        per_thread = max(16, min(device.fitted.cost.loads_bytes, program.bytes_read // max(blocks * launch.num_threads, 1)))
         share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
-        moved = traffic or level_traffic(program, device.shared_bytes_per_multiprocessor)
+        moved = traffic or level_traffic(program, device, device.shared_bytes_per_multiprocessor)
         busy_share = busy / device.num_multiprocessors
         return Parts(
             global_bytes=num_bytes, l2_bytes=moved.l2_bytes, shared_bytes=moved.shared_bytes,
@@ -166,7 +162,7 @@ class AnalyticCost:
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
-        parts, device = self.parts(program, moved_bytes(program)), self.device
+        parts, device = self.parts(program, moved_bytes(program, self.device)), self.device
         told = dict(device.origins)
 
         def rate(field: str) -> str:

@@ -27,13 +27,6 @@ from tilefuse.templates.staged.stitched import Tiles
 Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
 
 
-# Part of a call's time that a product's own kernel may take at most where it holds nothing else: both times are estimates, and that of
-# the kernel leaves out what weights take that are in no cache. Source: one H200, CUDA graphs of single products with such weights, in
-# microseconds as a call, as a kernel, predicted for the kernel: f16 8 x 512 by 512 x 512 4.09, 3.52, 2.02; by 512 x 1024 4.14, 3.99, 2.40;
-# by 512 x 2048 4.02, 4.45, 3.14; f16 64 x 1024 by 1024 x 1024 4.90, 6.18, 5.36; f32 64 x 512 by 512 x 512 7.96, 7.08, 5.87.
-OWN_KERNEL_SHARE = 0.75
-
-
 @dataclass(frozen=True)
 class Priced:
     """A pattern that has a schedule. `boundary` are the boundary values in the program's names, in canonical order.
@@ -76,7 +69,7 @@ class Pricer:
         """products: library operators that a kernel may hold. store: judgements of other graphs, by the same model of costs."""
         self._graph = graph
         self._layouts = layouts
-        self._device = device
+        self.device = device
         self._options = options
         self._ways = ways
         self._model = model
@@ -112,7 +105,7 @@ class Pricer:
         if not call_us or len(core) > 1 or not self.products.alone(self._graph.node_by_name[core[0]]):
             return call_us, None
         kernel = self.price(pattern)
-        if isinstance(kernel, Rejected) or kernel.cost.us > OWN_KERNEL_SHARE * call_us:
+        if isinstance(kernel, Rejected) or kernel.cost.us > self.device.fitted.products.own_kernel_share * call_us:
             return call_us, None
         return kernel.cost.us, kernel
 
@@ -192,7 +185,7 @@ class Pricer:
 
     def _scheduled(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram | Rejected:
         layouts = {v: self._layouts[v] for v in values if v in self._layouts}
-        return scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self._device)
+        return scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self.device)
 
     def _required(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram:
         """The program of a pattern that is known to have one. Raises: InternalError where it has none after all."""

@@ -14,7 +14,7 @@ from tilefuse.ir.affine import Affine, axis, bounds, floordiv, mod
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
-from tilefuse.templates.columns.starts import PARTS_AHEAD, ColumnStart, columns_of_tile
+from tilefuse.templates.columns.starts import ColumnStart, columns_of_tile
 from tilefuse.templates.columns.state import BetweenVectors, ColumnState, at_lane, first_of_row
 from tilefuse.templates.template import Columns
 
@@ -149,13 +149,14 @@ def _of_parts(state: ColumnState, group: list[Instance], parts: dict[int, list[R
     w, c = state.writer, state.choice
     e = w.emitter
     joined = _fresh_parts(state, group)
-    with e.loop("parts", -(-c.split // PARTS_AHEAD)) as outer:
-        ahead = min(PARTS_AHEAD, c.split)
+    parts_ahead = w.device.fitted.columns.parts_ahead
+    with e.loop("parts", -(-c.split // parts_ahead)) as outer:
+        ahead = min(parts_ahead, c.split)
         arrays = {i.key: [Reg(e.fresh(p.name + "_o"), p.dtype) for p in parts[i.key]] for i in group}
         e.emit(*(Declare(a.name, a.dtype, ahead) for i in group for a in arrays[i.key]))
         for load in (True, False):
             with e.loop("ahead", ahead, unroll=w.unroll) as n:
-                part = outer * PARTS_AHEAD + n
+                part = outer * parts_ahead + n
                 with e.when([Bound(part, 0, c.split)]):
                     for i in group:
                         held = [Reg(a.name, a.dtype, n) for a in arrays[i.key]]

@@ -10,41 +10,18 @@ from tilefuse.domain.resolved import Domain, resolved_dtype
 from tilefuse.domain.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
-from tilefuse.templates.columns.starts import PARTS_AHEAD, ColumnStart, column_start, columns_of_tile, num_tiles
+from tilefuse.templates.columns.starts import ColumnStart, column_start, columns_of_tile, num_tiles
 from tilefuse.templates.template import KEPT_BYTES_PER_THREAD, Columns
 
-# Rows a thread of a 256-thread block below which columns are short: blocks that split one would only wait for each other.
-FEW_ROWS = 16
-
-# Rows that streamed column kernels load ahead, and registers that they need: accumulators of a reduction a column, registers for the rest.
-BATCH = 4
+# Accumulators of a reduction, a column.
 ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
-OTHER_REGISTERS = 20
-
-BLOCK_THREADS = 256
-# Walks between vectors, fitted to the figures at `_between_us`: bytes that a thread has under way; waves of blocks at most; one read; what
-# a wave costs to begin; the meeting of blocks that split a column; share of the time that sectors read twice cost, and of the blocks that
-# other multiprocessors have more, in a single wave.
-FLIGHT_BYTES, MOST_WAVES, ROUND_TRIP_US, WAVE_US, MEETING_US, SECTOR_SHARE, UNEVEN_SHARE = 128, 8, 0.8, 0.5, 4.0, 0.3, 0.05
-# Sums of columns that so many blocks split are made by two blocks of so many threads a multiprocessor, each thread with more rows ahead
-# (measured on H200, 256 columns: f16 66.9 us against 68.2 by four blocks of 256, f32 65.7 against 66.7; 4096 columns 66.5 and 65.8).
-TALL_SPLIT, TALL_THREADS, TALL_BATCH = 32, 512, 8
-
-# Threads of the smallest blocks that columns which need no split are given to, so that all blocks run at a time.
-LEAST_THREADS = 64
-
-# Parts of a column that one block reads back in a few rounds of loads.
-MOST_PARTS = 160
-
-# Rows a thread of a kernel that also writes its elements, where that gives so many waves of blocks (see `choose_rows.MANY_WAVES`).
-WRITTEN_ROWS, MANY_WAVES = 16, 4
 
 
 def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
     """Threads across by vectors, threads down by the length; held on chip where later stages need the elements again."""
     kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
     reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
-    length, count = domain.num_reduced, domain.num_kept
+    length, count, fitted = domain.num_reduced, domain.num_kept, device.fitted.columns
     multi = is_multi_stage(domain)
     last = [a for a in kept if domain.extents[a] > 1][-1:]
     if device.kind == "host":
@@ -65,29 +42,30 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
     threads_x, widest = 32, max(a.itemsize for a in found)
     # A row of a tile that begins inside a sector reads one sector more than it fills: such tiles stay a line wide.
     narrowest = LINE_BYTES if _begin_inside_sectors(found) else 0
-    while threads_x > 16 and length >= 64 and threads_x // 2 * width * widest >= narrowest:
+    while threads_x > 16 and length >= fitted.long_column and threads_x // 2 * width * widest >= narrowest:
         threads_x //= 2
     while threads_x > 4 and (threads_x > vectors or multi and vectors // threads_x < device.num_multiprocessors // 2):
         threads_x //= 2
     threads_y = 1
-    while threads_y * threads_x < 256 and threads_y < length:
+    while threads_y * threads_x < fitted.block_threads and threads_y < length:
         threads_y *= 2
     if not multi:
-        if length <= FEW_ROWS * threads_y:
+        if length <= fitted.few_rows * threads_y:
             return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
         return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)
     max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))
-    while threads_y * threads_x < 1024 and -(-length // threads_y) > max_chunks and threads_y < 64:
+    while (threads_y * threads_x < fitted.kept_threads and -(-length // threads_y) > max_chunks
+           and threads_y < fitted.kept_threads_down):
         threads_y *= 2
     chunks = -(-length // threads_y)
     if chunks <= max_chunks:
         return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, True, chunks)
     blocks = -(-vectors // threads_x)
-    if blocks < device.num_multiprocessors // 2 and length * count * kept_bytes > device.l2_bytes // 8:
+    if blocks < device.num_multiprocessors // 2 and length * count * kept_bytes > device.l2_bytes // fitted.reread_l2_share:
         return Rejected(Reason.NEEDS_GRID_SYNC,
                         f"{blocks} column tiles cannot fill {device.num_multiprocessors} multiprocessors, and columns of {length} "
                         "do not fit on chip")
-    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, 4)
+    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, fitted.batch)
 
 
 def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, limit: int,
@@ -104,19 +82,20 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         limit //= 2
     else:
         return None
-    length = domain.num_reduced
-    batch = max(2, FLIGHT_BYTES // (limit * kept_bytes))
+    length, fitted = domain.num_reduced, device.fitted.columns
+    batch = max(2, fitted.flight_bytes // (limit * kept_bytes))
     origins = limit * sum(i.node.detail == "m2" for i in domain.instances if i.shared)
-    registers = _registers(domain, batch, limit, kept_bytes) + _operand_registers(accesses(domain), kept, limit) + origins
+    registers = _registers(domain, device, batch, limit, kept_bytes) + _operand_registers(accesses(domain), kept, limit) + origins
 
     def walk(threads_x: int) -> tuple[float, Columns]:
         threads_y = start.period
-        while threads_y * threads_x < BLOCK_THREADS and threads_y < length:
+        while threads_y * threads_x < fitted.block_threads and threads_y < length:
             threads_y *= 2
         threads = threads_x * threads_y
-        resident = max(1, min(4 * BLOCK_THREADS // threads, device.registers_per_multiprocessor // (threads * registers)))
-        one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, resident if threads >= BLOCK_THREADS else 0)
-        most = max(1, min(length // (2 * threads_y * batch), MOST_WAVES * resident * device.num_multiprocessors // num_tiles(domain, one)))
+        resident = max(1, min(4 * fitted.block_threads // threads, device.registers_per_multiprocessor // (threads * registers)))
+        one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, resident if threads >= fitted.block_threads else 0)
+        waves = fitted.most_waves * resident * device.num_multiprocessors // num_tiles(domain, one)
+        most = max(1, min(length // (2 * threads_y * batch), waves))
         time_us, split = min((_between_us(domain, device, one, start, n, resident, kept_bytes), n) for n in range(1, most + 1))
         chunks = -(-length // (threads_y * split))
         return time_us, replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
@@ -135,27 +114,28 @@ def _between_us(domain: Domain, device: DeviceSpec, choice: Columns, start: Colu
     """Time of a walk between vectors with `split` blocks down a column: full waves at the memory's pace; a last one, however small, that
     takes a round trip for every batch of a block; sectors that tiles share; and where blocks split a column, their meeting.
 
-    Source: H200, means of f32 in us, tiles of 32 vectors unless told otherwise:
+    Source: `ColumnFigures`; H200, means of f32 in us, tiles of 32 vectors but where a row names others:
         196 x [1024, 333]     split 1, 392 blocks of 64 vectors: 63.4     588 blocks, 1.1 waves: 69.4     split 4, 4.5 waves: 70.6
         4 x [4096, 4095]      split 2, 0.5 waves: 67.9     split 4, 1.03 waves: 73.2     split 16, 4.1 waves: 71.0     64 vectors, 7: 67.5
         1 x [65536, 1023]     split 29, 261 blocks: 66.5     58: 67.7     117: 73.3
     """
+    fitted = device.fitted.columns
     blocks, slots = num_tiles(domain, choice) * split, device.num_multiprocessors * resident
     bytes_us = domain.num_kept * domain.num_reduced * kept_bytes / device.global_bytes_per_s * 1e6
     batches = ceil(domain.num_reduced / (choice.threads_y * split * choice.batch))
     waves, rest = divmod(blocks, slots)
-    time_us = waves * bytes_us * slots / blocks + (max(bytes_us * rest / blocks, batches * ROUND_TRIP_US) if rest else 0.0)
+    time_us = waves * bytes_us * slots / blocks + (max(bytes_us * rest / blocks, batches * fitted.round_trip_us) if rest else 0.0)
     if not waves:
         each = blocks / device.num_multiprocessors
-        time_us *= 1 + UNEVEN_SHARE * (ceil(each) / each - 1)
+        time_us *= 1 + fitted.uneven_share * (ceil(each) / each - 1)
     # All that a batch asks for is there before the next one is asked for: half of it is under way on average.
-    under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * FLIGHT_BYTES // 2
+    under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * fitted.flight_bytes // 2
     time_us *= max(1.0, device.saturating_bytes / under_way, device.num_multiprocessors / blocks)
     row_bytes = columns_of_tile(domain, choice, start) * kept_bytes
     read_bytes = choice.threads_x * choice.vector * kept_bytes + SECTOR_BYTES
-    shared_us = bytes_us * SECTOR_SHARE * (read_bytes / row_bytes - 1)
-    meeting_us = MEETING_US + ceil(split / PARTS_AHEAD) * ROUND_TRIP_US if split > 1 else 0.0
-    return time_us + shared_us + waves * WAVE_US + meeting_us
+    shared_us = bytes_us * fitted.sector_share * (read_bytes / row_bytes - 1)
+    meeting_us = fitted.meeting_us + ceil(split / fitted.parts_ahead) * fitted.round_trip_us if split > 1 else 0.0
+    return time_us + shared_us + waves * fitted.wave_us + meeting_us
 
 
 def _operand_registers(found: list[Access], kept: tuple[str, ...], width: int) -> int:
@@ -179,22 +159,24 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
 
     Registers tell how many blocks of 256 threads fit together: what is loaded ahead, the accumulators, and addresses.
     Squared deviations have several accumulators, and so narrower tiles, down to half a line: what the last block of a tile reads back
-    grows with the square of its width (256 parts of 128 columns are 512 KiB for one multiprocessor). Sums of so many parts have tiles of
-    a line (measured on H200, 256 columns in tiles of 256 bytes: 264 parts in f16 0.94 of torch.compile, 132 in f32 1.0).
+    grows with the square of its width (256 parts of 128 columns are 512 KiB for one multiprocessor). Sums of more than
+    `ColumnFigures.most_parts` parts have tiles of a line.
     """
+    fitted = device.fitted.columns
     squares = [i for i in domain.instances if i.shared and i.node.detail == "m2"]
-    registers = _registers(domain, BATCH, width, kept_bytes)
-    resident = min(4, max(2, device.registers_per_multiprocessor // (BLOCK_THREADS * registers)))
+    registers = _registers(domain, device, fitted.batch, width, kept_bytes)
+    resident = min(4, max(2, device.registers_per_multiprocessor // (fitted.block_threads * registers)))
     vectors = -(-domain.num_kept // width)
-    threads, batch = BLOCK_THREADS, BATCH
+    threads, batch = fitted.block_threads, fitted.batch
     parts = device.num_multiprocessors * 2 // -(-vectors // threads_x)
-    tall = parts >= TALL_SPLIT and domain.num_reduced >= parts * TALL_BATCH * (TALL_THREADS // threads_x)
-    needed = registers + (TALL_BATCH - BATCH) * width * kept_bytes // 4
-    if tall and not squares and not writes_rows(domain) and 2 * TALL_THREADS * needed <= device.registers_per_multiprocessor:
-        threads, batch, resident = TALL_THREADS, TALL_BATCH, 2
+    tall = parts >= fitted.tall_split and domain.num_reduced >= parts * fitted.tall_batch * (fitted.tall_threads // threads_x)
+    needed = registers + (fitted.tall_batch - fitted.batch) * width * kept_bytes // 4
+    fits = 2 * fitted.tall_threads * needed <= device.registers_per_multiprocessor
+    if tall and not squares and not writes_rows(domain) and fits:
+        threads, batch, resident = fitted.tall_threads, fitted.tall_batch, 2
     wanted = device.num_multiprocessors * resident
     while threads_x > 4:
-        wide, many = threads_x * width * kept_bytes > LINE_BYTES, wanted // -(-vectors // threads_x) > MOST_PARTS
+        wide, many = threads_x * width * kept_bytes > LINE_BYTES, wanted // -(-vectors // threads_x) > fitted.most_parts
         if not (wide or many if squares else wide and many):
             break
         threads_x //= 2
@@ -204,37 +186,37 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
     tiles = -(-vectors // threads_x)
     split = max(1, min(wanted // tiles, domain.num_reduced // (threads_y * batch)))
     if writes_rows(domain):
-        # As a copy: many short blocks, and few rows a thread ahead of the stores (measured on H200: B = A + u v^T and B^T y of 16384^2 f32
-        # 548 us with two rows ahead, 559 with four).
-        short = domain.num_reduced // (threads_y * WRITTEN_ROWS)
-        if tiles * short >= MANY_WAVES * wanted:
+        # As a copy: many short blocks, and few rows a thread ahead of the stores.
+        short = domain.num_reduced // (threads_y * fitted.written_rows)
+        if tiles * short >= fitted.written_waves * wanted:
             split = short
-        return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, 2)
-    while wanted < tiles and threads > LEAST_THREADS and threads_x * threads_y == threads and tiles <= wanted * threads // LEAST_THREADS:
-        # A second, half empty wave costs more than short blocks do (measured on H200, 1024 x 65536 f32, 1024 tiles: 62.5 us by 256
-        # threads, 60.9 by 128, of which eight blocks fit a multiprocessor; torch.compile 60.5).
+        chunks = -(-domain.num_reduced // (threads_y * split))
+        return Columns(kept, reduced, width, threads_x, threads_y, chunks, split, False, fitted.written_batch)
+    least = fitted.least_threads
+    while wanted < tiles and threads > least and threads_x * threads_y == threads and tiles <= wanted * threads // least:
+        # A second, half empty wave costs more than short blocks do.
         threads, threads_y, resident, wanted = threads // 2, threads_y // 2, resident * 2, wanted * 2
     return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, batch,
-                   resident if (resident > 2 or batch > BATCH) and threads_x * threads_y == threads else 0)
+                   resident if (resident > 2 or batch > fitted.batch) and threads_x * threads_y == threads else 0)
 
 
-def _registers(domain: Domain, batch: int, width: int, kept_bytes: int) -> int:
+def _registers(domain: Domain, device: DeviceSpec, batch: int, width: int, kept_bytes: int) -> int:
     """Registers of a thread that loads `batch` vectors of rows ahead: these, the accumulators of its columns, and the rest."""
     shared = [i for i in domain.instances if i.shared]
     squares = [i for i in shared if i.node.detail == "m2"]
     # A sum over the values of an m2 follows from its accumulators.
     accumulators = [ACCUMULATORS.get(i.node.detail, 1) * (max(4, resolved_dtype(i.body, domain).itemsize) // 4)
                     for i in shared if i in squares or all(i.body != s.body for s in squares)]
-    return batch * width * kept_bytes // 4 + width * sum(accumulators) + OTHER_REGISTERS
+    return batch * width * kept_bytes // 4 + width * sum(accumulators) + device.fitted.columns.other_registers
 
 
 def _short_columns(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, count: int, length: int,
                    itemsize: int) -> Columns:
     """Columns of few rows: narrower tiles fill the device, down to 64 bytes a row of the tile, and no two blocks have to meet.
 
-    Measured on H200: the sums of 131 partial rows of 8192 f32 take 4.3 us where two blocks split a column.
     """
-    threads_x = 16 if length >= 64 else 32
+    fitted = device.fitted.columns
+    threads_x = 16 if length >= fitted.long_column else 32
     threads_x = min(threads_x, max(4, 1 << (-(-count // width) - 1).bit_length()))
     while -(-count // (width * threads_x)) < device.num_multiprocessors:
         if width * itemsize > 16:
@@ -244,7 +226,7 @@ def _short_columns(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str
         else:
             break
     threads_y = 1
-    while threads_y * threads_x < 256 and threads_y < length:
+    while threads_y * threads_x < fitted.block_threads and threads_y < length:
         threads_y *= 2
     chunks = -(-length // threads_y)
-    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, min(chunks, 8))
+    return Columns(kept, reduced, width, threads_x, threads_y, chunks, 1, False, min(chunks, fitted.short_batch))

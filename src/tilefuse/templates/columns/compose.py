@@ -176,18 +176,14 @@ def _walk_rows(state: ColumnState, bodies: Sequence[Resolved], results: dict[int
                         body(chosen, [*state.held, *columns, *local], env, step)
 
 
-# Vectors of columns that a thread keeps for all its rows: each takes 16 bytes of its registers.
-MOST_COLUMN_OPERANDS = 4
-
-
 def _are_held(state: ColumnState, bodies: Sequence[Resolved], walked: list[Touch]) -> bool:
     """Whether a row's bodies read no memory besides the vectors that are `walked` and the column operands."""
     columns = _column_touches(state, bodies)
     known = {*walked, *columns}
     found = {x for body in bodies for x in resolved_walk(body)}
-    return len(columns) <= MOST_COLUMN_OPERANDS and all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept))
-                                                        for x in found if isinstance(x, Touch)) \
-        and not any(isinstance(x, Guard) for x in found)
+    known_only = all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept)) for x in found if isinstance(x, Touch))
+    fit = len(columns) <= state.writer.device.fitted.columns.held_operands
+    return fit and known_only and not any(isinstance(x, Guard) for x in found)
 
 
 def _column_touches(state: ColumnState, bodies: Sequence[Resolved]) -> list[Touch]:
@@ -203,7 +199,7 @@ def _column_operands(state: ColumnState, bodies: Sequence[Resolved]) -> list[Hel
     w, c = state.writer, state.choice
     env = _kept_env(state)
     wanted = _column_touches(state, bodies)
-    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:MOST_COLUMN_OPERANDS]]
+    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:w.device.fitted.columns.held_operands]]
     for h in held:
         w.fill(h, number(0), env, state.lane)
     return held

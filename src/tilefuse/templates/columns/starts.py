@@ -19,11 +19,6 @@ from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.templates.rows.starts import reduces_by_lanes
 from tilefuse.templates.template import Columns
 
-# Partial columns of other blocks that a thread of the last one reads before it adds the first: so many loads share a round trip to memory
-# (`choose_columns.ROUND_TRIP_US`). By that model 64 parts take 6.4 us to join, 12.8 with half as many ahead and 3.2 with twice as many; a
-# part of a variance is three values, 24 registers a thread here and 48 at twice as many.
-PARTS_AHEAD = 8
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnStart:

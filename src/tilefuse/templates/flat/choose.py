@@ -9,22 +9,11 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.windows import sums_fit, windows_fit
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.flat.side_by_side import SHORTEST_SIDE, lanes_across, last_axis
+from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
 from tilefuse.templates.template import Pointwise, Transpose
 
-# A read axis that is short, and what a block turns at a time where all of it lies in one run.
-MOST_OF_RUN = 64
-RUN_TILE_BYTES = 16 * 1024
-# Smaller images are cut into more of them, down to so many elements.
-RUN_BLOCKS_PER_MULTIPROCESSOR = 4
-LEAST_OF_RUN = 512
-
-# Threads of a flat walk's blocks, and the vectors a thread may take where blocks would be too many to be started in time.
-FLAT_THREADS, STEPS = 128, (1, 2, 4, 8)
-
-# Walks that take several rows a thread: threads a block at most, and blocks a multiprocessor at least.
-MOST_ROW_THREADS = 512
-ROW_BLOCKS = 2
+# Vectors a thread may take where blocks are too many to be started in time.
+STEPS = (1, 2, 4, 8)
 
 
 def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise | Transpose:
@@ -55,9 +44,8 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     rows = _rows_at_a_place(domain, device, found, order, width)
     if rows is not None:
         return rows
-    across, side = lanes_across(domain, found, order, width)
-    # One vector a thread, small blocks: 0.95 to 0.98 of a copy on H200; two or four vectors gave 0.90 to 0.96 (benchmarks/tuning.py).
-    return Pointwise(order, width, FLAT_THREADS, _steps(domain, device, found, width), True, across, side)
+    across, side = lanes_across(domain, device, found, order, width)
+    return Pointwise(order, width, device.fitted.flat.threads, _steps(domain, device, found, width), True, across, side)
 
 
 def _steps(domain: Domain, device: DeviceSpec, found: list[Access], width: int) -> int:
@@ -71,9 +59,10 @@ def _steps(domain: Domain, device: DeviceSpec, found: list[Access], width: int) 
     if not device.blocks_per_s or domain.scatter is not None:
         return 1
     num_bytes = sum(_num_places(a, domain) * a.itemsize for a in found)
-    blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * FLAT_THREADS)
+    threads = device.fitted.flat.threads
+    blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * threads)
     # The first wave finds an empty device.
-    wave = device.num_multiprocessors * (device.max_threads_per_multiprocessor // FLAT_THREADS)
+    wave = device.num_multiprocessors * (device.max_threads_per_multiprocessor // threads)
     moved_s = num_bytes / device.global_bytes_per_s
     return next((s for s in STEPS if blocks / s - wave <= moved_s * device.blocks_per_s), STEPS[-1])
 
@@ -111,13 +100,11 @@ def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], or
         four                  x[i .. i + 3, c]  y[i .. i + 3, c]     mean[c] variance[c] weight[c] bias[c]
 
     Cost: f32 weights of a vector in 16 bits are twice its bytes, and a thread waits for them as for the vector itself.
-    Source: H200, last steps of batch norms and of their gradients, in us for 1, 2, 4 and 8 rows a thread. Where one tensor is read, two:
-    17.2 14.7 14.8 15.1 (f32, four weights), 33.1 27.8 27.9 28.3 (bf16, two), 63.9 52.4 54.2 54.5 (f32, two). Where more are, eight, if
-    weights are twice what streams: 24.0 22.8 22.8 21.8, 88.4 82.1 83.4 79.0 and 62.5 48.0 44.2 43.4 (bf16); else none: 74.3 75.3 76.0
-    77.0 (f32, five weights and three tensors).
+    Source: `FlatFigures`.
     """
     if domain.scatter is not None or any(i.serial for i in domain.instances):
         return None
+    fitted = device.fitted.flat
     total = prod(domain.extents[a] for a in order)
     place = {a: n for n, a in enumerate(order)}
     last = last_axis(order, domain.extents)
@@ -135,13 +122,14 @@ def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], or
         elif last in along:
             shared += access.itemsize
             period = max(period, own)
-    if not large or period % width or shared < streamed * (1 if len(large) == 1 else 2):
+    if not large or period % width or shared < streamed * (1 if len(large) == 1 else fitted.several_tensor_share):
         return None
     each = lcm(period // width, 32)
     threads = each * max(1, 128 // each)
     blocks = -(-total // (width * threads))
-    steps = next((s for s in ((2,) if len(large) == 1 else (8, 4, 2)) if blocks // s >= ROW_BLOCKS * device.num_multiprocessors), 1)
-    return Pointwise(order, width, threads, steps, True) if steps > 1 and threads <= MOST_ROW_THREADS else None
+    counts = fitted.single_tensor_rows if len(large) == 1 else fitted.several_tensor_rows
+    steps = next((s for s in counts if blocks // s >= fitted.row_blocks * device.num_multiprocessors), 1)
+    return Pointwise(order, width, threads, steps, True) if steps > 1 and threads <= fitted.row_threads else None
 
 
 def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...]) -> Transpose | None:
@@ -149,7 +137,7 @@ def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: t
     if any(i.serial for i in domain.instances):
         return None
     total = prod(domain.extents[a] for a in order)
-    if total < 1 << 14:
+    if total < device.fitted.flat.turned_elements:
         return None
     write_axes = {a for access in found if access.written for a in order if domain.extents[a] > 1 and stride_of(access.offset, a) == 1}
     if len(write_axes) != 1:
@@ -171,7 +159,7 @@ def _transpose(domain: Domain, device: DeviceSpec, found: list[Access], order: t
 def _transpose_tile(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str,
                     itemsize: int) -> Transpose | None:
     """Tiles with two lines of 128 bytes a side, where the extents fill them; half as wide for several operands that are turned."""
-    largest = max(a.itemsize for a in found)
+    largest, fitted = max(a.itemsize for a in found), device.fitted.flat
 
     def width(axis: str, itemsize: int, written: bool) -> int:
         best = max(1, min(8, 16 // itemsize))
@@ -185,38 +173,38 @@ def _transpose_tile(domain: Domain, device: DeviceSpec, found: list[Access], ord
 
     read_vector, write_vector = width(read_axis, itemsize, False), width(write_axis, largest, True)
     turned = sum(not a.written and stride_of(a.offset, read_axis) == 1 and (stride_of(a.offset, write_axis) or 0) > 1 for a in found)
-    run = _one_run(domain, found, order, read_axis, write_axis, itemsize, write_vector) if turned == 1 else None
+    run = _one_run(domain, device, found, order, read_axis, write_axis, itemsize, write_vector) if turned == 1 else None
     if run is None:
         run = _written_run(domain, device, found, order, read_axis, write_axis, read_vector, turned * largest)
     reads, writes = domain.extents[read_axis], domain.extents[write_axis]
-    if run is not None or min(reads, writes) < SHORTEST_SIDE:
+    if run is not None or min(reads, writes) < fitted.shortest_side:
         return run
     # A side that its axis does not fill leaves its part of the tile to the other: as many bytes are under way a block.
-    side = 128 if itemsize <= 2 else 64
+    side = fitted.narrow_side if itemsize <= 2 else fitted.wide_side
     across, along = (side if turned == 1 else side // 2), (side if turned <= 2 else side // 2)
-    rows = min(across * max(1, along // _power_above(reads, 1)), _power_above(writes, SHORTEST_SIDE))
-    columns = min(along * max(1, across // _power_above(writes, 1)), _power_above(reads, SHORTEST_SIDE))
-    # Two whole vectors' bytes a thread, in as many loads as their places allow. Measured on H200: up to 1 us of 65 better than four or
-    # eight; tiles of half the side lose 1 us, and 3 where rows are powers of two apart (8192 x 8192).
-    threads = max(64, min(1024, rows * columns * itemsize // (2 * VECTOR_BYTES)))
+    rows = min(across * max(1, along // _power_above(reads, 1)), _power_above(writes, fitted.shortest_side))
+    columns = min(along * max(1, across // _power_above(writes, 1)), _power_above(reads, fitted.shortest_side))
+    # A few whole vectors' bytes a thread, in as many loads as their places allow.
+    threads = max(64, min(1024, rows * columns * itemsize // (fitted.vectors_a_thread * VECTOR_BYTES)))
     depth = max(1, min(2, rows * columns // (threads * read_vector)))
     while domain.extents[write_axis] % depth:
         depth //= 2
     return Transpose(order, read_axis, write_axis, rows, columns, threads, read_vector, write_vector, depth)
 
 
-def _one_run(domain: Domain, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str, itemsize: int,
-             write_vector: int) -> Transpose | None:
+def _one_run(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], read_axis: str, write_axis: str,
+             itemsize: int, write_vector: int) -> Transpose | None:
     """Tiles that are one run of memory, where the read axis is short and all of it lies between two neighbours of the write axis
     (a convolution's weights): vectors that the short axis would not allow, and enough of them a block."""
     reads, writes = domain.extents[read_axis], domain.extents[write_axis]
     vector = min(8, 16 // itemsize)
     access = next(a for a in found if not a.written and stride_of(a.offset, read_axis) == 1 and (stride_of(a.offset, write_axis) or 0) > 1)
     apart = any(c % vector for atom, c in access.offset.terms if atom not in (read_axis, write_axis)) or access.offset.const % vector
-    if reads > MOST_OF_RUN or reads % vector == 0 or stride_of(access.offset, write_axis) != reads or reads * writes % vector or apart:
+    short = reads <= device.fitted.flat.short_axis_elements and stride_of(access.offset, write_axis) == reads
+    if not short or reads % vector == 0 or reads * writes % vector or apart:
         return None
     rows = _power_above(writes)
-    while rows > 16 and rows * reads * itemsize > RUN_TILE_BYTES:
+    while rows > 16 and rows * reads * itemsize > device.fitted.flat.short_axis_tile_bytes:
         rows //= 2
     threads = max(64, min(1024, 32 * -(-rows * reads // (2 * vector * 32))))
     return Transpose(order, read_axis, write_axis, rows, reads, threads, vector, write_vector, 0)
@@ -231,8 +219,8 @@ def _written_run(domain: Domain, device: DeviceSpec, found: list[Access], order:
     on an H200 where the bytes take 20 (the images of a ResNet-18 training step).
     """
     reads, writes = domain.extents[read_axis], domain.extents[write_axis]
-    vector = min(8, 16 // max(a.itemsize for a in found))
-    if writes > MOST_OF_RUN or writes % vector == 0 or reads * writes % vector:
+    vector, fitted = min(8, 16 // max(a.itemsize for a in found)), device.fitted.flat
+    if writes > fitted.short_axis_elements or writes % vector == 0 or reads * writes % vector:
         return None
     for a in found:
         if a.written and (stride_of(a.offset, write_axis) != 1 or stride_of(a.offset, read_axis) != writes or a.offset.const % vector
@@ -241,9 +229,10 @@ def _written_run(domain: Domain, device: DeviceSpec, found: list[Access], order:
     columns, batch = _power_above(reads), prod(domain.extents[a] for a in order if a not in (read_axis, write_axis))
 
     def too_few(columns: int) -> bool:
-        return batch * -(-reads // columns) < RUN_BLOCKS_PER_MULTIPROCESSOR * device.num_multiprocessors and columns * writes > LEAST_OF_RUN
+        blocks = batch * -(-reads // columns)
+        return blocks < fitted.short_axis_blocks * device.num_multiprocessors and columns * writes > fitted.short_axis_tile_elements
 
-    while columns > 16 and (columns * writes * point_bytes > RUN_TILE_BYTES or too_few(columns)):
+    while columns > 16 and (columns * writes * point_bytes > fitted.short_axis_tile_bytes or too_few(columns)):
         columns //= 2
     threads = max(64, min(1024, 32 * -(-writes * columns // (2 * vector * 32))))
     return Transpose(order, read_axis, write_axis, writes, columns, threads, read_vector, vector, 1, True)

@@ -18,13 +18,8 @@ from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.scalar import Bound
+from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.template import Pointwise
-
-# Lanes along the other axis. Source: H200, 16 x [196, 768] f16 turned: 36 us flat, 6.6 with 8 lanes, 4.9 with 16, 4.1 with 32; copied in
-# the first order as well: 37, 7.7, 6.4, 8.6 (f32: 35, 8.4, 8.7 with 8 and 16).
-LANES_ACROSS, LANES_ACROSS_TWO_ORDERS = 32, 16
-# Below this a warp, or a side of a tile, would be mostly empty.
-SHORTEST_SIDE = 8
 
 
 def last_axis(order: tuple[str, ...], extents: Mapping[str, int]) -> str:
@@ -32,7 +27,7 @@ def last_axis(order: tuple[str, ...], extents: Mapping[str, int]) -> str:
     return next((a for a in reversed(order) if extents[a] > 1), "")
 
 
-def lanes_across(domain: Domain, found: list[Access], order: tuple[str, ...], width: int) -> tuple[str, int]:
+def lanes_across(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], width: int) -> tuple[str, int]:
     """(axis, lanes along it) of warps that should stand across two axes; ("", 1) for a walk along memory.
 
     Requires: no scatter, nothing that one thread sums up alone. `width`: elements a vector.
@@ -50,12 +45,12 @@ def lanes_across(domain: Domain, found: list[Access], order: tuple[str, ...], wi
             in_order |= access.written
         elif step:
             for a in order:
-                if a != last and domain.extents[a] >= SHORTEST_SIDE and stride_of(access.offset, a) == 1:
+                if a != last and domain.extents[a] >= device.fitted.flat.shortest_side and stride_of(access.offset, a) == 1:
                     gained[a] = gained.get(a, 0) + access.elements * (2 if access.written else 1)
     if not gained:
         return "", 1
     across = max(gained, key=lambda a: gained[a])
-    side = LANES_ACROSS_TWO_ORDERS if in_order else LANES_ACROSS
+    side = device.fitted.flat.lanes_across_two_orders if in_order else device.fitted.flat.lanes_across
     while side >= 2 * domain.extents[across]:
         side //= 2
     return across, side

@@ -12,18 +12,13 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.stages import PackedFigures
 from tilefuse.templates.columns.starts import between_columns
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
 from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 from tilefuse.templates.template import Choice, Columns, Pointwise, Stitched, Transpose
-
-# Stages of a stitched kernel with fewer threads wait most of the time.
-LEAST_STITCHED_THREADS = 64
-
-# A part counts at least this many bytes: very small ones are bound by latency, which the number of threads changes too.
-LEAST_BYTES = 1 << 14
 
 
 def packable(program: TileProgram) -> Rejected | None:
@@ -60,7 +55,8 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
         case Pointwise() | Transpose():
             return replace(choice, threads=threads)
         case Stitched():
-            return replace(choice, threads=threads) if threads % 32 == 0 and threads >= LEAST_STITCHED_THREADS else None
+            legal = threads % 32 == 0 and threads >= device.fitted.packed.least_stitched_threads
+            return replace(choice, threads=threads) if legal else None
     assert isinstance(domain, Domain)
     match choice:
         case Rows() if choice.threads * choice.rows == threads:
@@ -82,19 +78,15 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
     return None
 
 
-def _slowdown(choice: object, changed: object, threads: int) -> float:
-    """Share of a part's time that another number of threads a block costs.
-
-    Source: H200: copies by blocks of 128 and of 512 threads differ by 3 per cent, row reductions by more threads a row than
-    they need by about 10 for each doubling; blocks of fewer than 128 threads leave half of a multiprocessor's threads away.
-    """
+def _slowdown(choice: object, changed: object, threads: int, fitted: PackedFigures) -> float:
+    """Share of a part's time that another number of threads a block costs. Source: `PackedFigures`."""
     steps = log2(threads / threads_of(choice))
     match choice, changed:
         case (Pointwise() | Transpose()), _:
-            return 0.015 * steps if steps > 0 else 0.25 * -steps
+            return fitted.wider_walk_loss * steps if steps > 0 else fitted.narrower_walk_loss * -steps
         case Rows() as old, Rows() as new if old.threads == new.threads:
-            return 0.02 * abs(steps)
-    return 0.1 * abs(steps)
+            return fitted.row_blocks_loss * abs(steps)
+    return fitted.row_threads_loss * abs(steps)
 
 
 def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int | Rejected:
@@ -111,7 +103,8 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
             changed = with_threads(program, threads, device)
             if changed is None:
                 break
-            cost += max(program.bytes_moved, LEAST_BYTES) * _slowdown(program.choice, changed, threads)
+            loss = _slowdown(program.choice, changed, threads, device.fitted.packed)
+            cost += max(program.bytes_moved, device.fitted.packed.least_bytes) * loss
         else:
             best = min(best or (cost, threads), (cost, threads))
     if best is None:
@@ -120,25 +113,27 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
     return best[1]
 
 
-def resident_threads(program: TileProgram) -> tuple[int, int]:
+def resident_threads(program: TileProgram, device: DeviceSpec) -> tuple[int, int]:
     """(registers a thread, bytes of shared memory a block) that a schedule will need, roughly: what it keeps, plus what any kernel needs.
 
-    Source: register counts of generated kernels for sm_90a: 24 to 40 beside the values held.
+    Source: `PackedFigures`.
     """
-    domain = program.internal
+    domain, fitted = program.internal, device.fitted.packed
     if isinstance(domain, StitchPlan):
-        return registers_of(domain), domain.shared_bytes
+        return registers_of(domain, device), domain.shared_bytes
     assert isinstance(domain, Domain)
     itemsize = max((program.graph.type_of(v).dtype.itemsize for v in program.graph.type_by_name), default=4)
     operands = len(program.graph.inputs) + len(program.graph.results)
     match program.choice:
         case Pointwise(vector=vector, steps=steps):
-            return 24 + min(operands, 8) * vector * steps * itemsize // 4, 0
+            return fitted.flat_registers + min(operands, 8) * vector * steps * itemsize // 4, 0
         case Transpose(rows=rows, columns=columns, threads=threads):
-            return 32 + rows * columns * itemsize // (4 * threads), rows * (columns + 2) * itemsize
+            return fitted.transpose_registers + rows * columns * itemsize // (4 * threads), rows * (columns + 2) * itemsize
         case Rows(vector=vector, chunks=chunks) as rows:
-            return 40 + vector * (chunks if rows.in_registers else rows.batch) * len(program.graph.inputs), 1024
+            held = vector * (chunks if rows.in_registers else rows.batch) * len(program.graph.inputs)
+            return fitted.reduction_registers + held, 1024
         case Columns(vector=vector, chunks=chunks, batch=batch, on_chip=on_chip, threads_x=x, threads_y=y):
             shared = sum(i.shared for i in domain.instances)
-            return 40 + vector * (chunks if on_chip else batch) * len(program.graph.inputs), 8 * vector * x * y * max(shared, 1)
+            held = vector * (chunks if on_chip else batch) * len(program.graph.inputs)
+            return fitted.reduction_registers + held, 8 * vector * x * y * max(shared, 1)
     return 0, 0

@@ -34,19 +34,6 @@ MAX_GROUPS = 24
 # Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
 MAX_SIBLING_OPERANDS = 16
 
-# Parts that move at least this much are slowed down by a neighbour that leaves few threads resident.
-STREAMING_BYTES = 4 << 20
-
-# Threads a multiprocessor that a streaming part needs: half of a device's most. Source: H200, copies with limited occupancy.
-STREAMING_THREADS = 1024
-
-# Least added time of blocks of a part that find no room, a round. Units: microseconds.
-ROUND_US = 1.0
-
-# Of what the parts take one after the other on the whole device, what they take side by side at least: one hides what another waits.
-# Source: estimates of stitched kernels, which count waiting apart.
-SIDE_BY_SIDE = 0.8
-
 ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | Stitched | None], TileProgram | Rejected]
 
 
@@ -276,17 +263,17 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
     launches saved."""
     if device.kind != "cuda":
         return None
-    needs = [resident_threads(g.program) for g in groups]
+    needs = [resident_threads(g.program, device) for g in groups]
     registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
 
     together = _resident_blocks(registers, shared, device, threads) * threads
     if together == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
-    lost_us = 0.0
+    lost_us, fitted = 0.0, device.fitted.packed
     for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
         num_bytes = g.program.bytes_moved * len(g.parts)
-        alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, STREAMING_THREADS)
-        if num_bytes >= STREAMING_BYTES and together < alone:
+        alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, fitted.streaming_threads)
+        if num_bytes >= fitted.streaming_bytes and together < alone:
             lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
     saved_us = device.graph_launch_us * (num_parts - 1)
     if lost_us <= saved_us:
@@ -302,17 +289,17 @@ def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) 
     """
     if device.kind != "cuda" or not any(g.program.work_us for g in groups):
         return 0.0
-    needs = [resident_threads(g.program) for g in groups]
+    needs = [resident_threads(g.program, device) for g in groups]
     together = _resident_blocks(max(r for r, _ in needs), max(s for _, s in needs), device, threads)
     longest = total = 0.0
     for g, (registers, shared) in zip(groups, needs, strict=True):
         alone = _resident_blocks(registers, shared, device, threads)
         for part in g.parts:
             rounds, own = (-(-part.num_blocks // (device.num_multiprocessors * max(n, 1))) for n in (together, alone))
-            us = (g.program.work_us or (ROUND_US if rounds > own else 0.0)) * rounds / max(own, 1)
+            us = (g.program.work_us or (device.fitted.packed.round_us if rounds > own else 0.0)) * rounds / max(own, 1)
             longest = max(longest, us)
             total += us * min(part.num_blocks / device.num_multiprocessors, 1.0)
-    return max(longest, SIDE_BY_SIDE * total)
+    return max(longest, device.fitted.packed.side_by_side * total)
 
 
 def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: int) -> int:
@@ -339,7 +326,7 @@ def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: t
 
 def packed_like(program: TileProgram, groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> TileProgram | Rejected:
     """A packed program of the same parts in the same groups, whose bodies were chosen in another way; or why they do not fit a launch."""
-    registers, shared = map(max, zip(*(resident_threads(g.program) for g in groups), strict=True))
+    registers, shared = map(max, zip(*(resident_threads(g.program, device) for g in groups), strict=True))
     if device.kind == "cuda" and _resident_blocks(registers, shared, device, threads) == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     return replace(program, notation=_notation(groups), parameters=_parameters(groups, threads), choice=Packed(threads, groups),

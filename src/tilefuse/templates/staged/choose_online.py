@@ -36,24 +36,8 @@ ACCESS_BYTES = 16
 LANES = 16
 # Elements of the inner axis that a thread multiplies at once.
 STEP = 4
-# Registers beside the arrays, of the form of the matrix unit and of threads, and what a thread can have at most.
-MATRIX_REGISTERS, THREAD_REGISTERS, MAX_REGISTERS = 44, 40, 255
-# Functions of the special unit of one multiprocessor, a cycle. Source: CUDA C++ programming guide, arithmetic instructions of compute
-# capability 9.0.
-SPECIAL_PER_CYCLE = 16.0
+# Functions that the special unit computes.
 SPECIAL = frozenset(["exp", "exp2", "log", "log2", "tanh", "sigmoid", "reciprocal", "div", "sqrt", "rsqrt", "sin", "cos", "erf"])
-CACHE_BYTES_PER_CYCLE, SHARED_BYTES_PER_CYCLE = 24.0, 128.0
-# Cycles that a block waits a turn for its barriers and shuffles, and for its operands where nothing is fetched ahead; and at its start and
-# end. Blocks on the same multiprocessor hide it from each other. Source: attention of f16 in eleven tiles on an H200, within 15 %.
-TURN_LATENCY, FETCH_LATENCY, BLOCK_LATENCY = 450.0, 740.0, 3000.0
-# Share of the instructions beside the products that finds no gap between these, with the matrix unit and where threads multiply.
-MATRIX_BESIDE, THREAD_BESIDE = 0.4, 0.8
-# Rate of f64 in threads against f32.
-DOUBLE = 2.0
-# Kept above what was measured, so that a walk is taken where it is plainly faster than calls.
-COUNTED_SHARE = 1.1
-# Least time of a walk beside that, as measured of few rows and keys. Units: microseconds.
-LEAST_US = 1.5
 
 
 @dataclass(frozen=True)
@@ -194,8 +178,8 @@ def _fit(form: OnlineForm, choice: Online, work: Work, device: DeviceSpec) -> On
     widest = max((w.width for w in form.weighted), default=0)
     vector = next(v for v in (4, 2, 1) if v == 1 or widest >= v * LANES)
     made = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0, work.arithmetic or "" if unit == "mma" else "")
-    registers = registers_of(made)
-    if registers > min(MAX_REGISTERS, device.registers_per_multiprocessor // choice.threads):
+    registers = registers_of(made, device)
+    if registers > min(device.max_registers_per_thread, device.registers_per_multiprocessor // choice.threads):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {choice.rows} x {choice.columns} scores")
     made = replace(made, tiles=tuple(_placed(_tiles(made))))
     made = replace(made, shared_bytes=max((t.offset_bytes + t.num_bytes for t in made.tiles), default=0))
@@ -247,9 +231,9 @@ def _placed(tiles: Iterable[OnChip]) -> Iterator[OnChip]:
         offset += _padded(t.num_bytes, 128)
 
 
-def registers_of(plan: OnlinePlan) -> int:
+def registers_of(plan: OnlinePlan, device: DeviceSpec) -> int:
     """Estimate of the registers that a thread needs for its arrays and beside them. Units: registers of 32 bits."""
-    form, choice = plan.form, plan.choice
+    form, choice, fitted = plan.form, plan.choice, device.fitted.online
     words = form.sum_dtype.itemsize // 4
     if plan.unit == "mma":
         m = plan.warp_rows
@@ -261,18 +245,18 @@ def registers_of(plan: OnlinePlan) -> int:
             # Operands are twice as wide and have halves; powers take the place of scores, and sums are kept until the new ones are known.
             sums, left, powers = 2 * sums, 2 * left + 12 * m + 16, 0
         rows = 2 * m * (3 * len(form.tops) + len(form.sums))
-        return MATRIX_REGISTERS + scores + max(powers // 2, 16) + sums + left + rows
+        return fitted.matrix_registers + scores + max(powers // 2, 16) + sums + left + rows
     m, n = plan.warp_rows, choice.columns // LANES
     sums = sum(m * plan.width(k) // LANES for k in range(len(form.weighted)))
-    return THREAD_REGISTERS + words * (len(form.scores) * m * n + sums + m * (3 * len(form.tops) + len(form.sums))
-                                       + max(STEP * (m + 1), n + m))
+    return fitted.thread_registers + words * (len(form.scores) * m * n + sums + m * (3 * len(form.tops) + len(form.sums))
+                                              + max(STEP * (m + 1), n + m))
 
 
 # -- time ----------------------------------------------------------------------------------------------------------------------
 
 def _timed(plan: OnlinePlan, work: Work, device: DeviceSpec) -> OnlinePlan:
     """The plan with its estimate. Units: microseconds, without launch and without the traffic to global memory that must be."""
-    form, choice = plan.form, plan.choice
+    form, choice, fitted = plan.form, plan.choice, device.fitted.online
     turns = -(-form.length // choice.columns)
     elements = choice.rows * choice.columns
     depth = sum(plan.inner(n) for n in range(len(form.scores))) + sum(plan.width(n) for n in range(len(form.weighted)))
@@ -287,29 +271,29 @@ def _timed(plan: OnlinePlan, work: Work, device: DeviceSpec) -> OnlinePlan:
                 t = replace(t, columns=plan.width(n) // MMA_COLUMNS)
                 product += product_cycles(t, choice.rows, plan.width(n), choice.columns, choice.threads, True)[0]
         # Right fragments are read from shared memory once for all row tiles of a warp.
-        shared = choice.columns * depth * form.scores[0].right.dtype.itemsize * (choice.threads // WARP) / SHARED_BYTES_PER_CYCLE
+        shared = choice.columns * depth * form.scores[0].right.dtype.itemsize * (choice.threads // WARP) / fitted.shared_bytes_per_cycle
     else:
-        product = multiplications / FMA_PER_CYCLE * (DOUBLE if form.sum_dtype.itemsize == 8 else 1.0)
+        product = multiplications / FMA_PER_CYCLE * (fitted.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
         m, n = plan.warp_rows, choice.columns // LANES
-        shared = multiplications * form.sum_dtype.itemsize / SHARED_BYTES_PER_CYCLE * (1 / (4 * n) + 1 / (2 * m)) / 2
-    moved = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight")) / CACHE_BYTES_PER_CYCLE
+        shared = multiplications * form.sum_dtype.itemsize / fitted.shared_bytes_per_cycle * (1 / (4 * n) + 1 / (2 * m)) / 2
+    moved = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight")) / fitted.l2_bytes_per_cycle
     # The rest: the element's own operations, maximum, sum and conversion, and its functions. What is summed up is seldom rescaled.
-    beside = elements * ((work.flops + 4) / FMA_PER_CYCLE + work.special / SPECIAL_PER_CYCLE / 2)
+    beside = elements * ((work.flops + 4) / FMA_PER_CYCLE + work.special / fitted.special_per_cycle / 2)
     matrix = plan.unit == "mma"
-    beside *= MATRIX_BESIDE if matrix and not plan.arithmetic else THREAD_BESIDE
+    beside *= fitted.matrix_beside if matrix and not plan.arithmetic else fitted.thread_beside
     busy = max(max(product, shared) + beside, moved)
-    wait = TURN_LATENCY + (FETCH_LATENCY if choice.stages == 1 else 0.0)
+    wait = fitted.turn_cycles + (fitted.fetch_cycles if choice.stages == 1 else 0.0)
     threads = device.max_threads_per_multiprocessor // choice.threads
-    by_registers = device.registers_per_multiprocessor // (choice.threads * -(-registers_of(plan) // 8) * 8)
+    by_registers = device.registers_per_multiprocessor // (choice.threads * -(-registers_of(plan, device) // 8) * 8)
     resident = max(1, min(threads, by_registers, device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
     side_by_side = min(resident, -(-plan.num_blocks // device.num_multiprocessors))
     # Blocks start as others end, so the last round is seldom whole.
     rounds = plan.num_blocks / (device.num_multiprocessors * side_by_side)
     rounds = (rounds + ceil(rounds)) / 2
-    cycles = COUNTED_SHARE * rounds * (turns * (side_by_side * busy + wait / side_by_side) + BLOCK_LATENCY)
+    cycles = fitted.counted_share * rounds * (turns * (side_by_side * busy + wait / side_by_side) + fitted.block_cycles)
     clock = device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
     total = plan.num_blocks * turns * elements * (2 * depth + work.flops)
-    return replace(plan, us=LEAST_US + cycles / clock * 1e6, flops=total)
+    return replace(plan, us=fitted.least_us + cycles / clock * 1e6, flops=total)
 
 
 def _operations(form: OnlineForm) -> tuple[int, int]:

@@ -15,8 +15,9 @@ from tilefuse.domain.storage import Request, plan_shared
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.chained import keep_chains
-from tilefuse.templates.staged.stitch import DIRECT_BYTES, STAGE_LATENCY, Stitcher
+from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
 from tilefuse.templates.template import Stitched
 
@@ -28,23 +29,8 @@ THREADS = (128, 256)
 # Results of at most so many elements are also tried in one block, which may then hold reductions over all of them; products want more
 # multiprocessors than one.
 ONE_BLOCK_ELEMENTS = 1 << 14
-# Registers a thread needs beside a product's sums and operands, and at least.
-BASE_REGISTERS, LEAST_REGISTERS = 24, 56
-# Cycles that a stage waits for global memory, and for what lies in the caches. Source: latencies of an H100, Luo et al. 2024,
-# arXiv:2402.13499.
-GLOBAL_LATENCY, CACHED_LATENCY = 700.0, 200.0
-# Bytes a cycle that the second-level cache gives one multiprocessor when all ask, and when few do.
-CACHE_BYTES_PER_CYCLE, CACHE_PORT_BYTES = 24.0, 56.0
-# Of a tile's instructions, what a block of 256 threads cannot overlap with each other. Source: products with softmax, timed on an H200
-# with two to four blocks a multiprocessor.
-ALONE = 0.8
-# Share of the counted cycles that kernels take: 0.40 to 0.68 in five on an H200 (a chain of norms, LSTM gates, attention, product and
-# softmax, five narrow layers); kept above all of them, so that a stitched kernel is taken where it is plainly faster than the call.
-COUNTED_SHARE = 0.75
-# More than two ways to add up the same cycles differ by.
+# Relative difference of two ways to add up the same cycles, at most.
 ROUNDING = 1e-9
-# Tiles a multiprocessor from which on blocks that walk several of them are tried.
-MANY_TILES = 4
 
 
 @dataclass(frozen=True)
@@ -58,7 +44,7 @@ class Estimate:
 
 def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = None) -> Estimate | Rejected:
     """The stitched kernel of a pattern with the least estimated time, or why there is none. `wanted`: tiles made by hand or a tuner."""
-    stitcher = Stitcher(graph)
+    stitcher = Stitcher(graph, device.fitted.stitch)
     found = stitcher.analyse()
     if found is not None:
         return found
@@ -113,7 +99,7 @@ def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: Devi
     tiles = prod(n for _, n in tiled.grid)
     rate = _cache_rate(tiles, device)
     # Blocks of one tile each bring all operands for it.
-    walks = tiles >= MANY_TILES * device.num_multiprocessors
+    walks = tiles >= device.fitted.stitch.many_tiles * device.num_multiprocessors
     operands = {v for c in stitcher.contractions.values() for v in (c.left, c.right)}
     products = other = once = 0.0
     copies = False
@@ -142,7 +128,7 @@ def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: _Least, threads: i
     cycles, wait = least.other_cycles, 0.0
     for stage in cut.stages:
         if stage.kind not in ("copy", "rows"):
-            wait += STAGE_LATENCY
+            wait += device.fitted.stitch.stage_cycles
         longest = 0.0
         for key in stage.products:
             assert stage.tiling is not None
@@ -166,17 +152,20 @@ def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int
 
     copies: whether something is brought on chip, for which one tile waits at least, unless blocks that walk tiles copy it ahead.
     """
+    fitted = device.fitted.stitch
     resident = max(1, min(device.max_threads_per_multiprocessor // threads,
-                          device.registers_per_multiprocessor // (threads * LEAST_REGISTERS)))
+                          device.registers_per_multiprocessor // (threads * fitted.least_registers)))
     rounds = -(-tiles // (device.num_multiprocessors * resident))
-    alone: float = rounds * (wait + ALONE * cycles * (256 / threads) ** 0.5)
-    first = GLOBAL_LATENCY if copies and tiles < MANY_TILES * device.num_multiprocessors else 0.0
-    return (1 - ROUNDING) * COUNTED_SHARE * (tiles / device.num_multiprocessors * cycles + alone + first + once) / _clock(device) * 1e6
+    alone: float = rounds * (wait + fitted.alone_share * cycles * (256 / threads) ** 0.5)
+    first = fitted.global_cycles if copies and tiles < device.fitted.stitch.many_tiles * device.num_multiprocessors else 0.0
+    counted = tiles / device.num_multiprocessors * cycles + alone + first + once
+    return (1 - ROUNDING) * fitted.counted_share * counted / _clock(device) * 1e6
 
 
 def _cache_rate(tiles: int, device: DeviceSpec) -> float:
     """Bytes a cycle that the second-level cache gives a multiprocessor where so many blocks ask."""
-    return min(CACHE_PORT_BYTES, CACHE_BYTES_PER_CYCLE * max(device.num_multiprocessors / tiles, 1.0))
+    fitted = device.fitted.stitch
+    return min(fitted.l2_port_bytes, fitted.l2_bytes_per_cycle * max(device.num_multiprocessors / tiles, 1.0))
 
 
 def _clock(device: DeviceSpec) -> float:
@@ -193,7 +182,8 @@ def _estimated(stitcher: Stitcher, choice: Stitched, cut: StitchPlan, device: De
     if isinstance(placed, Rejected):
         return placed
     found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
-    if not free or tiles < MANY_TILES * device.num_multiprocessors or not any(placed.is_once(s) for s in placed.stages):
+    many = tiles >= device.fitted.stitch.many_tiles * device.num_multiprocessors
+    if not free or not many or not any(placed.is_once(s) for s in placed.stages):
         return found
     walking = _placed(cut, device, choice.threads, True)
     if isinstance(walking, Rejected):
@@ -249,7 +239,7 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
     """
     keep_chains(plan, threads)
     _pad(plan)
-    _direct(plan)
+    _direct(plan, device.fitted.stitch.direct_bytes)
     _copies_first(plan)
     for stage in plan.stages if ahead else ():
         if stage.kind == "copy" and not plan.is_once(stage):
@@ -325,8 +315,8 @@ def _pad(plan: StitchPlan) -> None:
                     plan.pieces[key] = piece.but(pad=unit)
 
 
-def _direct(plan: StitchPlan) -> None:
-    """Right operands from outside that are too long to hold are read where they lie, if threads multiply."""
+def _direct(plan: StitchPlan, direct_bytes: int) -> None:
+    """Right operands from outside of more than `direct_bytes` are read where they lie, if threads multiply."""
     kept: list[Stage] = []
     for stage in plan.stages:
         if stage.kind == "copy":
@@ -336,7 +326,7 @@ def _direct(plan: StitchPlan) -> None:
                         if piece.key in plan.sources[p])
             # A tile that reaches beyond the value is copied with zeros there; what is read where it lies must all be there.
             within = not inside(piece.region, (number(0),) * len(piece.region), plan.graph.type_of(piece.value).shape, dict(plan.grid))
-            if right and within and piece.num_bytes > DIRECT_BYTES and all(s.tiling and s.tiling.unit == "fma" for s in users):
+            if right and within and piece.num_bytes > direct_bytes and all(s.tiling and s.tiling.unit == "fma" for s in users):
                 plan.pieces[piece.key] = piece.but(stored=False, pad=0)
                 continue
         kept.append(stage)
@@ -394,14 +384,14 @@ def _overlap(a: Piece, b: Piece) -> bool:
 
 def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
     """Blocks that fit a multiprocessor together."""
-    registers = threads * registers_of(plan)
+    registers = threads * registers_of(plan, device)
     return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // registers,
                       device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
 
 
-def registers_of(plan: StitchPlan) -> int:
+def registers_of(plan: StitchPlan, device: DeviceSpec) -> int:
     """Registers assumed for a thread of the stage with the largest register tile, for the number of blocks that fit a multiprocessor."""
-    most = LEAST_REGISTERS
+    most = device.fitted.stitch.least_registers
     for stage in plan.stages:
         if stage.tiling is None:
             continue
@@ -413,19 +403,19 @@ def registers_of(plan: StitchPlan) -> int:
             here = (4 * len(stage.products) + (2 if plan.held else 0)) * m * n + 4 * m + 2 * n + (40 if plan.held else 0)
         else:
             here = m * n * len(stage.products) + (m + n) * stage.tiling.step
-        most = max(most, BASE_REGISTERS + here)
+        most = max(most, device.fitted.stitch.base_registers + here)
     return min(-(-most // 8) * 8, 255)
 
 
 def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> float:
     """Issue slots and latencies of one tile, over the tiles that are computed side by side."""
     issue = latency = once = 0.0
-    flops = 0
+    flops, fitted = 0, device.fitted.stitch
     tiles = prod(n for _, n in plan.grid)
     cache_rate = _cache_rate(tiles, device)
     copying = False
     for stage in plan.stages:
-        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate)
+        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate, fitted)
         if stage.kind == "copy" and (copying and not stage.barrier or plan.is_ahead(stage)):
             # Copies between two barriers are under way together, and those of the next tile while this one is computed.
             wait = 0.0
@@ -434,23 +424,24 @@ def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device
             once += cycles + wait
             continue
         issue += cycles
-        latency += wait + (30.0 if stage.barrier else 0.0)
+        latency += wait + (fitted.barrier_cycles if stage.barrier else 0.0)
         flops += operations
     blocks = choice.groups or tiles
     resident = min(_resident(plan, choice.threads, device), -(-blocks // device.num_multiprocessors))
     # A multiprocessor takes `issue` a tile however many blocks it holds; what one block alone waits, the others hide.
-    alone = latency + ALONE * issue * (256 / choice.threads) ** 0.5
+    alone = latency + fitted.alone_share * issue * (256 / choice.threads) ** 0.5
     rounds = -(-tiles // blocks) * -(-blocks // (device.num_multiprocessors * resident))
     plan.flops = flops * tiles
-    plan.work_cycles = COUNTED_SHARE * (once + rounds * (resident * issue + alone))
+    plan.work_cycles = fitted.counted_share * (once + rounds * (resident * issue + alone))
     return plan.work_cycles / _clock(device) * 1e6
 
 
-def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, cache_rate: float) -> tuple[float, float, int]:
+def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, cache_rate: float,
+                  fitted: StitchFigures) -> tuple[float, float, int]:
     """(issue cycles, latency, operations) of one stage of one block. Units: `cache_rate` in bytes a cycle."""
     cycles = 0.0
     operations = 0
-    latency, longest = STAGE_LATENCY, 0.0
+    latency, longest = fitted.stage_cycles, 0.0
     if stage.tiling is not None:
         for key in stage.products:
             piece = plan.pieces[key]
@@ -466,14 +457,14 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             for source in plan.sources[key]:
                 if not plan.pieces[source].stored and source not in plan.held:
                     cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate
-                    latency += GLOBAL_LATENCY
+                    latency += fitted.global_cycles
     latency += longest
     for key in stage.pieces:
         piece = plan.pieces[key]
         elements = num_elements(piece.region)
         if stage.kind == "copy":
             cycles += max(elements * piece.dtype.itemsize / cache_rate, elements / 32)
-            latency = GLOBAL_LATENCY
+            latency = fitted.global_cycles
             continue
         if piece.kind == "product":
             continue
@@ -481,7 +472,8 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
         flops = stitcher.flops(piece.value)
         operations += steps * flops
         kept = key in plan.held or stage.kind == "product" and stage.columns and not piece.stored
-        cycles += steps * (flops + (0 if kept else 2 if stage.kind == "product" else 4)) / FMA_PER_CYCLE
+        access = 0 if kept else fitted.product_access_cycles if stage.kind == "product" else fitted.tile_access_cycles
+        cycles += steps * (flops + access) / FMA_PER_CYCLE
         extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
         for value, index in stitcher.touches(piece.value):
             if value in stitcher.inside:
@@ -489,7 +481,7 @@ def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: i
             # An operand that is the same along an axis of the tile is read again from the first-level cache.
             different = prod(extent_of.get(a, 1) for a in frozenset().union(*(e.axes() for e in index)))
             cycles += min(steps, different) * stitcher.graph.type_of(value).dtype.itemsize / cache_rate
-            latency = max(latency, GLOBAL_LATENCY if different >= steps else CACHED_LATENCY)
+            latency = max(latency, fitted.global_cycles if different >= steps else fitted.cached_cycles)
         if piece.kind == "reduce":
-            latency += 30.0 * stage.lanes.bit_length() + 4.0 * steps / max(elements * stage.lanes, 1)
+            latency += fitted.shuffle_cycles * stage.lanes.bit_length() + fitted.sum_cycles * steps / max(elements * stage.lanes, 1)
     return cycles, latency, operations

@@ -32,19 +32,12 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
+from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
 
+# Most tiles of a block, so that a pattern of many values is refused in little time.
 MAX_PIECES = 96
-# Elements of a row that a lane may keep for each value of a "rows" stage.
-MAX_ROW_ELEMENTS = 32
-# Sums that the threads of a block may keep of all products of a stage together, a quarter of a multiprocessor's registers; and a thread:
-# with multiply-adds 163 registers hold 128 of them, instructions of the matrix unit want many operands more.
-MAX_SUMS, MAX_THREAD_SUMS, MAX_MATRIX_SUMS = 16384, 128, 64
-# Cycles that a stage waits whatever its size: shared memory and barrier. Source: latencies of an H100, Luo et al. 2024, arXiv:2402.13499.
-STAGE_LATENCY = 150.0
-# Right operands that few rows use are read where they lie in global memory, in bytes from which on.
-DIRECT_BYTES = 49152
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +56,9 @@ class _Stop:
 class Stitcher(StitchPattern):
     """Cuts one pattern for given tiles of its largest result. `tiles`: one extent a dimension of that result."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, fitted: StitchFigures) -> None:
         super().__init__(graph)
+        self.fitted = fitted
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
 
@@ -204,7 +198,7 @@ class Stitcher(StitchPattern):
                 continue
             longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
             if node.name in self.contractions:
-                longest[node.name] += STAGE_LATENCY + least_wait(self.contractions[node.name].inner, self.arithmetic(node.name))
+                longest[node.name] += self.fitted.stage_cycles + least_wait(self.contractions[node.name].inner, self.arithmetic(node.name))
         return max(longest.values(), default=0.0)
 
     # -- stages -----------------------------------------------------------------------------------------------------------
@@ -255,7 +249,8 @@ class Stitcher(StitchPattern):
             return False
         products = (*last.products, *stage.products)
         assert last.tiling is not None
-        most = min(MAX_SUMS // threads, MAX_MATRIX_SUMS if last.tiling.unit == "mma" else MAX_THREAD_SUMS)
+        fitted = self.fitted
+        most = min(fitted.block_sums // threads, fitted.matrix_sums if last.tiling.unit == "mma" else fitted.thread_sums)
         if last.tiling.sums * len(products) > most:
             return False
         joined = last.but(pieces=(*last.pieces, p.key), products=products)
@@ -312,13 +307,13 @@ class Stitcher(StitchPattern):
         return self._threads(pieces, products, threads)
 
     def _threads(self, pieces: list[Piece], products: tuple[int, ...], threads: int) -> Tiling:
-        """The tile of a thread; right operands too long to hold are read where they lie (`DIRECT_BYTES`)."""
+        """The tile of a thread; right operands too long to hold are read where they lie (`StitchFigures.direct_bytes`)."""
         first = pieces[products[0]]
         contraction = self.contractions[first.value]
         rows, columns = first.region[-2].extent, first.region[-1].extent
         itemsize = self.graph.type_of(contraction.right).dtype.itemsize
         is_direct = (contraction.right not in self.inside and not contraction.inner_last_right
-                     and contraction.inner * columns * itemsize > DIRECT_BYTES)
+                     and contraction.inner * columns * itemsize > self.fitted.direct_bytes)
         return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right, 16 // itemsize if is_direct else 0)
 
     def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
@@ -356,7 +351,7 @@ class Stitcher(StitchPattern):
         lanes = 32
         while lanes > 1 and lanes * vector * 2 > 2 * columns:
             lanes //= 2
-        if -(-columns // (lanes * vector)) * vector > MAX_ROW_ELEMENTS or columns < 8:
+        if -(-columns // (lanes * vector)) * vector > self.fitted.row_elements or columns < 8:
             return False
         made = Stage("rows", (p.key,), lanes=lanes, columns=columns, vector=vector)
         if not self._row_read(plan, made, p):

@@ -19,9 +19,6 @@ from tilefuse.templates.staged.stitch_plan import Stage
 if TYPE_CHECKING:
     from tilefuse.templates.staged.compose_stitch import StitchWriter
 
-# Of the second-level cache that such operands may take together.
-CACHE_SHARE = 0.25
-
 
 def begin(w: StitchWriter, stages: Sequence[Stage], num_blocks: int) -> list[Stage]:
     """Statements before the stages, and the stages that are left: copies of settled values stand before the wait for the kernel ahead.
@@ -66,7 +63,7 @@ def _direct(w: StitchWriter) -> list[Buffer]:
                            and not any(s.offset.terms for s in p.region))
     buffers = [w.buffers[v] for v in direct]
     num_bytes = sum(b.num_elements * b.dtype.itemsize for b in buffers)
-    if w.device.kind != "cuda" or len(buffers) < 2 or num_bytes > w.device.l2_bytes * CACHE_SHARE:
+    if w.device.kind != "cuda" or len(buffers) < 2 or num_bytes > w.device.l2_bytes * w.device.fitted.traffic.pending_l2_share:
         return []
     return buffers
 

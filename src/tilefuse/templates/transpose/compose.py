@@ -18,11 +18,9 @@ from tilefuse.emit.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
+from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.template import Transpose
 
-# Bytes that neighbouring threads read together: two lines of the caches. With one, vectors in shared memory would meet no bank twice, but
-# reads of rows that are powers of two apart are 0.5 us of 68 slower (H200).
-RUN_BYTES = 256
 # The widest access of a thread, and with it the alignment of what lies in shared memory.
 SLOT_BYTES = 16
 
@@ -93,7 +91,7 @@ def _read_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], lay
                 first_r: Affine, first_w: Affine, reads: int, writes: int) -> None:
     e = writer.emitter
     width, depth = c.read_vector, c.depth
-    lanes, across = _lanes_of_run(c, min(t.dtype.itemsize for t in tiles)), c.rows // depth
+    lanes, across = _lanes_of_run(c, min(t.dtype.itemsize for t in tiles), writer.device), c.rows // depth
     blocks = (c.columns // width) * across
     steps = -(-blocks // c.threads)
     arrays = {t: e.fresh(t.value + "_v") for t in tiles}
@@ -218,10 +216,10 @@ def _read_rows(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], pitc
                 e.emit(VectorStore(tiles[t], w * pitches[t] + r, array, step * width, width))
 
 
-def _lanes_of_run(c: Transpose, itemsize: int) -> int:
+def _lanes_of_run(c: Transpose, itemsize: int, device: DeviceSpec) -> int:
     """Threads that read one run of the operand together; the next ones go down the write axis, so that a warp's vectors in the
     turned tile fill all banks."""
-    return max(1, min(c.columns // c.read_vector, RUN_BYTES // (c.read_vector * itemsize)))
+    return max(1, min(c.columns // c.read_vector, device.fitted.flat.run_bytes // (c.read_vector * itemsize)))
 
 
 def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], layouts: dict[Touch, _Layout], batch_env: dict[str, Affine],
@@ -230,7 +228,7 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], la
     statistics, and what is computed of those alone) is loaded and computed once a thread and row."""
     e, domain = writer.emitter, writer.domain
     width = c.write_vector
-    lanes = _lanes_of_write(c, max(t.dtype.itemsize for t in tiles))
+    lanes = _lanes_of_write(c, max(t.dtype.itemsize for t in tiles), writer.device)
     turns, steps = -(-c.rows // (width * lanes)), -(-c.columns * lanes // c.threads)
     lane = e.fresh("lane_")
     bodies = [i.body for i in domain.instances]
@@ -259,9 +257,9 @@ def _write_tiles(writer: KernelWriter, c: Transpose, tiles: dict[Touch, str], la
                     writer.write_lanes(domain.outputs, width, held, number(0), env, lane)
 
 
-def _lanes_of_write(c: Transpose, itemsize: int) -> int:
+def _lanes_of_write(c: Transpose, itemsize: int, device: DeviceSpec) -> int:
     """Threads that write one run of a row together, in one warp; more where there are fewer rows than runs of threads."""
-    run = max(1, min(WARP, RUN_BYTES // (c.write_vector * itemsize)))
+    run = max(1, min(WARP, device.fitted.flat.run_bytes // (c.write_vector * itemsize)))
     return min(c.rows // c.write_vector, max(run, c.threads // c.columns))
 
 

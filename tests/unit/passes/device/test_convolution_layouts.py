@@ -10,7 +10,6 @@ from tilefuse.driver.lowering.product_precision import with_precision
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.passes.device import convolution_layouts
 from tilefuse.passes.device.convolution_layouts import is_faster_channels_last, spared_us
 from tilefuse.passes.device.packed_weights import allows_channels_last, with_packed_weights
 from tilefuse.plan.rewrites.layout import plan_layouts
@@ -97,10 +96,10 @@ def test_images_that_lie_channels_last_need_no_turning() -> None:
 
 def test_small_calls_gain_the_least() -> None:
     small = convolution("f16", (3, 3), channels=16, batch=1)
-    assert spared_us(small, small.nodes[0], H200) == convolution_layouts.LEAST_US
+    assert spared_us(small, small.nodes[0], H200) == H200.fitted.convolutions.least_us
     lines = convolution("f16", (1, 11), 16, 16, 1)
-    assert spared_us(lines, lines.nodes[0], H200) == -convolution_layouts.LEAST_US
+    assert spared_us(lines, lines.nodes[0], H200) == -H200.fitted.convolutions.least_us
 
 
 def test_the_runtime_turns_what_the_plan_expects_it_to() -> None:
-    assert library.LARGE_WINDOW == convolution_layouts.LARGE_WINDOW
+    assert H200.fitted.convolutions.large_window == library.LARGE_WINDOW

@@ -8,7 +8,7 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
-from tilefuse.templates.columns.choose import LINE_BYTES, MOST_PARTS
+from tilefuse.templates.columns.choose import LINE_BYTES
 from tilefuse.templates.columns.starts import between_columns, num_tiles
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Columns
@@ -21,7 +21,7 @@ def test_few_columns_are_split_into_parts_that_one_block_reads_back(dtype: str, 
     program = schedule_graph(column_sum((1 << 27) // columns, columns, dtype).graph, {}, H200)
     assert isinstance(program, TileProgram) and isinstance(program.choice, Columns)
     choice = program.choice
-    assert choice.split <= MOST_PARTS and choice.threads_x * choice.vector * itemsize >= LINE_BYTES
+    assert choice.split <= H200.fitted.columns.most_parts and choice.threads_x * choice.vector * itemsize >= LINE_BYTES
     assert program.launch.num_blocks * program.launch.num_threads >= 3 * 256 * H200.num_multiprocessors
 
 

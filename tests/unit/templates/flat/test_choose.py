@@ -48,8 +48,8 @@ def test_threads_take_rows_at_one_place_of_each(rows: int, channels: int, dtype:
     assert choice.threads * choice.vector % channels == 0
     one = schedule_graph(program.graph, {}, H200, Pointwise(choice.order, choice.vector, choice.threads, 1, True))
     assert isinstance(one, TileProgram)
-    shared = level_traffic(one).l2_bytes - (3 if added else 2) * rows * channels * (4 if dtype == "f32" else 2)
-    assert level_traffic(one).l2_bytes - level_traffic(program).l2_bytes >= shared * (steps - 1) // steps - channels * 16
+    shared = level_traffic(one, H200).l2_bytes - (3 if added else 2) * rows * channels * (4 if dtype == "f32" else 2)
+    assert level_traffic(one, H200).l2_bytes - level_traffic(program, H200).l2_bytes >= shared * (steps - 1) // steps - channels * 16
 
 
 @pytest.mark.parametrize("graph", [

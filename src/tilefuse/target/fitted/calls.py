@@ -1,0 +1,108 @@
+"""Fitted figures of library calls: matrix products, products with unaligned rows, long products, convolutions."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.target.fitted.evidence import NO_RECORD, measured
+
+_GRAPHS = "one H200, graph replays: 32 x 256 by 256 x 256 in f32 9 us a call, BERT's products for one sentence in f16 3 to 5 us"
+_LSTM = "one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and gates of 3.0 us or as one kernel: 40 steps took 224 us less"
+_UNALIGNED = ("one H200, cuBLAS of CUDA 13.0, 2026-11-22, us unaligned and padded: 12288 x 196 x 196 13.4, 6.5; 8192 x 196 x 256 12.8, "
+              "4.8; 1024 x 1001 x 4096 72, 14; 4096 x 4096 x 1001 325, 45; 4096 x 197 x 197 13.4, 4.0 (f16); 82, 30; 268, 89; 10.7, 6.8 "
+              "(tf32)")
+_NARROW = "one H200: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take about 345 us each"
+_CONVOLUTIONS = ("one H200, cuDNN and torch 2.11, 2026-11-22, 64 to 512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph"
+                 " replays")
+_WINDOWS_F32 = ("one H200, torch 2.11, us row-major and channels last: 64 channels to 64, 3x3 over [167, 56, 56] 340, 191; 256 to 256 "
+                "over [167, 28, 28] 532, 391; 64 to 128 over [128, 128, 128] 1878, 874; 8 to 32 over [128, 256, 256] 1953, 1514; 16 to "
+                "32, 5x5 over [32, 128, 128] 234, 195; 3 to 64, 7x7 by 2 over [128, 224, 224] 1226, 808; 3 to 16, 3x3 over [64, 128, 128]"
+                " 155, 87; transposed, 64 to 64 over [32, 256, 256] 1265, 660")
+_HOST = ("one core with AVX-512, us, torch row-major and packed: 512 channels, 3x3 windows, 7 x 7 places 4153, 2089; 256, 14 x 14 2405, "
+         "1986; 64, 56 x 56 2207, 2035; one place, 64 to 256, 56 x 56 1241, 979; 256 to 64 1233, 935; 512 to 128, 28 x 28 1136, 952; both"
+         " turns of an image, batches of 1 and 4: 590 and 1977 longer")
+_OWN_KERNEL = ("one H200, CUDA graphs of single products with weights in no cache, us as a call, as a kernel, predicted for the kernel: "
+               "f16 8 x 512 by 512 x 512 4.09, 3.52, 2.02; by 512 x 1024 4.14, 3.99, 2.40; by 512 x 2048 4.02, 4.45, 3.14; f16 64 x 1024 "
+               "by 1024 x 1024 4.90, 6.18, 5.36; f32 64 x 512 by 512 x 512 7.96, 7.08, 5.87")
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFigures:
+    """Matrix products by the library."""
+
+    efficiency: float = measured(
+        0.7, "1", "Share of the rate of a large product that the library reaches on other shapes.", NO_RECORD)
+    narrow_efficiency: float = measured(
+        0.25, "1", "The same in f32 and f64 where rows, columns or inner axis are narrow.", _NARROW)
+    narrow_extent: int = measured(32, "elements", "Extent below which rows, columns or inner axis are narrow.", _NARROW)
+    least_us: float = measured(1.5, "us", "Least time of a product beside its launch.", _GRAPHS)
+    inner_matrix_us: float = measured(
+        0.004, "us an element", "Time for every element of the inner axis with the matrix unit: few blocks hide its latency.", _GRAPHS)
+    inner_threads_us: float = measured(
+        0.03, "us an element", "Time for every element of the inner axis without the matrix unit.", _GRAPHS)
+    longest_inner_us: float = measured(
+        6.0, "us", "Most time of a long inner axis: the library splits it among blocks and adds the sums in a second kernel.",
+        "one H200, f32, us of both kernels: 32 x 2048 by 2048 x 512 7.8, 100 x 784 by 784 x 10 8.7, 64 x 784 by 784 x 512 5.9")
+    large_operand_bytes: int = measured(
+        1 << 18, "bytes", "Right operand beyond which its tiles never lie on chip long enough for a kernel of our own.", _LSTM)
+    large_for_few_rows_bytes: int = measured(
+        1 << 22, "bytes", "The same for products of few rows, which read the right operand once.", _LSTM)
+    few_rows: int = measured(64, "rows", "Rows up to which a product reads its right operand once.", _LSTM)
+    own_kernel_share: float = measured(
+        0.75, "1", "Most time of a product's own kernel, as a share of the call's, where it holds nothing else: both are estimates, and "
+        "the kernel's leaves out reads of weights that are in no cache.", _OWN_KERNEL)
+    walk_columns: int = measured(64, "columns", "Columns from which on a walk between two products may pay.", NO_RECORD)
+    walk_depth: int = measured(
+        256, "elements", "Elements of a row of the other operands that a block holds during a walk.", NO_RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class UnalignedFigures:
+    """Matrix products by the library whose rows in memory are no multiples of 16 bytes."""
+
+    least_us: float = measured(1.5, "us", "Least time of a product beside its launch.", _UNALIGNED)
+    inner_us: float = measured(0.05, "us an element", "Time for every element of the inner axis.", _UNALIGNED)
+    longest_inner_us: float = measured(10.0, "us", "Most time of a long inner axis.", _UNALIGNED)
+    eight_bytes_rate: float = measured(175e12, "operations a second", "Rate where rows are multiples of 8 bytes.", _UNALIGNED)
+    other_rate: float = measured(110e12, "operations a second", "Rate for other rows.", _UNALIGNED)
+    least_gain_us: float = measured(1.0, "us", "Least gain for which products are padded.", NO_RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class LongProductFigures:
+    """Products of few rows and columns over a long inner axis."""
+
+    inner: int = measured(4096, "elements", "Inner axis from which on it is split into pieces.", NO_RECORD)
+    shortest_piece: int = measured(32, "elements", "Shortest piece of the inner axis.", NO_RECORD)
+    longest_piece: int = measured(512, "elements", "Longest piece of the inner axis.", NO_RECORD)
+    tile_side: int = measured(64, "elements", "Side of the library's tile of results.", NO_RECORD)
+    busy_tiles: int = measured(2, "tiles a multiprocessor", "Tiles with which the device is busy.", NO_RECORD)
+    few_tiles: float = measured(0.25, "tiles a multiprocessor", "Most tiles of a product that is split.", NO_RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionFigures:
+    """Time that channels last spares a convolution and its two gradients.
+
+    Units: times that the bytes of operand and result take at the rate of a copy. Pairs are (convolution, its gradients).
+    """
+
+    windows_16: tuple[float, float] = measured((5.0, 9.0), "1", "Windows of 16-bit elements on tensor cores.", _CONVOLUTIONS)
+    windows_f32: tuple[tuple[int, tuple[float, float]], ...] = measured(
+        ((4, (3.6, 4.0)), (16, (1.5, 4.0)), (1 << 62, (2.4, 4.0))), "(channels, 1)",
+        "Windows of f32 on tensor cores, by the most channels of the image: for few channels cuDNN pads channels last, or reads row-major.",
+        _WINDOWS_F32)
+    places_f32: tuple[float, float] = measured((0.1, 0.8), "1", "Windows of one place, f32.", _CONVOLUTIONS)
+    places_16: tuple[float, float] = measured((0.0, 0.6), "1", "Windows of one place, 16-bit elements.", _CONVOLUTIONS)
+    exact_windows: tuple[float, float] = measured((-4.0, -5.0), "1", "Windows of f32 without tensor cores.", _CONVOLUTIONS)
+    exact_places: tuple[float, float] = measured((-2.4, 3.0), "1", "Windows of one place, f32 without tensor cores.", _CONVOLUTIONS)
+    channel_tap: tuple[float, float] = measured((0.15, 0.5), "1", "Each channel by itself, for every element of its window.", _CONVOLUTIONS)
+    turned: tuple[float, float] = measured(
+        (-2.5, -4.0), "1", "Each channel by itself, where calls turn the tensors because cuDNN's kernels are slower.",
+        "one H200: windows that are not square take 3 times as long as torch's row-major kernels, gradients of f32 in large windows 2.4")
+    large_window: int = measured(25, "elements", "Window beyond which gradients of f32 channels are turned.", _CONVOLUTIONS)
+    turned_by_kernel: float = measured(2.0, "1", "An image that a kernel of its own turns is read and written.", "count of accesses")
+    least_us: float = measured(6.0, "us", "Least gain or loss of a call of little data.", _CONVOLUTIONS)
+    host_reordered_weight: float = measured(4.0, "1", "On a host, weights that torch brings into blocks at every call.", _HOST)
+    host_places: float = measured(
+        1.3, "1", "On a host, operand and result of windows of one place, which torch leaves to an older implementation.", _HOST)
+    host_turned_image: float = measured(6.5, "1", "On a host, an image turned between row-major and channels last.", _HOST)

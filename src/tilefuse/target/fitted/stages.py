@@ -1,0 +1,110 @@
+"""Fitted figures of kernels of stages (stitched kernels, walks between products) and of packed kernels."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.target.fitted.evidence import NO_RECORD, measured
+
+_LUO = "latencies of an H100, Luo et al. 2024, arXiv:2402.13499"
+_ATTENTION = "one H200, attention of f16 in eleven tiles, within 15 %"
+_SLOWDOWN = ("one H200: copies by blocks of 128 and of 512 threads differ by 3 per cent, row reductions by about 10 for each doubling of "
+             "the threads a row")
+_HELD = "register counts of generated kernels for sm_90a: 24 to 40 beside the values held"
+
+
+@dataclass(frozen=True, slots=True)
+class StitchFigures:
+    """Stitched kernels: stages over one tile, composed in one block."""
+
+    base_registers: int = measured(24, "registers a thread", "Registers beside a product's sums and operands.", NO_RECORD)
+    least_registers: int = measured(56, "registers a thread", "Least registers of a thread.", NO_RECORD)
+    block_sums: int = measured(
+        16384, "sums a block", "Sums that a block's threads keep of all products of a stage: a quarter of a multiprocessor's registers.",
+        NO_RECORD)
+    thread_sums: int = measured(
+        128, "sums a thread", "Sums that a thread keeps where threads multiply.", "assembler, sm_90a: 163 registers hold 128 of them")
+    matrix_sums: int = measured(
+        64, "sums a thread", "Sums that a thread keeps where the matrix unit multiplies, whose operands take registers too.",
+        "assembler, sm_90a")
+    row_elements: int = measured(32, "elements", "Elements of a row that a lane keeps for each value of a stage of rows.", NO_RECORD)
+    stage_cycles: float = measured(150.0, "cycles", "Wait of a stage whatever its size: shared memory and barrier.", _LUO)
+    global_cycles: float = measured(700.0, "cycles", "Wait of a stage for global memory.", _LUO)
+    cached_cycles: float = measured(200.0, "cycles", "Wait of a stage for operands in the caches.", _LUO)
+    barrier_cycles: float = measured(30.0, "cycles", "A block barrier.", _LUO)
+    shuffle_cycles: float = measured(30.0, "cycles", "A step of a reduction over the lanes of a warp.", _LUO)
+    sum_cycles: float = measured(4.0, "cycles", "An addition that waits for the one before it.", _LUO)
+    tile_access_cycles: float = measured(
+        4, "cycles of a thread's multiply-add", "Accesses to shared memory for an element of a map or reduction.", NO_RECORD)
+    product_access_cycles: float = measured(
+        2, "cycles of a thread's multiply-add", "The same for an element behind a product.", NO_RECORD)
+    l2_bytes_per_cycle: float = measured(
+        24.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when all ask.", NO_RECORD)
+    l2_port_bytes: float = measured(
+        56.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when few ask.", NO_RECORD)
+    direct_bytes: int = measured(
+        49152, "bytes", "Size from which on right operands that few rows use are read in global memory.", NO_RECORD)
+    alone_share: float = measured(
+        0.8, "1", "Share of a tile's instructions that a block of 256 threads cannot overlap with each other.",
+        "one H200, products with softmax, two to four blocks a multiprocessor")
+    counted_share: float = measured(
+        0.75, "1", "Time of a kernel over its counted cycles, kept above the measured ones so that only plainly faster kernels are taken.",
+        "one H200: 0.40 to 0.68 in five (a chain of norms, LSTM gates, attention, product and softmax, five narrow layers)")
+    many_tiles: int = measured(
+        4, "tiles a multiprocessor", "Tiles from which on blocks that walk several of them are tried.", NO_RECORD)
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineFigures:
+    """Walks between two products (attention)."""
+
+    matrix_registers: int = measured(44, "registers a thread", "Registers beside the arrays, with the matrix unit.", "assembler, sm_90a")
+    thread_registers: int = measured(40, "registers a thread", "Registers beside the arrays, where threads multiply.", "assembler, sm_90a")
+    special_per_cycle: float = measured(
+        16.0, "functions a cycle and multiprocessor", "Rate of the special unit.",
+        "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")
+    l2_bytes_per_cycle: float = measured(24.0, "bytes a cycle and multiprocessor", "Rate of L2 when all multiprocessors ask.", NO_RECORD)
+    shared_bytes_per_cycle: float = measured(
+        128.0, "bytes a cycle and multiprocessor", "Rate of shared memory.", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock")
+    turn_cycles: float = measured(450.0, "cycles", "Wait of a block for a turn's barriers and shuffles.", _ATTENTION)
+    fetch_cycles: float = measured(740.0, "cycles", "Wait for a turn's operands where nothing is copied ahead.", _ATTENTION)
+    block_cycles: float = measured(3000.0, "cycles", "Start and end of a block.", _ATTENTION)
+    matrix_beside: float = measured(
+        0.4, "1", "Share of the other instructions that finds no gap between those of products, with the matrix unit.", _ATTENTION)
+    thread_beside: float = measured(
+        0.8, "1", "Share of the other instructions that finds no gap between those of products, where threads multiply.", _ATTENTION)
+    double_cost: float = measured(2.0, "1", "Time of f64 multiply-adds over f32.", "data sheet: half the rate")
+    counted_share: float = measured(
+        1.1, "1", "Estimate over the counted cycles, kept above the measured times so that only plainly faster walks are taken.",
+        _ATTENTION)
+    least_us: float = measured(1.5, "us", "Least time of a walk beside its cycles.", "one H200, attention of few rows and keys")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFigures:
+    """Packed kernels: independent parts in one launch."""
+
+    streaming_bytes: int = measured(
+        4 << 20, "bytes", "Traffic from which on a part is slowed down by a neighbour that leaves few threads resident.", NO_RECORD)
+    streaming_threads: int = measured(
+        1024, "threads a multiprocessor", "Threads that a streaming part needs: half of a device's most.",
+        "one H200, copies with limited occupancy")
+    small_bytes: int = measured(
+        4 << 20, "bytes", "Traffic below which a kernel is bound by its launch.",
+        "one H200: 4 MB take about as long as a launch in a graph")
+    round_us: float = measured(1.0, "us", "Least added time of blocks of a part that find no room, a round.", NO_RECORD)
+    side_by_side: float = measured(
+        0.8, "1", "Lower bound on a packed kernel's time, as a share of the sum of its parts' times: parts hide each other's latency.",
+        "estimates of stitched kernels, which count latency apart")
+    least_stitched_threads: int = measured(
+        64, "threads a block", "Threads below which stages of a stitched kernel wait most of the time.", NO_RECORD)
+    least_bytes: int = measured(
+        1 << 14, "bytes", "Least weight of a part when threads a block are chosen: smaller parts are bound by latency.", NO_RECORD)
+    wider_walk_loss: float = measured(0.015, "1", "Time that each doubling of a flat walk's threads a block adds.", _SLOWDOWN)
+    narrower_walk_loss: float = measured(
+        0.25, "1", "Time that each halving of a flat walk's threads a block adds.",
+        "one H200: blocks of fewer than 128 threads leave half of a multiprocessor's threads unused")
+    row_blocks_loss: float = measured(0.02, "1", "Time that each doubling or halving of a row kernel's rows a block adds.", _SLOWDOWN)
+    row_threads_loss: float = measured(0.1, "1", "Time that each doubling or halving of a row's threads adds.", _SLOWDOWN)
+    flat_registers: int = measured(24, "registers a thread", "Registers of a flat walk beside its values.", _HELD)
+    transpose_registers: int = measured(32, "registers a thread", "Registers of a tile transpose beside its values.", _HELD)
+    reduction_registers: int = measured(40, "registers a thread", "Registers of row and column kernels beside their values.", _HELD)

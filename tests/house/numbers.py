@@ -1,0 +1,99 @@
+"""Numbers that stand in the lines of templates, planner and rewrites for a device: each with its file, name, value and kind.
+
+    python -m tests.house.numbers
+
+Kinds: "structural" (sizes of formats and units), "limit" (bounds on a search or on generated code, the same on every device) and "device"
+(everything else: a fitted number, which belongs into `tilefuse.target.fitted`).
+"""
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tests.house.source_tree import PACKAGE, SourceFile, package_files
+
+ROOMS = ("templates", "plan", "passes/device")
+# Sizes of formats and hardware units, codes and column numbers.
+STRUCTURAL = frozenset({
+    "ACCUMULATORS", "ACCESS_BYTES", "ALIGNED_BYTES", "ALIGNMENT_BYTES", "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS",
+    "ROW", "ROW_LANES", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STEP", "TIE", "UNLIMITED", "WARP",
+    "WEIGHT_OPERAND",
+})
+# Bounds on searches and on the size of generated code, and the values that a search tries.
+LIMITS = frozenset({
+    "ALIKE_RADIUS", "CLUSTERS", "COLUMN_TILES", "FEW_NODES", "GENERATOR_SHARE", "LEAST_RECORDS", "MANY_COLUMNS",
+    "MAX_BETWEEN", "MAX_CYCLES_A_PART", "MAX_DEPTH", "MAX_GROUPS", "MAX_GROWTH", "MAX_HALVES", "MAX_INNER", "MAX_PIECES", "MAX_PRODUCTS",
+    "MAX_REJECTED_KEPT", "MAX_ROUNDS", "MAX_SETS", "MAX_SETS_A_SEED", "MAX_SIBLINGS", "MAX_SIBLING_OPERANDS", "MAX_STEM_LENGTH",
+    "MAX_STEPS_APART", "MAX_STEPS_OF_ONE_BLOCK", "MAX_TRIES", "MAX_VISITED", "MORE_HELD_SHARE", "MORE_LIVE_BYTES", "MORE_LIVE_SHARE",
+    "MOST_NAMED", "MOST_PARTS", "MOST_PEAKS", "MOST_THREADS", "MOST_TILES", "MOST_UNROLLED", "NEW_STRUCTURES", "ONE_BLOCK_ELEMENTS",
+    "ROUNDS_WITHOUT_GUIDES", "ROW_TILES", "STEPS", "STEPS_AHEAD", "THREADS",
+})
+# Numbers inside functions that need no name: small counts, powers of two up to a block's threads, and scales of units.
+PLAIN = frozenset({0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 0.5, 1e6})
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number. name: of the constant, or of the function that holds it. kind: "structural", "limit", "device" or "inline"."""
+
+    file: str
+    line: int
+    name: str
+    value: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  {self.name} = {self.value}  {self.kind}"
+
+
+def kind_of(name: str) -> str:
+    """The kind of a module constant."""
+    return "structural" if name in STRUCTURAL else "limit" if name in LIMITS else "device"
+
+
+def constants(tree: ast.Module) -> Iterator[tuple[int, str, ast.expr]]:
+    """(line, name, value) of the assignments of a module that hold a number; a tuple of names gives one each."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                yield from ((node.lineno, ast.unparse(n), v) for n, v in zip(names, values, strict=True) if _has_number(v))
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value) if _has_number(value):
+                yield node.lineno, ast.unparse(target), value
+
+
+def inline_numbers(tree: ast.Module) -> Iterator[tuple[int, str, float]]:
+    """(line, function, value) of the numbers in functions that are not plain."""
+    seen: set[ast.Constant] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Constant) and _is_number(node) and node.value not in PLAIN and node not in seen:
+                    seen.add(node)
+                    yield node.lineno, function.name, node.value  # type: ignore[misc]
+
+
+def numbers(files: Iterable[SourceFile]) -> Iterator[Number]:
+    """All numbers of the files."""
+    for file in files:
+        yield from (Number(file.name, line, name, ast.unparse(value), kind_of(name)) for line, name, value in constants(file.tree))
+        yield from (Number(file.name, line, name, repr(value), "inline") for line, name, value in inline_numbers(file.tree))
+
+
+def files_of(room: str) -> list[SourceFile]:
+    """The source files of a room, or of a folder in one."""
+    return [f for f in package_files() if f.path.is_relative_to(PACKAGE / room)]
+
+
+def _has_number(value: ast.expr) -> bool:
+    return any(isinstance(n, ast.Constant) and _is_number(n) for n in ast.walk(value)) and not isinstance(value, ast.Call)
+
+
+def _is_number(node: ast.Constant) -> bool:
+    return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+
+
+if __name__ == "__main__":
+    for room in ROOMS:
+        for number in numbers(files_of(room)):
+            print(number)
