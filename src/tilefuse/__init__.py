@@ -89,13 +89,13 @@ def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any
     from tilefuse.runtime.archive import holds_parts, load_saved
 
     if holds_parts(path):
-        from tilefuse.driver.onnx.saved import load_split
+        from tilefuse.driver.onnx.split import load_split
 
         return load_split(path, device, require_signature)
     program, model = load_saved(path, device, require_signature=require_signature)
     if model is None:
         return program
-    from tilefuse.driver.model_form import loaded_model
+    from tilefuse.driver.model import loaded_model
 
     return loaded_model(program, model, path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import UserError
-from tilefuse.driver.model_form import ModelForm, arguments_for, text_of
+from tilefuse.driver.model_form import ModelForm, arguments_for, form_of, text_of
 from tilefuse.frontends.imported import Output
 from tilefuse.runtime.archive import save_program
 from tilefuse.runtime.calls.arguments import all_numpy, as_numpy, as_tensor
@@ -128,6 +128,14 @@ class CompiledModel:
 
     def _outputs_of(self, flat: Sequence[Any], results: list[Any]) -> list[Any]:
         return [restore(o, results, flat) for o in self._outputs] if self._outputs else results
+
+
+def loaded_model(program: Program, text: str, path: Path | str) -> CompiledModel:
+    """The model around a loaded program. Raises: UserError for a damaged text."""
+    try:
+        return CompiledModel(program, form_of(text))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
 
 
 def restore(output: Output, results: Sequence[Any], arguments: Sequence[Any]) -> Any:

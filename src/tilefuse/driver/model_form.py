@@ -236,13 +236,3 @@ def arguments_for(form: ModelForm, tensors: Sequence[Any]) -> tuple[tuple[Any, .
         return tuple(tensors), {}
     given = iter(tensors)
     return form.arguments.around([next(given) if name is not None else None for name in form.names])
-
-
-def loaded_model(program: Any, text: str, path: Any) -> Any:
-    """The model around a loaded program. Raises: UserError for a damaged text."""
-    from tilefuse.driver.model import CompiledModel
-
-    try:
-        return CompiledModel(program, form_of(text))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tilefuse.base.errors import DeviceError, NameLookupError, OptionError, ShapeError, TypeMismatchError, nearest
 from tilefuse.target.device import DeviceSpec
+from tilefuse.tools.console import working
 from tilefuse.tools.model_source import ModelSource, SourceKind, load_model, shape_arguments
 from tilefuse.tools.scripts import is_script, planned_script
 from tilefuse.tools.shapes import ShapeFlag, parse_shapes
 
 if TYPE_CHECKING:
-    from tilefuse.runtime.stores.cache import CacheKey, KernelCache
+    from tilefuse.runtime.stores.cache import KernelCache
+    from tilefuse.runtime.stores.cache_key import CacheKey
 
 DEVICES = ("host", "cuda")
 
@@ -162,6 +164,23 @@ def generate(model: str, shape_flags: Sequence[str], target: str | DeviceSpec, o
                                example_kwargs=source.named or None, **parse_options(option_flags))
     check_shapes(shapes, source, program)
     return program
+
+
+def check_one_device(target: str, device: str) -> None:
+    """Raises: OptionError where both a device at hand and one that need not be present are named."""
+    if target and device:
+        raise OptionError(f"--device {device} and --target {target} both say for which device to compile", hint="leave out one of them")
+
+
+def planned_program(model: str, shapes: Sequence[str] | None, device: str, option: Sequence[str] | None, target: str, quiet: bool) -> Any:
+    """Plan and sources of a model for the device that --device or --target names, while a line on the console says so.
+
+    A saved program, and a model that runs in parts, are the compiled program itself. Raises: OptionError for both flags; as planning.
+    """
+    check_one_device(target, device)
+    with working(f"planning {model}", quiet=quiet):
+        where = target_device(target) if target else chosen_device(device)
+        return generate(model, shapes or [], where, option or [])
 
 
 def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -69,10 +69,9 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     from tilefuse.driver.compile import Generated
     from tilefuse.driver.explain.why import page_answers
     from tilefuse.runtime.page import spec_data
-    from tilefuse.tools.commands.model import program_of
-    from tilefuse.tools.programs import parse_options
+    from tilefuse.tools.programs import parse_options, planned_program
 
-    made = program_of(model, list(shapes), device, list(option), target, quiet=False)
+    made = planned_program(model, list(shapes), device, list(option), target, quiet=False)
     if isinstance(made, Generated):
         options = Options.from_environment().with_overrides(**parse_options(option))
         return [spec_data(made.spec, label=label, answers=page_answers(made.plan, made.device, options), side=side)]

@@ -7,16 +7,16 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnx
-import torch
 from google.protobuf.message import DecodeError, EncodeError
 
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
-from tilefuse.driver.onnx.split import SplitModel
 from tilefuse.runtime.archive import PURPOSE, SPLIT, load_program, save_program
 from tilefuse.runtime.stores.cache import DAMAGE, new_part
 from tilefuse.runtime.stores.signature import read_key, reserve_signature, sign_file, verified_file
@@ -25,26 +25,43 @@ FORMAT = 1
 _MODEL = "model.onnx"
 
 
-def save_split(model: SplitModel, path: Path | str, sign: Path | str | None = None) -> None:
+# Errors that a damaged file raises while it is read.
+UNREADABLE = (*DAMAGE, KeyError, TypeError, OSError, DecodeError)
+
+
+@dataclass(frozen=True)
+class SavedSplit:
+    """Contents of the file of a model in parts.
+
+    model     the whole ONNX model, weights included
+    facts     how it was split, as plain data (`SplitModel.facts`)
+    programs  the programs of its parts, in the order in which `facts` numbers them
+    """
+
+    model: onnx.ModelProto
+    facts: Mapping[str, Any]
+    programs: Sequence[Any]
+
+
+def write_split(saved: SavedSplit, title: str, path: Path | str, sign: Path | str | None = None) -> None:
     """Writes a model in parts to one file; it appears whole or not at all.
 
-    sign: file with the key that signs it; None: the one of the options, if they name one.
+    title: how messages name the model. sign: file with the key that signs it; None: the one of the options, if they name one.
     Raises: UserError when it cannot be written or the key cannot be read; UnsupportedError for a model of more than 2 GB.
     """
     target = Path(path)
     named = sign or Options.from_environment().sign
     key = read_key(named) if named else None
     try:
-        data = model.proto.SerializeToString()
+        data = saved.model.SerializeToString()
     except (ValueError, EncodeError) as error:
-        raise UnsupportedError(f"{model.title} is too large to be saved in parts: {error}") from error
-    facts, programs = model.facts()
+        raise UnsupportedError(f"{title} is too large to be saved in parts: {error}") from error
     try:
         with new_part(target.parent) as part, tempfile.TemporaryDirectory() as folder:
             with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-                archive.writestr(SPLIT, json.dumps({"format": FORMAT, **facts}), zipfile.ZIP_DEFLATED)
+                archive.writestr(SPLIT, json.dumps({"format": FORMAT, **saved.facts}), zipfile.ZIP_DEFLATED)
                 archive.writestr(_MODEL, data, zipfile.ZIP_DEFLATED)
-                for number, program in enumerate(programs):
+                for number, program in enumerate(saved.programs):
                     held = Path(folder) / "program"
                     save_program(program, held)
                     archive.write(held, f"programs/{number}")
@@ -55,8 +72,8 @@ def save_split(model: SplitModel, path: Path | str, sign: Path | str | None = No
         raise UserError(f"cannot write the program to {target}: {error.strerror or error}") from error
 
 
-def load_split(path: Path | str, device: Any = None, require_signature: Path | str | None = None) -> SplitModel:
-    """The saved model in parts, ready to run. Its machine code runs in this process: load what you trust.
+def read_split(path: Path | str, device: Any = None, require_signature: Path | str | None = None) -> SavedSplit:
+    """The contents of a file, its programs ready to run. Their machine code runs in this process: load what you trust.
 
     Raises: as `load_program`.
     """
@@ -75,9 +92,13 @@ def load_split(path: Path | str, device: Any = None, require_signature: Path | s
                 held = Path(folder) / str(number)
                 held.write_bytes(archive.read(f"programs/{number}"))
                 programs.append(load_program(held, device, unsigned))
-        where = torch.device("cpu" if str(device or facts["place"]) in ("host", "cpu") else str(device or facts["place"]))
-        return SplitModel(model, facts["shapes"], None, where, facts["device"], known=(facts, programs))
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
-    except (*DAMAGE, KeyError, TypeError, OSError, DecodeError) as error:
-        raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
+    return SavedSplit(model, facts, programs)
+
+
+def unreadable(path: Path | str, error: Exception) -> UserError:
+    """The error for a damaged file."""
+    return UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again")

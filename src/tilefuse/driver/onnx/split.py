@@ -26,6 +26,7 @@ import torch
 
 from tilefuse.base import trace
 from tilefuse.base.errors import NameLookupError, ShapeError, UnsupportedError, UnsupportedOpError, UserError, nearest
+from tilefuse.driver.onnx.saved import UNREADABLE, SavedSplit, read_split, unreadable, write_split
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.onnx.call import ValueNeededError
 from tilefuse.frontends.onnx.importer import Stop, import_until
@@ -331,24 +332,17 @@ class SplitModel:
 
     def save(self, path: Path | str, *, sign: Path | str | None = None) -> None:
         """Writes the model and the programs compiled so far to one file, for `tilefuse.load`; other sizes run there by the reference
-        implementation. Raises: as `save_split`; UnsupportedError for sources without machine code.
+        implementation. Raises: as `write_split`; UnsupportedError for sources without machine code.
         """
         if not self._runs:
             raise UnsupportedError(f"{self._title} was planned as sources for {self._device_name}: it has no machine code to save",
                                    hint="compile it with device= of a device that is here")
-        from tilefuse.driver.onnx.saved import save_split
-
-        save_split(self, path, sign)
+        write_split(SavedSplit(self._model, *self.facts()), self._title, path, sign)
 
     @property
     def title(self) -> str:
         """How messages name the model."""
         return self._title
-
-    @property
-    def proto(self) -> onnx.ModelProto:
-        """The whole model, weights included."""
-        return self._model
 
     def facts(self) -> tuple[dict[str, Any], list[Any]]:
         """How the model is split, as plain data, and the programs in the order in which the data numbers them."""
@@ -378,6 +372,20 @@ class SplitModel:
         outside = ", ".join(dict.fromkeys(self._operator(key) for key in (*self._hosted, *self._waiting)))
         return UnsupportedError(f"{self._title} runs in parts, since {outside} cannot be compiled with the rest: there is not {missing} "
                                 "of it", hint=hint)
+
+
+def load_split(path: Path | str, device: Any = None, require_signature: Path | str | None = None) -> SplitModel:
+    """The saved model in parts, ready to run. Its machine code runs in this process: load what you trust.
+
+    Raises: as `load_program`.
+    """
+    saved = read_split(path, device, require_signature)
+    try:
+        place = str(device or saved.facts["place"])
+        where = torch.device("cpu" if place in ("host", "cpu") else place)
+        return SplitModel(saved.model, saved.facts["shapes"], None, where, saved.facts["device"], known=(saved.facts, saved.programs))
+    except UNREADABLE as error:
+        raise unreadable(path, error) from error
 
 
 class _Changed:

@@ -10,7 +10,8 @@ from tilefuse.base.errors import InternalError
 from tilefuse.runtime.compilers.host import compile_host, compiler_command, host_key
 from tilefuse.runtime.compilers.nvrtc import compile_cuda, cuda_key
 from tilefuse.runtime.spec import KernelCode
-from tilefuse.runtime.stores.cache import CacheEntry, CacheKey, KernelCache
+from tilefuse.runtime.stores.cache import CacheEntry, KernelCache
+from tilefuse.runtime.stores.cache_key import CacheKey
 
 KERNELS_PER_HOST_JOB = 12
 

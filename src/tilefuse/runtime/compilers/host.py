@@ -23,7 +23,8 @@ from tilefuse.base.errors import ToolchainError
 from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.compilers.failed_source import keep_failed_source
 from tilefuse.runtime.spec import KernelCode
-from tilefuse.runtime.stores.cache import CacheEntry, CacheKey
+from tilefuse.runtime.stores.cache import CacheEntry
+from tilefuse.runtime.stores.cache_key import CacheKey
 from tilefuse.runtime.stores.kernel_identity import entry_field, kernel_identity
 from tilefuse.runtime.stores.private_folder import work_folder
 

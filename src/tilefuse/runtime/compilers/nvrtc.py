@@ -13,7 +13,8 @@ from tilefuse.base.user_text import refused_texts
 from tilefuse.runtime.compilers.failed_source import keep_failed_source
 from tilefuse.runtime.compilers.nvrtc_processes import Compiled, command_of, num_processes, nvrtc_processes
 from tilefuse.runtime.spec import KernelCode
-from tilefuse.runtime.stores.cache import CacheEntry, CacheKey
+from tilefuse.runtime.stores.cache import CacheEntry
+from tilefuse.runtime.stores.cache_key import CacheKey
 from tilefuse.runtime.stores.kernel_identity import entry_field, kernel_identity
 
 FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")

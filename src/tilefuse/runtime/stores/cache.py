@@ -26,9 +26,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tilefuse.base.errors import UserError
+from tilefuse.runtime.stores.cache_key import FORMAT, CacheKey
+from tilefuse.runtime.stores.cache_miss import explain_miss
 from tilefuse.runtime.stores.private_folder import abandoned_file, new_locked_file
 
-FORMAT = "1"
 PART = ".part-"
 # A file system without file locks answers with one of these.
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -49,30 +50,6 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplemented
 
 class CacheWarning(UserWarning):
     """The cache could not be used as wished; the work goes on without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheKey:
-    """Everything that decides a compiled kernel. `label` names it for people and is not part of the key.
-
-    identity: what of the source decides (see `kernel_identity`); "" for all of it.
-    fields: (name, value) pairs besides the source, in order of importance: target, arch, compiler, version, flags.
-    """
-
-    label: str
-    source: str
-    fields: tuple[tuple[str, str], ...]
-    identity: str = ""
-
-    @property
-    def source_sha(self) -> str:
-        return hashlib.sha256((self.identity or self.source).encode()).hexdigest()
-
-    @property
-    def digest(self) -> str:
-        """Name of the entry: equal exactly for equal source and fields."""
-        text = json.dumps([FORMAT, self.source_sha, *self.fields])
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +213,6 @@ class KernelCache:
 
     def why(self, key: CacheKey) -> str:
         """Why `key` is a hit or a miss: the first field in which it differs from the nearest entry."""
-        from tilefuse.runtime.stores.cache_miss import explain_miss
-
         if self.get(key) is not None:
             return f"{key.label}: in the cache"
         if self.folder is None:

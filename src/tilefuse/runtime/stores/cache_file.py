@@ -10,7 +10,6 @@ from pathlib import Path
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.stores.cache import (
     DAMAGE,
-    FORMAT,
     JUDGEMENTS,
     PROGRAMS,
     SEEDS,

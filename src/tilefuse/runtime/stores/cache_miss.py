@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilefuse.runtime.stores.cache import CacheKey
+from tilefuse.runtime.stores.cache_key import CacheKey
 
 
 def explain_miss(key: CacheKey, records: Sequence[Mapping[str, object]]) -> str:

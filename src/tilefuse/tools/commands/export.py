@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilefuse.tools.commands.model import Device, OptionFlags, PlanFile, Shapes, TemplateFile, check_one_device
+from tilefuse.tools.commands.model import Device, OptionFlags, PlanFile, Shapes, TemplateFile
 from tilefuse.tools.console import emit_json, results, working
 from tilefuse.tools.explain import bytes_text, counted
 
@@ -18,6 +18,7 @@ def export(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `t
            option: OptionFlags = None, plan: PlanFile = None, template: TemplateFile = None,
            as_json: Annotated[bool, typer.Option("--json", help="print JSON on standard output")] = False) -> None:
     """Write a model as C++ with its weights, a C interface and a CMake file: it runs without Python, torch or tilefuse."""
+    from tilefuse.tools.programs import check_one_device
     from tilefuse.tools.written import with_files
 
     check_one_device(target, device)

@@ -41,7 +41,7 @@ def compile_model(model: Model, shapes: Shapes = None, device: Device = "", opti
     """Compile a model: save the program, or write its sources for a device."""
     from tilefuse.runtime.spec import KernelStep
     from tilefuse.tools.emit.emit import write_sources
-    from tilefuse.tools.programs import generate, load_and_compile, target_device
+    from tilefuse.tools.programs import check_one_device, generate, load_and_compile, target_device
     from tilefuse.tools.written import with_files
 
     option = with_files(option, plan, template)
@@ -138,6 +138,7 @@ def explain(model: Planned, shapes: Shapes = None, device: Device = "", option: 
 
     Lines are cut to the terminal's width, and whole in a pipe or with --full: tilefuse explain MODEL | grep '^kernel'
     """
+    from tilefuse.tools.programs import planned_program
     from tilefuse.tools.written import with_files
 
     if (kept := kept_explanation(model)) is not None:
@@ -153,7 +154,7 @@ def explain(model: Planned, shapes: Shapes = None, device: Device = "", option: 
     if why is not None or plan_text:
         from tilefuse.tools.written import answer_why
 
-        made = program_of(model, shapes, device, option, target, as_json)
+        made = planned_program(model, shapes, device, option, target, as_json)
         if isinstance(made, PlannedScript):
             raise UnsupportedError(f"kernels of {model} are fused routines, which no plan describes",
                                    hint="other programs with their predicted times: "
@@ -167,7 +168,7 @@ def explain(model: Planned, shapes: Shapes = None, device: Device = "", option: 
         else:
             emit_text(made.spec.plan_text)
         return
-    made = program_of(model, shapes, device, option, target, as_json)
+    made = planned_program(model, shapes, device, option, target, as_json)
     explanation = explanation_data(made)
     if as_json:
         emit_json(explanation)
@@ -194,22 +195,6 @@ def view(model: Planned,
                                               side=number if other else None)]
     write_page(str(programs[0]["label"]) if not other else f"{Path(model).name} beside {Path(other).name}", programs, out, show=show)
     errors().print(f"written to {out}", markup=False, highlight=False)
-
-
-def check_one_device(target: str, device: str) -> None:
-    """Raises: OptionError where both a device at hand and one that need not be present are named."""
-    if target and device:
-        raise OptionError(f"--device {device} and --target {target} both say for which device to compile", hint="leave out one of them")
-
-
-def program_of(model: str, shapes: list[str] | None, device: str, option: list[str] | None, target: str, quiet: bool) -> Any:
-    """A compiled program, or with a target only its plan and sources."""
-    from tilefuse.tools.programs import chosen_device, generate, target_device
-
-    check_one_device(target, device)
-    with working(f"planning {model}", quiet=quiet):
-        where = target_device(target) if target else chosen_device(device)
-        return generate(model, shapes or [], where, option or [])
 
 
 def kept_explanation(model: str) -> dict[str, Any] | None:

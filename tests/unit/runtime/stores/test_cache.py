@@ -12,8 +12,9 @@ import pytest
 
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.stores import cache as cache_module
-from tilefuse.runtime.stores.cache import CacheEntry, CacheKey, CacheWarning, KernelCache, default_folder, write_whole
+from tilefuse.runtime.stores.cache import CacheEntry, CacheWarning, KernelCache, default_folder, write_whole
 from tilefuse.runtime.stores.cache_file import export_cache, import_cache
+from tilefuse.runtime.stores.cache_key import CacheKey
 
 KEY = CacheKey("softmax", "line one\nline two\n", (("target", "cuda"), ("arch", "sm_90a"), ("compiler", "nvrtc"), ("version", "13.0")))
 ENTRY = CacheEntry(b"machine code", "softmax", "Used 14 registers", 0.25)

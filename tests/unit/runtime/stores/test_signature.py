@@ -13,8 +13,9 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.runtime.archive import load_program
 from tilefuse.runtime.program import Program
-from tilefuse.runtime.stores.cache import CacheEntry, CacheKey, KernelCache
+from tilefuse.runtime.stores.cache import CacheEntry, KernelCache
 from tilefuse.runtime.stores.cache_file import export_cache, import_cache
+from tilefuse.runtime.stores.cache_key import CacheKey
 from tilefuse.runtime.stores.signature import new_key
 from tilefuse.tools import cli
 

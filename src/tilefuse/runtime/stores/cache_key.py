@@ -1,0 +1,33 @@
+"""The key of a compiled kernel in the cache: its source, and everything else that decides its machine code."""
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+# Format of the entries. Another format finds no entry of this one.
+FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Everything that decides a compiled kernel. `label` names it for people and is not part of the key.
+
+    identity: what of the source decides (see `kernel_identity`); "" for all of it.
+    fields: (name, value) pairs besides the source, in order of importance: target, arch, compiler, version, flags.
+    """
+
+    label: str
+    source: str
+    fields: tuple[tuple[str, str], ...]
+    identity: str = ""
+
+    @property
+    def source_sha(self) -> str:
+        return hashlib.sha256((self.identity or self.source).encode()).hexdigest()
+
+    @property
+    def digest(self) -> str:
+        """Name of the entry: equal exactly for equal source and fields."""
+        text = json.dumps([FORMAT, self.source_sha, *self.fields])
+        return hashlib.sha256(text.encode()).hexdigest()
