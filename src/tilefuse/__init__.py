@@ -86,12 +86,14 @@ def load(path: Any, device: Any = None, *, require_signature: Any = None) -> Any
     is verified before anything is unpacked. None: TILEFUSE_REQUIRE_SIGNATURE, if that is set.
     Raises: UserError when the file is missing, damaged or not signed as required; UnsupportedDeviceError when it is for another device.
     """
-    from tilefuse.runtime.archive import holds_parts, load_saved
+    from tilefuse.runtime.archive import holds_parts
 
     if holds_parts(path):
         from tilefuse.driver.onnx.split import load_split
 
         return load_split(path, device, require_signature)
+    from tilefuse.runtime.load import load_saved
+
     program, model = load_saved(path, device, require_signature=require_signature)
     if model is None:
         return program

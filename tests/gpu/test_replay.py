@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from tilefuse.driver.torch_backend import backend, compiled_parts, list_mode_options, reset
-from tilefuse.runtime.calls.kept_weights import KeptWeights
 from tilefuse.runtime.calls.replay import CALLS_BEFORE_RECORDING
+from tilefuse.runtime.kept_weights import KeptWeights
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -17,8 +17,8 @@ import torch
 import tilefuse
 from tests.unit.runtime.handmade import cuda_kernel, value
 from tilefuse.base.errors import DeviceError, OutOfMemoryError, UnsupportedError, UserError
-from tilefuse.runtime.archive import load_program
 from tilefuse.runtime.cuda_api import describe_device, function_resources, has_device
+from tilefuse.runtime.load import load_program
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.stores.cache import KernelCache

@@ -1,4 +1,4 @@
-"""A program as one file: spec, sources, machine code, constants. Loading compiles nothing and needs no part of the compiler.
+"""A program as one file: spec, sources, machine code, constants. `load` makes a program of what is read here.
 
 The machine code of a file runs with all rights of the process that loads it: a file from a stranger is a program from a stranger.
 `signature` says how files are signed and verified.
@@ -15,24 +15,23 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from tilefuse.base.errors import UnsupportedDeviceError, UserError
+from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.runtime.calls.call_plan import storage_span
 from tilefuse.runtime.calls.library import DTYPE_NAMES, TORCH_DTYPES
 from tilefuse.runtime.compilers.host import host_identity
-from tilefuse.runtime.cuda_api import describe_device
 from tilefuse.runtime.explanation import with_own_places
-from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
 from tilefuse.runtime.stores.cache import DAMAGE, CacheEntry, new_part
-from tilefuse.runtime.stores.signature import read_key, reserve_signature, sign_file, verified_file
-from tilefuse.target.capabilities import runs_on
+from tilefuse.runtime.stores.signature import Key, read_key, reserve_signature, sign_file, verified_file
 
 CONSTANT_ALIGNMENT_BYTES = 64
 PURPOSE = "program"
@@ -44,10 +43,36 @@ MODEL = "model.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 
 
-def save_program(program: Program, path: Path | str, sign: Path | str | None = None, model: str | None = None) -> None:
+class SaveableProgram(Protocol):
+    """A program with its machine code, one entry a kernel, and the data of its constants. options: those it was compiled with."""
+
+    spec: ProgramSpec
+    options: Options
+    binaries: list[CacheEntry]
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The constants' data."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedProgram:
+    """Contents of a file: a program as plain data, its compiled kernels with the processor of each, and its constants.
+
+    model: text that says how the model around the program is called; None where there is none.
+    """
+
+    spec: ProgramSpec
+    binaries: list[CacheEntry]
+    processors: list[str]
+    constants: dict[str, torch.Tensor]
+    model: str | None
+
+
+def save_program(program: SaveableProgram, path: Path | str, sign: Path | str | None = None, model: str | None = None) -> None:
     """Writes `program` to one file; it appears whole or not at all.
 
-    model: text that says how the model around the program is called; `load_saved` gives it back.
+    model: text that says how the model around the program is called; `read_saved` gives it back.
     sign: file with the key that signs it; None: the one of the program's options, if they name one.
     Raises: UserError when it cannot be written, or the key cannot be read.
     """
@@ -67,7 +92,7 @@ def save_program(program: Program, path: Path | str, sign: Path | str | None = N
         raise UserError(f"cannot write the program to {target}: {error.strerror or error}") from error
 
 
-def _write(program: Program, archive: zipfile.ZipFile) -> None:
+def _write(program: SaveableProgram, archive: zipfile.ZipFile) -> None:
     archive.writestr(PROGRAM, spec_to_json(with_own_places(program.spec)), zipfile.ZIP_DEFLATED)
     rows: list[dict[str, Any]] = []
     written: set[str] = set()
@@ -83,7 +108,7 @@ def _write(program: Program, archive: zipfile.ZipFile) -> None:
     _write_constants(program, archive)
 
 
-def _write_constants(program: Program, archive: zipfile.ZipFile) -> None:
+def _write_constants(program: SaveableProgram, archive: zipfile.ZipFile) -> None:
     """Constants one after the other, so that loading is one read; a storage that several share is written once."""
     rows: dict[str, dict[str, Any]] = {}
     places: dict[tuple[int, tuple[int, ...], tuple[int, ...], str], int] = {}
@@ -126,52 +151,37 @@ def holds_parts(path: Path | str) -> bool:
         return False
 
 
-def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
-                 require_signature: Path | str | None = None) -> Program:
-    """The saved program, ready to run; nothing is compiled. Its machine code runs in this process: load what you trust.
+def read_saved(path: Path | str, key: Key | None = None) -> SavedProgram:
+    """The contents of the file of a program. key: the key with which it must be signed; None: it need not be.
 
-    require_signature: file with the key with which it must be signed; None: the one of the options, if they name one. Such a file
-    is verified before anything of it is unpacked.
-    Raises: UserError when the file is missing, damaged, of another version, or not signed as required; UnsupportedDeviceError when
-    its machine code is for another processor or GPU.
+    Raises: UserError when the file is missing, damaged, of another version, or not signed as required.
     """
-    return load_saved(path, device, options, require_signature)[0]
-
-
-def load_saved(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
-               require_signature: Path | str | None = None) -> tuple[Program, str | None]:
-    """The saved program as `load_program` gives it, and the text of the model around it; None where there is none."""
-    options = Options.from_environment() if options is None else options
-    named = require_signature or options.require_signature
-    key = read_key(named) if named else None
     try:
         with verified_file(path, PURPOSE, key) as file, zipfile.ZipFile(file) as archive:
             spec = spec_from_json(archive.read(PROGRAM).decode())
-            binaries = _read_binaries(archive, spec.kernels)
+            binaries, processors = _read_binaries(archive, spec.kernels)
             constants = _read_constants(archive)
             model = archive.read(MODEL).decode() if MODEL in archive.namelist() else None
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except (*DAMAGE, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
-    where = spec.device if device is None else device
-    program_device = "host" if where in ("host", "cpu") or str(where).startswith("cpu") else where
-    _check_processor(path, spec.kernels, binaries, program_device)
-    return Program(spec, constants, program_device, options, binaries=[entry for entry, _ in binaries]), model
+    return SavedProgram(spec, binaries, processors, constants, model)
 
 
 def read_program(path: Path | str) -> tuple[ProgramSpec, dict[str, torch.Tensor]]:
     """Spec and constants of a saved program, for whichever processor its machine code is. Raises: UserError for no readable program."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return spec_from_json(archive.read("program.json").decode()), _read_constants(archive)
+            return spec_from_json(archive.read(PROGRAM).decode()), _read_constants(archive)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except (*DAMAGE, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a readable saved program: {error}", hint="compile and save it again") from error
 
 
-def _read_binaries(archive: zipfile.ZipFile, kernels: tuple[KernelCode, ...]) -> list[tuple[CacheEntry, str]]:
+def _read_binaries(archive: zipfile.ZipFile, kernels: tuple[KernelCode, ...]) -> tuple[list[CacheEntry], list[str]]:
+    """The compiled kernels, and the processor of each."""
     rows = json.loads(archive.read("kernels.json"))
     if [row["name"] for row in rows] != [k.name for k in kernels]:
         raise ValueError("its kernels are not those of its plan")
@@ -182,7 +192,7 @@ def _read_binaries(archive: zipfile.ZipFile, kernels: tuple[KernelCode, ...]) ->
             payloads[sha] = archive.read(f"payloads/{sha}")
             if hashlib.sha256(payloads[sha]).hexdigest() != sha:
                 raise ValueError(f"the machine code of kernel {row['name']} is damaged")
-    return [(CacheEntry(payloads[row["payload"]], row["symbol"], row["log"]), row["processor"]) for row in rows]
+    return [CacheEntry(payloads[row["payload"]], row["symbol"], row["log"]) for row in rows], [row["processor"] for row in rows]
 
 
 def _read_constants(archive: zipfile.ZipFile) -> dict[str, torch.Tensor]:
@@ -198,16 +208,3 @@ def _read_constants(archive: zipfile.ZipFile) -> dict[str, torch.Tensor]:
         num_bytes = storage_span(shape, strides) * dtype.itemsize
         found[name] = storage[row["offset"]:row["offset"] + num_bytes].view(dtype).as_strided(shape, strides)
     return found
-
-
-def _check_processor(path: Path | str, kernels: tuple[KernelCode, ...], binaries: list[tuple[CacheEntry, str]], device: object) -> None:
-    for kernel, (_, processor) in zip(kernels, binaries):
-        if kernel.target == "host" and processor != host_identity():
-            raise UnsupportedDeviceError(f"{path} holds machine code for the processor {processor}, this one is {host_identity()}",
-                                         hint="compile and save the program on this machine")
-        if kernel.target == "cuda" and torch.cuda.is_available():
-            index = torch.device(str(device)).index
-            arch = describe_device(torch.cuda.current_device() if index is None else index).arch
-            if not runs_on(kernel.arch, arch):
-                raise UnsupportedDeviceError(f"{path} holds machine code for {kernel.arch}, this GPU is {arch}",
-                                             hint=f"compile and save the program for {arch}")

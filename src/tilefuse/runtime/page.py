@@ -5,17 +5,24 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tilefuse.base.errors import UserError
 from tilefuse.pages.page import page_text, program_data
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
+from tilefuse.runtime.calls.callable_program import CallableProgram
 from tilefuse.runtime.calls.step_times import measured_run
+from tilefuse.runtime.compilers.nvrtc import Resources
 from tilefuse.runtime.explanation import explanation_data
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 
-if TYPE_CHECKING:
-    from tilefuse.runtime.program import Program
+
+class ShownProgram(CallableProgram, Protocol):
+    """A program whose kernels' resources are known."""
+
+    @property
+    def resources(self) -> dict[str, Resources]:
+        """Registers, spills and shared memory of each CUDA kernel."""
 
 
 def spec_data(spec: ProgramSpec, *, label: str = "", answers: Sequence[Mapping[str, Any]] = (), side: int | None = None) -> dict[str, Any]:
@@ -24,7 +31,7 @@ def spec_data(spec: ProgramSpec, *, label: str = "", answers: Sequence[Mapping[s
                         answers=answers, side=side)
 
 
-def running_data(program: Program, tensors: Sequence[Any] | None = None, *, label: str = "") -> dict[str, Any]:
+def running_data(program: ShownProgram, tensors: Sequence[Any] | None = None, *, label: str = "") -> dict[str, Any]:
     """The part of a page that shows a program: with registers where its kernels are CUDA's, with times where `tensors` are its inputs.
 
     Raises: as a call of the program.

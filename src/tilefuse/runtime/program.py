@@ -6,7 +6,7 @@ runs the prepared operations on torch's current stream. Calls may come from seve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,11 +17,13 @@ from tilefuse.base.errors import DeviceError, InternalError, NameLookupError, Ou
 from tilefuse.base.logs import is_shown, parse_logs
 from tilefuse.base.options import Options
 from tilefuse.base.trace import ARTIFACTS, Trace
+from tilefuse.runtime.archive import save_program
 from tilefuse.runtime.calls.arguments import Argument, adapt, all_numpy, as_numpy, as_tensor, bind_constant, make_argument
 from tilefuse.runtime.calls.call_log import watch_calls
 from tilefuse.runtime.calls.call_plan import CallPlan, MemoryPlan, plan_calls
+from tilefuse.runtime.calls.callable_program import AroundStep
 from tilefuse.runtime.calls.capture import CapturedProgram
-from tilefuse.runtime.calls.frame import Counts, Frame, Operation, Prepared, is_out_of_memory
+from tilefuse.runtime.calls.frame import Counts, Frame, Prepared, is_out_of_memory
 from tilefuse.runtime.calls.graphs import SAME_ADDRESSES
 from tilefuse.runtime.calls.library import as_complex
 from tilefuse.runtime.calls.step_times import StepTime, profile_program
@@ -37,8 +39,6 @@ from tilefuse.runtime.spec import KernelCode, KernelStep, LibraryStep, ProgramSp
 from tilefuse.runtime.stores.cache import CacheEntry, KernelCache, cache_of
 
 _MASK = POINTER_ALIGNMENT_BYTES - 1
-
-Around = Callable[[int, Operation], int | None]
 
 
 class Program:
@@ -188,7 +188,8 @@ class Program:
         idle.append(frame)
         return results
 
-    def run_frame(self, frame: Frame, tensors: Sequence[Any], around: Around | None = None, consume: bool = False) -> list[torch.Tensor]:
+    def run_frame(self, frame: Frame, tensors: Sequence[Any], around: AroundStep | None = None, consume: bool = False
+                  ) -> list[torch.Tensor]:
         """One call on a frame of the current stream. `around(step, operation)` runs an operation of a step, where given;
         `consume` empties the list `tensors` before the first step.
 
@@ -390,8 +391,6 @@ class Program:
         sign: file with the key that signs it; None: the one of the options, if they name one.
         Raises: UserError when the file cannot be written or the key cannot be read.
         """
-        from tilefuse.runtime.archive import save_program
-
         save_program(self, path, sign)
 
 

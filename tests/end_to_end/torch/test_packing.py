@@ -119,7 +119,7 @@ def test_torchs_own_adamw_updates_in_place() -> None:
 
 def test_a_saved_packed_program_runs_again(tmp_path: Any) -> None:
     """The table of operands survives the file."""
-    from tilefuse.runtime.archive import load_program
+    from tilefuse.runtime.load import load_program
 
     arguments = drawn(8)
     compiled = tilefuse.compile(adam, arguments, device="host")

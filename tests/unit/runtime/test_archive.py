@@ -14,7 +14,8 @@ import torch
 from tests.unit.runtime.handmade import host_kernel, value
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
 from tilefuse.runtime import archive
-from tilefuse.runtime.archive import load_program, save_program
+from tilefuse.runtime.archive import save_program
+from tilefuse.runtime.load import load_program
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import KernelStep, ProgramSpec
 from tilefuse.runtime.stores.cache import KernelCache
@@ -56,7 +57,7 @@ import torch
 def refuse(*a, **k): raise AssertionError("a compiler was started")
 subprocess.run = refuse
 os.environ["TILEFUSE_CACHE_DIR"] = "/nowhere/at/all"
-from tilefuse.runtime.archive import load_program
+from tilefuse.runtime.load import load_program
 y, _ = load_program(sys.argv[1])(torch.zeros(4, 32))
 assert float(y[0, 1]) == 2.0, y
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("tilefuse.")}

@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.archive import PURPOSE, SPLIT, load_program, save_program
+from tilefuse.runtime.archive import PURPOSE, SPLIT, save_program
+from tilefuse.runtime.load import load_program
 from tilefuse.runtime.stores.cache import DAMAGE, new_part
 from tilefuse.runtime.stores.signature import read_key, reserve_signature, sign_file, verified_file
 

@@ -15,8 +15,8 @@ from tilefuse.driver.model import restore
 from tilefuse.driver.torch.split import marked
 from tilefuse.frontends.imported import Imported
 from tilefuse.runtime.calls.graphs import CudaGraphs
-from tilefuse.runtime.calls.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.calls.replay import ReplayedProgram, may_be_replayed
+from tilefuse.runtime.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import LibraryStep
 

@@ -9,17 +9,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilefuse.base.errors import CompilerError, NameLookupError, UserError, nearest
 from tilefuse.runtime.calls.arguments import Argument, check_argument
+from tilefuse.runtime.calls.callable_program import CallableProgram
 from tilefuse.runtime.calls.graphs import cannot_be_recorded, free_generator
 from tilefuse.runtime.calls.strided import fits
-
-if TYPE_CHECKING:
-    from tilefuse.runtime.program import Program
 
 MAX_RECORDINGS = 8
 
@@ -45,7 +43,8 @@ class CapturedProgram:
     copy_results: whether each call gives tensors of its own.
     """
 
-    def __init__(self, program: Program, examples: Sequence[Any], zero_copy: Collection[str] = (), copy_results: bool = False) -> None:
+    def __init__(self, program: CallableProgram, examples: Sequence[Any], zero_copy: Collection[str] = (),
+                 copy_results: bool = False) -> None:
         if program.device.type != "cuda":
             raise UserError(f"program {program.spec.name} runs on the CPU; only GPU programs can be captured")
         for name in zero_copy:

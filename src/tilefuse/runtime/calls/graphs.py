@@ -14,15 +14,13 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilefuse.base.errors import CompilerError, UnsupportedError
+from tilefuse.runtime.calls.callable_program import CallableProgram
 from tilefuse.runtime.cuda_api import create_stream
-
-if TYPE_CHECKING:
-    from tilefuse.runtime.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ class CudaGraphs:
         """A clock for the device's time between two points of the current stream."""
         return DeviceClock()
 
-    def record(self, program: Program, inputs: Sequence[torch.Tensor], pool: Any) -> Recorded:
+    def record(self, program: CallableProgram, inputs: Sequence[torch.Tensor], pool: Any) -> Recorded:
         """A call of the program on these inputs as a graph. Nothing is computed yet.
 
         Requires: this thread has called the program before, because libraries set themselves up on first use; gradients off.
@@ -193,7 +191,7 @@ SAME_ADDRESSES: Callable[[list[Any], list[int], list[int]], bool] = (
     getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None) or have_addresses)
 
 
-def cannot_be_recorded(program: Program, error: BaseException) -> UnsupportedError:
+def cannot_be_recorded(program: CallableProgram, error: BaseException) -> UnsupportedError:
     """The error for a program whose recording broke off with `error`."""
     library = ", ".join(program.library_operators)
     return UnsupportedError(f"program {program.spec.name} cannot be captured: {str(error).splitlines()[0]}",

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,14 +17,12 @@ from tilefuse.base.errors import OutOfMemoryError, UnsupportedError
 from tilefuse.base.logs import log_of
 from tilefuse.runtime.calls.call_log import watch_calls
 from tilefuse.runtime.calls.call_plan import root_of
+from tilefuse.runtime.calls.callable_program import CallableProgram
 from tilefuse.runtime.calls.graphs import library_settings
 from tilefuse.runtime.calls.lent import given_results
 from tilefuse.runtime.calls.library import LIBRARY, torch_operator
 from tilefuse.runtime.calls.strided import fits, places_once
 from tilefuse.runtime.spec import KernelStep, LibraryStep
-
-if TYPE_CHECKING:
-    from tilefuse.runtime.program import Program
 
 MAX_RECORDINGS = 64
 # Recordings of a backward part: one for each place of what its forward part keeps. A place is a recording of the forward part, of which a
@@ -129,7 +127,7 @@ class ReplayedProgram:
     a direct one, where it is so.
     """
 
-    def __init__(self, program: Program, graphs: Any, static: Collection[int] = (), *, always: bool = False,
+    def __init__(self, program: CallableProgram, graphs: Any, static: Collection[int] = (), *, always: bool = False,
                  lent: Collection[int] = (), copies_kept: bool = True, trusted: Collection[int] = ()) -> None:
         self.program = program
         self.num_recordings = 0
@@ -312,7 +310,7 @@ class ReplayedProgram:
         self._forget()
 
 
-def may_be_replayed(program: Program, always: bool) -> bool:
+def may_be_replayed(program: CallableProgram, always: bool) -> bool:
     """Whether a replay gives what a call gives. Without `always`, only where no operator may depend on more than its operands."""
     spec = program.spec
     value_by_name = {v.name: v for v in spec.values}
@@ -350,7 +348,7 @@ def _drops_nothing(step: LibraryStep, schema: Any) -> bool:
     return False
 
 
-def _device_bound_s(program: Program) -> float:
+def _device_bound_s(program: CallableProgram) -> float:
     """Lower bound on the device's time: the bytes of the program's own kernels. Units: seconds."""
     kernels = program.spec.kernels
     return sum(kernels[s.kernel].limit_us for s in program.spec.steps if isinstance(s, KernelStep)) * 1e-6

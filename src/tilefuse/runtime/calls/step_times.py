@@ -7,16 +7,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tilefuse.runtime.calls.arguments import adapt
+from tilefuse.runtime.calls.callable_program import CallableProgram
+from tilefuse.runtime.calls.frame import Frame
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, Step
-
-if TYPE_CHECKING:
-    from tilefuse.runtime.calls.frame import Frame
-    from tilefuse.runtime.program import Program
 
 # Long enough for Python to enqueue the steps behind it, so that their times contain no waiting for the next launch.
 # Source: H200, a layer norm that takes 12 us was shown with 45 us while the hold was a third of this.
@@ -61,7 +59,7 @@ class StepTime:
         return f"{text}  {self.name}"
 
 
-def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10) -> list[StepTime]:
+def profile_program(program: CallableProgram, tensors: Sequence[Any], repeats: int = 10) -> list[StepTime]:
     """Median time of each step over `repeats` runs (after two more), in step order. Inputs are not changed.
 
     Raises: as a call of the program does.
@@ -69,7 +67,7 @@ def profile_program(program: Program, tensors: Sequence[Any], repeats: int = 10)
     return [row for _, row in _profile(program, tensors, repeats)[0]]
 
 
-def _profile(program: Program, tensors: Sequence[Any], repeats: int) -> tuple[list[tuple[float, StepTime]], Around]:
+def _profile(program: CallableProgram, tensors: Sequence[Any], repeats: int) -> tuple[list[tuple[float, StepTime]], Around]:
     """(start after the first step's, times) of each step, and the time around the steps of a run; medians. Units: microseconds."""
     given = _given(program, tensors)
     gpu = program.device.type == "cuda"
@@ -111,7 +109,7 @@ class MeasuredRun:
     behind_us: float = 0.0
 
 
-def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) -> MeasuredRun:
+def measured_run(program: CallableProgram, tensors: Sequence[Any], repeats: int = 10) -> MeasuredRun:
     """Starts and durations of the steps over `repeats` runs (after two more), and the time of as many whole calls.
 
     Inputs are not changed. Raises: as a call of the program does.
@@ -132,7 +130,7 @@ def measured_run(program: Program, tensors: Sequence[Any], repeats: int = 10) ->
     return MeasuredRun(tuple((start, row.us) for start, row in rows), statistics.median(samples[2:]), before_us, behind_us)
 
 
-def _given(program: Program, tensors: Sequence[Any]) -> list[Any]:
+def _given(program: CallableProgram, tensors: Sequence[Any]) -> list[Any]:
     """The inputs as the program takes them, copies where it would change them."""
     given = []
     for tensor, want in zip(tensors, program.arguments, strict=True):
@@ -141,7 +139,7 @@ def _given(program: Program, tensors: Sequence[Any]) -> list[Any]:
     return given
 
 
-def _row(program: Program, step: Step, us: float) -> StepTime:
+def _row(program: CallableProgram, step: Step, us: float) -> StepTime:
     match step:
         case KernelStep():
             kernel = program.spec.kernels[step.kernel]
@@ -153,7 +151,7 @@ def _row(program: Program, step: Step, us: float) -> StepTime:
 
 
 @contextlib.contextmanager
-def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpans], None]) -> Iterator[None]:
+def measured_calls(programs: Iterable[CallableProgram], told: Callable[[CallableProgram, StepSpans], None]) -> Iterator[None]:
     """Inside, every call of one of these programs is timed step by step, and `told` hears of it: the program and its steps' times, which
     are missing where the device had to wait for the host.
 
@@ -161,7 +159,7 @@ def measured_calls(programs: Iterable[Program], told: Callable[[Program, StepSpa
     """
     distinct = list({id(p): p for p in programs}.values())
 
-    def measuring(program: Program) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
+    def measuring(program: CallableProgram) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
         def call(tensors: Sequence[Any], stream: int, consume: bool) -> list[torch.Tensor]:
             with torch.no_grad():
                 results, times, _ = _timed_run(program, program.new_frame(stream), tensors, consume)
@@ -193,9 +191,10 @@ def own_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def marked_steps(programs: Iterable[Program], mark: Callable[[Program, int], contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
+def marked_steps(programs: Iterable[CallableProgram], mark: Callable[[CallableProgram, int], contextlib.AbstractContextManager[Any]]
+                 ) -> Iterator[None]:
     """Inside, every step of calls of these programs runs in `mark(program, number of the step)`, a profiler's range."""
-    def marking(program: Program) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
+    def marking(program: CallableProgram) -> Callable[[Sequence[Any], int, bool], list[torch.Tensor]]:
         def around(step: int, run: Any) -> int | None:
             with mark(program, step):
                 code: int | None = run()
@@ -213,13 +212,14 @@ def marked_steps(programs: Iterable[Program], mark: Callable[[Program, int], con
         yield
 
 
-def _timed_run(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool = False
+def _timed_run(program: CallableProgram, frame: Frame, tensors: Sequence[Any], consume: bool = False
                ) -> tuple[list[torch.Tensor], StepSpans, Around]:
     """A run's results, (start, duration) of each step from the first one's start on, and the time around them. Units: microseconds."""
     return (_run_on_gpu if program.device.type == "cuda" else _run_on_host)(program, frame, tensors, consume)
 
 
-def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans, Around]:
+def _run_on_host(program: CallableProgram, frame: Frame, tensors: Sequence[Any], consume: bool
+                 ) -> tuple[list[torch.Tensor], StepSpans, Around]:
     """As `_timed_run`, by the clock."""
     times: StepSpans = {}
     first: list[float] = []
@@ -239,7 +239,8 @@ def _run_on_host(program: Program, frame: Frame, tensors: Sequence[Any], consume
     return results, times, ((first[0] - begun) * 1e6 if first else 0.0, (time.perf_counter() - last) * 1e6)
 
 
-def _run_on_gpu(program: Program, frame: Frame, tensors: Sequence[Any], consume: bool) -> tuple[list[torch.Tensor], StepSpans, Around]:
+def _run_on_gpu(program: CallableProgram, frame: Frame, tensors: Sequence[Any], consume: bool
+                ) -> tuple[list[torch.Tensor], StepSpans, Around]:
     """As `_timed_run`, by events; no times where the device had to wait for a launch: the next run holds it longer."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
     # Made before the device is held: each takes the host microseconds.

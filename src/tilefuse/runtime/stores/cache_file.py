@@ -20,6 +20,7 @@ from tilefuse.runtime.stores.cache import (
     require_folder,
     write_whole,
 )
+from tilefuse.runtime.stores.cache_key import FORMAT
 from tilefuse.runtime.stores.signature import read_key, reserve_signature, sign_file, verified_file
 
 PURPOSE = "cache"

@@ -12,7 +12,7 @@ from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.lowering.static_weights import kept_values
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import verify_plan
-from tilefuse.runtime.calls.kept_weights import KeptWeights, split_weights
+from tilefuse.runtime.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.program import Program
 from tilefuse.target.device import H200
 

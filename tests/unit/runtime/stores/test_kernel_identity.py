@@ -102,6 +102,6 @@ def test_a_subgraph_of_another_model_is_not_compiled_again(tmp_path: Path) -> No
     given = [torch.from_numpy(draw.standard_normal(s).astype(np.float32)) for s in ((16, 300), (300,))]
     assert torch.equal(first(*given)[0], second(*given)[0])
     second.save(str(tmp_path / "p.tilefuse"))
-    from tilefuse.runtime.archive import load_program
+    from tilefuse.runtime.load import load_program
 
     assert torch.equal(load_program(tmp_path / "p.tilefuse")(*given)[0], first(*given)[0])

@@ -11,7 +11,7 @@ import tilefuse
 from tests.unit.runtime.test_archive import SPEC
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
-from tilefuse.runtime.archive import load_program
+from tilefuse.runtime.load import load_program
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.stores.cache import CacheEntry, KernelCache
 from tilefuse.runtime.stores.cache_file import export_cache, import_cache

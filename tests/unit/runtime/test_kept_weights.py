@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.unit.runtime.handmade import host_kernel, value
-from tilefuse.runtime.calls.kept_weights import KeptWeights, split_weights
+from tilefuse.runtime.kept_weights import KeptWeights, split_weights
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.stores.cache import KernelCache
