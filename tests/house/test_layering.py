@@ -95,7 +95,6 @@ def test_imports_only_go_down(file: SourceFile) -> None:
 # Circles of modules, each by one of its members: records that save or explain each other, and functions of one idea cut into files.
 # Each entry is a debt; an entry that is no circle any more must go.
 CIRCLES = {
-    "arrays.array",  # methods of arrays call functions of arrays
     "driver.graph_passes",
     "templates.staged.compose_online",  # one class passed through several files as `self`
     "templates.staged.compose_stitch",
@@ -124,8 +123,6 @@ def test_no_circle_of_modules() -> None:
     assert not gone, f"no circles any more, take them out of CIRCLES: {sorted(gone)}"
 
 
-# Pairs that need each other: what saves or explains a record makes or reads one, and methods of arrays call functions of arrays.
-MUTUAL = {f"src/tilefuse/{name}.py" for name in ("arrays/methods",)}
 # Rooms whose functions import our own modules late, so that the front door and the command line start quickly.
 LATE = {"", "driver", "scripts", "arrays", "inspection", "tools", "nn", "optim"}
 
@@ -135,7 +132,7 @@ def test_our_own_modules_are_imported_at_the_top(file: SourceFile) -> None:
     """Below the driver an import inside a function is for packages of others: two files that need each other are one, or three."""
     functions = [n for n in ast.walk(file.tree) if isinstance(n, ast.FunctionDef)]
     late = [n.module for f in functions for n in ast.walk(f) if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("tilefuse")]
-    assert not late or file.name in MUTUAL, f"{file.name} imports {', '.join(map(str, late))} inside a function"
+    assert not late, f"{file.name} imports {', '.join(map(str, late))} inside a function"
 
 
 def test_every_folder_is_a_known_room() -> None:

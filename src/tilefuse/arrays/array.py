@@ -15,7 +15,7 @@ import numpy as np
 
 from tilefuse.arrays.functions.subscript import Plan, lower_subscript, mask_in, subscript_plan, with_arrays
 from tilefuse.arrays.lowering import ELEMENTWISE, lower_elementwise, operand_dtype
-from tilefuse.arrays.methods import ArrayMethods, functions
+from tilefuse.arrays.methods import ArrayMethods, function_of_arrays
 from tilefuse.arrays.nodes import (
     MOST_RECORDINGS,
     ArrayNode,
@@ -273,7 +273,8 @@ class Array(ArrayMethods):
     def __getitem__(self, key: Any, /) -> Array:
         key = with_arrays(key, Array, self.node.device, as_part)
         if mask_in(key, Array):
-            return functions()["selected"](self, key)
+            found: Array = function_of_arrays("selected")(self, key)
+            return found
         plan, indices = subscript_plan(self.shape, key, Array)
         view = None if indices else _view(self.node, plan)
         if view is not None:
@@ -284,7 +285,7 @@ class Array(ArrayMethods):
         if sys.getrefcount(self) < _REFERENCES_OF_NAMED:
             raise UserError("nothing holds the array that is written to: a subscript, .T and the like give arrays of their own",
                             where=user_span(), hint="write x[0, 1] = v, not x[0][1] = v; or name the part: row = x[0]; row[1] = v")
-        functions()["write"](self, key, value)
+        function_of_arrays("write")(self, key, value)
 
     # Arithmetic
 

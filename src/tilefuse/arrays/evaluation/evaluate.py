@@ -16,7 +16,9 @@ from tilefuse.arrays.array import Array, install
 from tilefuse.arrays.evaluation.donation import is_used_elsewhere
 from tilefuse.arrays.evaluation.followers import follow, variables_of
 from tilefuse.arrays.evaluation.nan import checks_nan, find_nan
+from tilefuse.arrays.functions.called import CALLED
 from tilefuse.arrays.graph import graph_of, structure_of, walking
+from tilefuse.arrays.methods import install_functions
 from tilefuse.arrays.nodes import Applied, ArrayNode, Source, user_span
 from tilefuse.arrays.tracing import is_tracing, value_error
 from tilefuse.arrays.types import NAME_OF, as_scalar, integer_range, known_types
@@ -369,3 +371,4 @@ def _torch_device(device: str) -> torch.device:
 
 
 install(Evaluation)
+install_functions(CALLED)
