@@ -13,7 +13,7 @@ import torch
 
 from tests.unit.runtime.handmade import host_kernel, value
 from tilefuse.base.errors import UnsupportedDeviceError, UserError
-from tilefuse.runtime import archive
+from tilefuse.runtime import archive, load
 from tilefuse.runtime.archive import save_program
 from tilefuse.runtime.load import load_program
 from tilefuse.runtime.program import Program
@@ -76,7 +76,7 @@ def test_loading_needs_neither_compiler(program: Program, tmp_path: Path) -> Non
 
 def test_other_processor_is_named(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.save(tmp_path / "p")
-    monkeypatch.setattr(archive, "host_identity", lambda: "other-cpu")
+    monkeypatch.setattr(load, "host_identity", lambda: "other-cpu")
     with pytest.raises(UnsupportedDeviceError, match="other-cpu"):
         load_program(tmp_path / "p")
 
