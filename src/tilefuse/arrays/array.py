@@ -273,8 +273,8 @@ class Array(ArrayMethods):
     def __getitem__(self, key: Any, /) -> Array:
         key = with_arrays(key, Array, self.node.device, as_part)
         if mask_in(key, Array):
-            found: Array = function_of_arrays("selected")(self, key)
-            return found
+            elements: Array = function_of_arrays("selected")(self, key)
+            return elements
         plan, indices = subscript_plan(self.shape, key, Array)
         view = None if indices else _view(self.node, plan)
         if view is not None:

@@ -124,5 +124,5 @@ class ArrayMethods:
 
     def _applied(self, name: str, *arguments: Any, **settings: Any) -> Self:
         """The array that the function of this name gives of this one."""
-        made: Self = function_of_arrays(name)(self, *arguments, **settings)
-        return made
+        result: Self = function_of_arrays(name)(self, *arguments, **settings)
+        return result
