@@ -1,4 +1,4 @@
-"""How memory is touched as a kernel walks its domain: which axis is contiguous, which accesses fit a vector, how many bytes move."""
+"""Memory accesses of a kernel's walk over its domain: contiguous axes, vector widths, bytes moved."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from tilefuse.target.device import DeviceSpec
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One way a boundary value is touched. `elements`: points of the root domain (and loop variables) it depends on."""
+    """One access to a boundary value. `elements`: number of points of the root axes and loop variables that it depends on."""
 
     value: str
     itemsize: int
@@ -26,14 +26,14 @@ class Access:
 
 
 def accesses(domain: Domain) -> list[Access]:
-    """All distinct accesses of a domain, reads in evaluation order and then writes. Requires: the domain is whole, and stays as it is."""
+    """All distinct accesses of a domain: reads in evaluation order, then writes. Requires: the domain does not change afterwards."""
     if domain.found_accesses is None:
         domain.found_accesses = tuple(_accesses(domain))
     return list(domain.found_accesses)
 
 
 def _accesses(domain: Domain) -> dict[Access, None]:
-    found: dict[Access, None] = {}
+    ordered: dict[Access, None] = {}
 
     def visit(e: Resolved, guarded: bool) -> None:
         match e:
@@ -45,7 +45,7 @@ def _accesses(domain: Domain) -> dict[Access, None]:
                             axes |= x.offset.axes()
                     visit(d, guarded)
                 points = prod(domain.extents[a] for a in axes)
-                found.setdefault(Access(value, dtype.itemsize, offset, bool(dynamic), guarded, False, points))
+                ordered.setdefault(Access(value, dtype.itemsize, offset, bool(dynamic), guarded, False, points))
             case Call(_, args):
                 for a in args:
                     visit(a, guarded)
@@ -63,21 +63,21 @@ def _accesses(domain: Domain) -> dict[Access, None]:
         node = domain.instances[key].node
         dtype = node.type.dtype
         points = node.type.num_elements if domain.instances[key].carried else prod(domain.extents[a] for a in offset.axes())
-        found.setdefault(Access(name, dtype.itemsize, offset, False, False, True, points))
-    return found
+        ordered.setdefault(Access(name, dtype.itemsize, offset, False, False, True, points))
+    return ordered
 
 
 def stride_of(offset: Affine, name: str) -> int | None:
-    """Elements moved by one step of the axis; None where it stands inside a division or remainder."""
+    """Change of the offset per step of the axis, in elements; None if the axis occurs inside a division or remainder."""
     if any(not isinstance(atom, str) and name in atom.of.axes() for atom, _ in offset.terms):
         return None
     return offset.coefficient(name)
 
 
-def contiguous_axes(found: list[Access], names: tuple[str, ...], extents: Extents) -> dict[str, int]:
-    """Bytes touched at stride 1 along each of the axes: the weight with which it asks to be the fastest."""
+def contiguous_axes(accessed: list[Access], names: tuple[str, ...], extents: Extents) -> dict[str, int]:
+    """Bytes accessed at stride 1 along each axis: its weight in the choice of the fastest axis."""
     weight = dict.fromkeys(names, 0)
-    for access in found:
+    for access in accessed:
         if access.dynamic:
             continue
         for a in names:
@@ -86,12 +86,12 @@ def contiguous_axes(found: list[Access], names: tuple[str, ...], extents: Extent
     return weight
 
 
-def by_memory_order(names: tuple[str, ...], found: list[Access], extents: Extents) -> tuple[str, ...]:
-    """The axes ordered slowest first as the largest accesses (writes before reads) have them in memory."""
+def by_memory_order(names: tuple[str, ...], accessed: list[Access], extents: Extents) -> tuple[str, ...]:
+    """The axes in the memory order of the largest usable access, slowest first (of equal accesses, a write)."""
     def key(access: Access) -> tuple[int, bool]:
         return (access.elements * access.itemsize, access.written)
 
-    usable = [a for a in found if not a.dynamic and a.elements > 1]
+    usable = [a for a in accessed if not a.dynamic and a.elements > 1]
     if not usable or len(names) < 2:
         return names
     for lead in sorted(usable, key=key, reverse=True):
@@ -102,29 +102,29 @@ def by_memory_order(names: tuple[str, ...], found: list[Access], extents: Extent
 
 
 def flat_axes(names: tuple[str, ...], flat: Affine, extents: Mapping[str, int], kernel_extents: Extents) -> dict[str, Affine]:
-    """Each axis as a function of one flat position that walks them row-major in the given order."""
+    """Each axis as a function of a flat row-major position over the axes in this order."""
     shape = tuple(extents[a] for a in names)
     return {a: simplify(c, kernel_extents) for a, c in zip(names, delinearise(flat, shape, kernel_extents), strict=True)}
 
 
 def is_vector(offset: Affine, lane: str, width: int) -> bool:
-    """Whether `width` consecutive lanes touch `width` consecutive elements, aligned to the vector."""
+    """Whether `width` consecutive lanes access `width` consecutive elements, aligned to the vector."""
     if stride_of(offset, lane) != 1:
         return False
     return all(atom == lane or c % width == 0 for atom, c in offset.terms) and offset.const % width == 0
 
 
-def widest_vector(found: list[Access], names: tuple[str, ...], length: int, limit: int) -> int:
-    """Largest power of two that divides `length` and keeps aligned most bytes of the accesses that run along the last axis.
+def widest_vector(accessed: list[Access], names: tuple[str, ...], length: int, limit: int) -> int:
+    """Widest vector, at most `limit`, that divides `length` and is aligned for at least half of the bytes accessed at stride 1.
 
-    Units: elements. `limit` bounds the width.
+    Units: elements.
     """
     width = limit
     while width > 1 and length % width:
         width //= 2
     weights = {width: 0}
     total = 0
-    for access in found:
+    for access in accessed:
         if access.dynamic or access.guarded or not any(stride_of(access.offset, a) == 1 for a in names):
             continue
         best = gcd(width, access.offset.const)
@@ -140,39 +140,39 @@ def widest_vector(found: list[Access], names: tuple[str, ...], length: int, limi
     return 1
 
 
-def vector_limit(found: list[Access], device: DeviceSpec) -> int:
+def vector_limit(accessed: list[Access], device: DeviceSpec) -> int:
     """Widest vector that the smallest element allows. Units: elements."""
     if device.kind == "host":
         return 16
-    smallest = min((a.itemsize for a in found if a.elements > 1), default=4)
+    smallest = min((a.itemsize for a in accessed if a.elements > 1), default=4)
     return min(8, max(1, device.vector_bytes // smallest))
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Ideal traffic of a pattern: each boundary element once. Units: bytes; flops are operations."""
+    """Ideal traffic of a pattern: each boundary element moves once. Units: bytes; flops are operations."""
 
     bytes_read: int
     bytes_written: int
     flops: int
 
 
-# Operations of a thread that reduces alone, a term: a load, which passes the load and store units at a quarter of the
-# rate of additions, its address and the addition; for squared deviations Chan's formula with a division. Threads together load vectors and
-# divide once a batch. Source: H200, norm of [128, 32, 254, 254] f32 channels last to row-major: 594 us, with sums of four channels by every
-# thread 693, with their squared deviations as well 1621.
+# Operations per term of a reduction by one thread. A sum takes a load (at a quarter of the rate of additions), its address and an addition;
+# squared deviations take Chan's formula with a division. Threads that share a reduction load vectors and divide once per batch.
+# Source: H200, norm of [128, 32, 254, 254] f32, channels last to row-major: 594 us; with sums of four channels in every thread 693 us;
+# with their squared deviations too 1621 us.
 ALONE_TERM_FLOPS, ALONE_M2_FLOPS = 12, 70
 
 
 def _combine_flops(instance: Instance) -> int:
-    """Operations that take one element into a reduction; 0 for a map."""
+    """Operations that combine one element into a reduction; 0 for a map."""
     if instance.serial:
         return ALONE_M2_FLOPS if instance.node.detail == "m2" else ALONE_TERM_FLOPS
     return 1 if instance.node.category != "map" else 0
 
 
 def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
-    """Ideal traffic of a domain; `sizes` gives the whole size of every boundary value. Units: bytes."""
+    """Ideal traffic of a domain. `sizes`: size of every boundary value. Units: bytes."""
     read: dict[str, int] = {}
     written = 0
     for access in accesses(domain):
@@ -188,7 +188,7 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
     flops = 0
     alone = not any(i.shared for i in domain.instances)
     for instance in domain.instances:
-        # In a flat walk, a thread that needs what one thread reduces makes it for itself.
+        # In a flat walk, every thread that needs a single-thread reduction recomputes it.
         everywhere = {*domain.kept, *domain.reduced} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
         axes = set(instance.depends) | everywhere | {a for a, _ in instance.serial}
         flops += (flops_of(instance.body) + _combine_flops(instance)) * prod(domain.extents[a] for a in axes)

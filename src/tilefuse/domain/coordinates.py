@@ -1,6 +1,6 @@
-"""Coordinates: where every node of a pattern stands in the root domain, as a function of the root axes.
+"""Coordinates: the index of every node of a pattern in the root domain, as a function of the root axes.
 
-First the anchor, then what it reads, then what reads that: by subscripts where they decide, by row-major position where they do not.
+The anchor is placed first, then its operands, then their users. Subscripts decide a coordinate; if they do not, row-major position does.
 """
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tilefuse.ir.digits import numbers_its_axes
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 
-# A reduction over at most this many elements may be a loop in one thread; longer ones are shared by threads.
+# Largest reduction, in elements, that may be a loop of one thread. Threads share longer ones.
 SERIAL_REDUCTION_LIMIT = 32
-# Elements of an overlapping window that one thread reduces at most.
+# Largest overlapping window, in elements, that one thread reduces.
 LARGEST_WINDOW = 4096
 
 
 class Conflict(Exception):
-    """Internal to `find_domain`: carries the Rejected value out of the recursion."""
+    """Carries a `Rejected` value out of the recursion of `find_domain`."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__(rejected.detail)
@@ -47,9 +47,9 @@ class Conflict(Exception):
 
 
 def is_serial_reduction(node: Node) -> bool:
-    """Whether one thread should reduce this node on its own: over windows that overlap or are short, or over a very short axis.
+    """Whether one thread should reduce this node alone: over overlapping or short windows, or over a very short axis.
 
-    Longer windows side by side are rows like others, which threads share: features of four neighbouring pixels that a norm reduces.
+    Threads share longer windows that do not overlap, like other rows. An example is a norm over the features of four adjacent pixels.
     """
     if node.category != "reduce":
         return False
@@ -81,9 +81,9 @@ def _windows(node: Node) -> tuple[bool, bool]:
 
 
 def is_short_across_memory(node: Node) -> bool:
-    """Whether a reduction is over few elements that do not lie side by side, and no window: one thread or several may do it.
+    """Whether a reduction is over few non-contiguous elements and over no window, so that one thread or several may do it.
 
-    Which of them is preferred depends on the number of results; whether there is a kernel must not.
+    The number of results decides the preference. It must not decide whether a kernel exists.
     """
     size = prod(extent for _, extent in node.over)
     if node.category != "reduce" or not 4 < size <= SERIAL_REDUCTION_LIMIT or carried_groups(node):
@@ -94,22 +94,23 @@ def is_short_across_memory(node: Node) -> bool:
 def _overlap(e: Affine, over: set[str], extents: Mapping[str, int]) -> bool:
     """Whether windows along a subscript may overlap: 2 * i + k for k < 3, not for k < 2, nor 4 * i + 2 * k + j for j, k < 2.
 
-    Requires: every axis has an extent. They do not where the terms are the digits of a number, each worth more than all below it together.
+    Requires: every axis has an extent. Windows are disjoint if the terms are digits of a number: each step exceeds the range of all smaller
+    ones together.
     """
     below = 0
     for atom, c in sorted(e.terms, key=lambda term: abs(term[1])):
-        found = axes_of(atom)
+        axes = axes_of(atom)
         reach = bounds(from_terms([(atom, 1)], 0), extents)
-        if reach is None or found & over and found - over or abs(c) <= below:
+        if reach is None or axes & over and axes - over or abs(c) <= below:
             return True
         below += abs(c) * (reach[1] - reach[0])
     return False
 
 
 def over_is_contiguous(node: Node) -> bool:
-    """Whether some read of the body runs along memory with a reduced axis in its last subscript.
+    """Whether one of the largest reads of the body has a reduced axis in its last subscript.
 
-    The largest operands decide: the vector of a matrix-vector product runs along whichever axis is reduced.
+    Smaller operands do not count: the vector of a matrix-vector product is contiguous along any reduced axis.
     """
     over, extents = {name for name, _ in node.over}, node.extents
     assert node.body is not None
@@ -119,9 +120,11 @@ def over_is_contiguous(node: Node) -> bool:
 
 
 class Placement:
-    """Gives every node of a pattern its coordinate. `home`: by node; `over_home`: reduced axes by node and own axis.
+    """Assigns every node of a pattern its coordinate.
 
-    serial: reductions that one thread does each.
+    home       coordinate by node
+    over_home  root expression of each reduced axis, by node
+    serial     reductions that one thread computes alone
     """
 
     def __init__(self, graph: Graph, layouts: Layouts, serial: frozenset[str]) -> None:
@@ -137,14 +140,14 @@ class Placement:
         self.noted: set[str] = set()
 
     def anchor(self, shared: list[Node]) -> Node:
-        """The node whose iteration domain is the root: the largest shared reduction, or the largest value written."""
+        """The node whose iteration domain is the root: the largest shared reduction, or the largest result."""
         if shared:
             return max(shared, key=lambda n: prod(n.extents.values()))
         written = [self.inside[r] for r in self.graph.results]
         return max(written, key=lambda n: n.type.num_elements)
 
     def place_root(self, anchor: Node, has_shared: bool) -> None:
-        """Makes the root axes from the anchor, and gives the anchor its coordinate."""
+        """Creates the root axes from the anchor and places the anchor."""
         d = self.domain
         along = {anchor.along} if anchor.along else set()
         kept = [(a, e) for a, e in zip(anchor.axes, anchor.type.shape) if a not in along] if has_shared else []
@@ -161,7 +164,7 @@ class Placement:
             self.over_home[anchor.name] = {a: simplify(names[a], self.extents) for a, _ in over}
 
     def place_carried(self, node: Node) -> None:
-        """A carried sum: its step and group are quotient and remainder of the row's number, its columns the row's elements."""
+        """Places a carried sum: its step and group are quotient and remainder of the row number, its columns are the row's elements."""
         d = self.domain
         if num_rows(node) != d.num_kept or prod(node.type.shape[1:]) != d.num_reduced:
             raise Conflict(Rejected(Reason.REDUCTION_MISMATCH,
@@ -175,7 +178,7 @@ class Placement:
         self.over_home[node.name] = {node.over[0][0]: floordiv(row, groups, self.extents)}
 
     def place_scatter(self, node: Node) -> None:
-        """As `place_root`, for a scatter: its domain is walked whole."""
+        """As `place_root` for a scatter, whose whole domain is reduced axes."""
         self.domain.reduced = tuple(f"r{n}" for n in range(len(node.over)))
         names = {}
         for root, (own, extent) in zip(self.domain.reduced, node.over, strict=True):
@@ -193,7 +196,7 @@ class Placement:
         return names | self.over_home.get(node.name, {})
 
     def _note_homes(self, node: Node) -> None:
-        """Values that `node` reads get their first coordinate from it, where it is free of loop variables."""
+        """Places the operands of `node` that have no coordinate yet, unless a subscript contains a loop variable."""
         if node.category == "reduce" and node.name not in self.over_home:
             if node.name in self.serial:
                 self._note_reads(node, dict(zip(node.axes, self.home[node.name])), {a for a, _ in node.over})
@@ -208,7 +211,7 @@ class Placement:
             self.home[read.value] = tuple(substitute(e, names, self.extents) for e in read.index)
 
     def _assign_over(self, node: Node) -> None:
-        """A second shared reduction: its reduced axes are the root's, by equal position in the reduced domain."""
+        """Maps the reduced axes of a further shared reduction to the root's, by subscripts or by equal position in the reduced domain."""
         shape = tuple(extent for _, extent in node.over)
         if prod(shape) != self.domain.num_reduced:
             raise Conflict(Rejected(Reason.REDUCTION_MISMATCH,
@@ -223,18 +226,18 @@ class Placement:
         self.over_home[node.name] = {a: simplify(c, self.extents) for (a, _), c in zip(node.over, coordinate, strict=True)}
 
     def _over_by_reads(self, node: Node) -> dict[str, Affine] | None:
-        """Reduced axes matched dimension by dimension against values whose coordinate is known; None if some stay open."""
-        found = self._solve_dimensions(node)
+        """Root expressions of the reduced axes, solved by dimension from placed operands; None if one stays unknown."""
+        solved = self._solve_dimensions(node)
         over = dict(node.over)
-        if not all(a in found for a in over):
+        if not all(a in solved for a in over):
             return None
-        used = [found[a] for a in over]
+        used = [solved[a] for a in over]
         names = {t for e in used for t in e.axes()}
-        return {a: found[a] for a in over} if names <= set(self.domain.reduced) else None
+        return {a: solved[a] for a in over} if names <= set(self.domain.reduced) else None
 
     def _solve_dimensions(self, node: Node) -> dict[str, Affine]:
         extents = node.extents
-        found: dict[str, Affine] = {}
+        solved: dict[str, Affine] = {}
         for read in _reads((*node.target, node.body) if node.body is not None else node.target):
             known = self.home.get(read.value)
             if known is None:
@@ -243,9 +246,9 @@ class Placement:
             for e, target, extent in zip(read.index, known, shape, strict=True):
                 if len(e.terms) == 1 and e.const == 0 and e.terms[0][1] == 1 and isinstance(e.terms[0][0], str):
                     name = e.terms[0][0]
-                    if extents.get(name) == extent and name not in found:
-                        found[name] = target
-        return found
+                    if extents.get(name) == extent and name not in solved:
+                        solved[name] = target
+        return solved
 
     def place_all(self, anchor: Node) -> None:
         """Coordinates for every node: first what the anchor reads, then the others as their operands become known."""
@@ -261,7 +264,7 @@ class Placement:
                 else:
                     left.append(node)
             if len(left) == len(pending):
-                # A value that is read only behind guards needs no coordinate of its own: it is computed where it is read.
+                # A value that is read only behind guards needs no coordinate: it is computed at its reads.
                 stuck = next((n for n in left if self._needs_home(n)), None)
                 if stuck is None:
                     return
@@ -274,25 +277,25 @@ class Placement:
 
     def _place_upstream(self, start: int, order: Sequence[Node]) -> None:
         for node in reversed(order[: start + 1]):
-            # A node's facts about its operands follow from its own coordinate: it is asked once, or a long chain costs its square.
+            # A node places its operands once. Repeating it would cost the square of a long chain.
             if node.name in self.home and node.name not in self.noted:
                 self.noted.add(node.name)
                 self._note_homes(node)
 
     def _place_by_reads(self, node: Node) -> bool:
-        """A node downstream of placed values: its axes from theirs, by dimension or by flat position."""
+        """Places a node from the coordinates of its operands, by dimension or by flat position; False if they do not decide it."""
         if not any(read.value in self.home for read in _reads((node.body,))):
             return False
         root = self.domain.kept + self.domain.reduced
-        found = self._solve_dimensions(node)
-        if not all(a in found for a in node.axes):
+        solved = self._solve_dimensions(node)
+        if not all(a in solved for a in node.axes):
             flat = self._solve_flat(node)
             if flat is not None:
                 self._set_home(node, flat)
                 return True
-        missing = [(a, e) for a, e in zip(node.axes, node.type.shape) if a not in found and e != 1]
+        missing = [(a, e) for a, e in zip(node.axes, node.type.shape) if a not in solved and e != 1]
         if missing:
-            taken = frozenset().union(*(found[a].axes() for a in node.axes if a in found))
+            taken = frozenset().union(*(solved[a].axes() for a in node.axes if a in solved))
             free = [a for a in root if a not in taken and self.extents[a] != 1]
             if prod(self.extents[a] for a in free) != prod(e for _, e in missing):
                 # A value over the kept axes only (a row's loss) leaves the reduced axes free.
@@ -301,8 +304,8 @@ class Placement:
                     return False
             flat_free = linearise(tuple(axis(a) for a in free), row_major_strides(tuple(self.extents[a] for a in free)))
             for (a, _), c in zip(missing, delinearise(flat_free, tuple(e for _, e in missing), self.extents), strict=True):
-                found[a] = simplify(c, self.extents)
-        coordinate = tuple(found.get(a, Affine()) for a in node.axes)
+                solved[a] = simplify(c, self.extents)
+        coordinate = tuple(solved.get(a, Affine()) for a in node.axes)
         axes_used = [frozenset(c.axes()) for c in coordinate if c.terms]
         if sum(len(s) for s in axes_used) != len(frozenset().union(*axes_used)) and not self.is_bijection(coordinate, node.type.shape):
             return False
@@ -326,27 +329,27 @@ class Placement:
         return None
 
     def _place_by_shape(self, node: Node) -> None:
-        """Nothing connects the node to placed values: equal element counts are walked in row-major order together."""
+        """Places a node that no read connects to placed values: by row-major position in a domain of equal size."""
         root = self.domain.kept + self.domain.reduced
         extents = tuple(self.extents[a] for a in root)
-        wanted = node.type.num_elements
+        size = node.type.num_elements
         if node.category in ("reduce", "scan") and node.name not in self.serial:
-            if node.category == "reduce" and wanted == self.domain.num_kept:
+            if node.category == "reduce" and size == self.domain.num_kept:
                 root, extents = self.domain.kept, tuple(self.extents[a] for a in self.domain.kept)
             else:
                 raise Conflict(Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} is not computed over the kernel's domain"))
-        elif wanted != prod(extents):
-            if wanted == self.domain.num_kept and self.domain.kept:
+        elif size != prod(extents):
+            if size == self.domain.num_kept and self.domain.kept:
                 root, extents = self.domain.kept, tuple(self.extents[a] for a in self.domain.kept)
             else:
                 raise Conflict(Rejected(Reason.DOMAIN_MISMATCH,
-                                         f"%{node.name} has {wanted} elements, the kernel's domain {prod(extents)}"))
+                                         f"%{node.name} has {size} elements, the kernel's domain {prod(extents)}"))
         flat = linearise(tuple(axis(a) for a in root), row_major_strides(extents))
         coordinate = delinearise(simplify(flat, self.extents), node.type.shape, self.extents)
         self._set_home(node, tuple(simplify(c, self.extents) for c in coordinate))
 
     def is_bijection(self, coordinate: Coordinate, shape: tuple[int, ...]) -> bool:
-        """Whether the coordinate runs through `shape` exactly once while the axes it uses run through their extents."""
+        """Whether the coordinate takes every index of `shape` exactly once as its axes run over their extents."""
         if prod(shape) == 0:
             return True
         flat = simplify(linearise(coordinate, row_major_strides(shape)), self.extents)
@@ -361,14 +364,14 @@ def _reads(bodies: Sequence[Expr | None]) -> list[Read]:
 
 
 def _unguarded_reads(bodies: Sequence[Expr | None]) -> list[Read]:
-    """Reads outside guards first, then the guarded ones: a home under a guard may be out of range where the guard fails."""
-    found: list[Read] = []
+    """Reads outside guards. A coordinate under a guard may be out of range where the guard fails."""
+    reads: list[Read] = []
     stack = [b for b in reversed(bodies) if b is not None]
     while stack:
         e = stack.pop()
         match e:
             case Read():
-                found.append(e)
+                reads.append(e)
             case Call(_, inner) | Lookup(_, inner):
                 stack.extend(inner[::-1])
-    return found
+    return reads

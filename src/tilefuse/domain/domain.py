@@ -1,8 +1,8 @@
-"""The root domain of a pattern, and what every node computes at one point of it.
+"""The root domain of a pattern, and the computation of every node at one point of it.
 
-A kernel walks one iteration domain, the root: kept axes (one result row or column each) and reduced axes. Every node of the
-pattern gets a coordinate: its own subscripts as a function of the root axes. A node read at its coordinate is computed once
-a point and shared (register composition); a map read anywhere else is computed again there. A reduction has exactly one coordinate.
+A kernel walks one iteration domain, the root: kept axes (one result row or column each) and reduced axes. Every node of the pattern has a
+coordinate: its own subscripts as a function of the root axes. A node that is read at its coordinate is computed once per point and shared
+(register composition). A map that is read elsewhere is recomputed there. A reduction has exactly one coordinate.
 
     y[i, j] = exp(x[i, j] - m[i])        root kept (k0), reduced (r0):  m at (k0), y at (k0, r0)
 """
@@ -31,28 +31,28 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.resolver import Resolver
 from tilefuse.ir.scalar import Bound, Expr, GraphLeaf, Guard, Index, Lookup, Read
 
-# Expressions under a guard are written out in place; beyond this many leaves a pattern is not worth composing.
+# Largest number of values that are expanded in place under guards. A pattern with more recomputes too much.
 INLINE_LIMIT = 400
 
 
 def find_domain(graph: Graph, layouts: Layouts) -> Domain | Rejected:
-    """The root domain of a pattern given as a graph of its own (inputs: boundary; results: values written).
+    """The root domain of a pattern, a graph whose inputs are the boundary and whose results are the values written.
 
-    Layouts give element strides of boundary values and results; missing ones are dense row-major.
+    layouts: element strides of boundary values and results; missing ones are dense row-major.
     """
     reductions = [n for n in graph.nodes if n.category == "reduce"]
     preferred = frozenset(n.name for n in reductions if is_serial_reduction(n))
     either = frozenset(n.name for n in reductions if is_short_across_memory(n))
-    found = _domain_with(graph, layouts, preferred)
+    domain = _domain_with(graph, layouts, preferred)
     for serial in dict.fromkeys((preferred - either, preferred | either)):
-        if isinstance(found, Rejected) and serial != preferred:
+        if isinstance(domain, Rejected) and serial != preferred:
             other = _domain_with(graph, layouts, serial)
-            found = found if isinstance(other, Rejected) else other
-    return found
+            domain = domain if isinstance(other, Rejected) else other
+    return domain
 
 
 def _domain_with(graph: Graph, layouts: Layouts, serial: frozenset[str]) -> Domain | Rejected:
-    """The root domain where one thread does each of the reductions `serial`, and several each other one."""
+    """The root domain if one thread computes each reduction of `serial` and several threads share each other one."""
     try:
         return with_split_axes(with_merged_axes(_Builder(graph, layouts, serial).build()))
     except Conflict as conflict:
@@ -112,7 +112,7 @@ class _Builder(Placement):
             d.outputs.append((name, key, simplify(linearise(home, strides), self.extents)))
 
     def _along_rows(self) -> Affine:
-        """Where in its row an element of the domain stands."""
+        """Position of an element of the domain in its row."""
         extents = {a: self.extents[a] for a in self.domain.reduced}
         return simplify(linearise(tuple(map(axis, extents)), row_major_strides(tuple(extents.values()))), self.extents)
 
@@ -148,10 +148,10 @@ class _Builder(Placement):
                 position = simplify(linearise(tuple(self.over_home[node.name][a] for a, _ in node.over),
                                               row_major_strides(tuple(e for _, e in node.over))), self.extents)
             elif simplify(names[node.along], self.extents) != self._along_rows():
-                # Another axis, or this one from its end: a kernel walks its rows once, upwards.
+                # A scan along another axis, or in descending order: a kernel walks its rows once, in ascending order.
                 raise Conflict(Rejected(Reason.REDUCTION_MISMATCH, f"%{node.name} scans otherwise than the kernel walks its rows"))
         elif node.category == "reduce":
-            # Over no axis a reduction still combines one element: its position is 0 and its m2 is 0, whatever its value.
+            # A reduction over no axis still combines one element: its position is 0, and its m2 is 0 for every value.
             for own, extent in node.over or (("one", 1),):
                 loop = f"{node.name}_{own}_{len(self.by_key)}"
                 self.extents[loop] = extent
@@ -172,24 +172,24 @@ class _Builder(Placement):
         return key
 
     def _depends(self, body: Resolved, coordinate: Coordinate) -> frozenset[str]:
-        found: set[str] = set()
+        axes: set[str] = set()
         for c in coordinate:
-            found |= c.axes()
+            axes |= c.axes()
         for x in resolved_walk(body):
             match x:
                 case Use(key):
-                    found |= self.domain.instances[key].depends
+                    axes |= self.domain.instances[key].depends
                 case Touch(_, _, offset, _):
-                    found |= offset.axes()
+                    axes |= offset.axes()
                 case Index(affine):
-                    found |= affine.axes()
+                    axes |= affine.axes()
                 case Guard(bounds, _, _):
                     for b in bounds:
-                        found |= b.index.axes()
-        return frozenset(found)
+                        axes |= b.index.axes()
+        return frozenset(axes)
 
     def _resolve(self, e: Expr, names: Mapping[str, Affine], guarded: bool) -> Resolved:
-        """`e` with axes replaced by root axes, operands inside the pattern by uses, boundary values by touches."""
+        """`e` with axes replaced by root axes, internal values by uses, and boundary values by touches."""
         return _AtPlace(self, names).expression(e, guarded)
 
     def resolve_read(self, value: str, index: Coordinate, guarded: bool) -> Resolved:
@@ -216,7 +216,7 @@ class _Builder(Placement):
 
 
 class _AtPlace(Resolver[GraphLeaf, ResolvedLeaf]):
-    """Expressions of the pattern's nodes where their axes are `names`."""
+    """Resolves expressions of the pattern's nodes, with `names` as the values of their axes."""
 
     def __init__(self, builder: _Builder, names: Mapping[str, Affine]) -> None:
         self.builder, self.names = builder, names

@@ -1,8 +1,8 @@
-"""Root axes that always run on into each other are one axis: rows in pieces get longer pieces, and subscripts fewer divisions.
+"""Merges root axes that are contiguous with each other in every subscript: runs get longer, and subscripts need fewer divisions.
 
     sum over (n < 167, h < 28, w < 28) of x[401408 n + 784 c + 28 h + w]   ->   over (n < 167, h < 784) of x[401408 n + 784 c + h]
 
-Vectors may then be as wide as 784 allows instead of 28, and the tiles of a transposition are not cut off at each row of an image.
+A vector's width must then divide 784 instead of 28, and the tiles of a transposition do not end at each row of an image.
 """
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tilefuse.ir.scalar import Guard, Index
 def with_merged_axes(domain: Domain) -> Domain:
     """The domain with every mergeable pair of kept or of reduced axes merged; the same object if there is none.
 
-    Exact: the same points with the same values; a sum may take its terms in another order of vectors.
+    Exact: the same points with the same values; a sum may add its terms in another order.
     """
     if domain.has_scan or domain.scatter is not None:
         return domain
     if any(i.carried for i in domain.instances):
-        # Carried sums know their columns by the row's own axes.
+        # Carried sums identify their columns by the row's axes.
         return domain
     while True:
         subscripts = list(dict.fromkeys(_subscripts(domain)))
         pairs = (pair for axes in (domain.kept, domain.reduced)
                  for pair in permutations([a for a in axes if domain.extents[a] > 1], 2))
-        found = next((p for p in pairs if _run_on(subscripts, *p, domain.extents[p[1]])), None)
-        if found is None:
+        pair = next((p for p in pairs if _run_on(subscripts, *p, domain.extents[p[1]])), None)
+        if pair is None:
             return domain
-        domain = _merged(domain, *found)
+        domain = _merged(domain, *pair)
 
 
 def _subscripts(domain: Domain) -> Iterator[Affine]:
-    """Every index expression that is computed in the kernel."""
+    """Every index expression that the kernel computes."""
     for i in domain.instances:
         if i.position is not None and i.node.detail in ("argmax", "argmin"):
             yield i.position
@@ -52,17 +52,17 @@ def _subscripts(domain: Domain) -> Iterator[Affine]:
 
 
 def _run_on(subscripts: list[Affine], outer: str, inner: str, extent: int) -> bool:
-    """Whether one step of `outer` is `extent` steps of `inner` in each of the subscripts."""
+    """Whether one step of `outer` equals `extent` steps of `inner` in every subscript."""
     return all(e.coefficient(outer) == extent * e.coefficient(inner)
                and not any(not isinstance(atom, str) and {outer, inner} & atom.of.axes() for atom, _ in e.terms) for e in subscripts)
 
 
 def _merged(domain: Domain, outer: str, inner: str) -> Domain:
-    """The domain with the two axes as one that has the outer's name."""
+    """The domain with the two axes merged under the outer's name."""
     extents = {a: n for a, n in domain.extents.items() if a != inner}
     by = domain.extents[inner]
     extents[outer] *= by
-    # Coordinates are compared and not computed: quotient and remainder cost nothing there.
+    # Coordinates are only compared, never computed, so quotient and remainder are free there.
     names = {outer: floordiv(axis(outer), by, extents), inner: mod(axis(outer), by, extents)}
 
     def subscript(e: Affine) -> Affine:

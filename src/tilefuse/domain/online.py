@@ -3,8 +3,8 @@
     M = reduce.max { x };  S = reduce.sum { exp(x - M) }      ->      (m, s) together:
     (m1, s1) + (m2, s2) = (m, s1 * exp(m1 - m) + s2 * exp(m2 - m)),  m = max(m1, m2)
 
-Taken where only row results are wanted (a loss, a log-sum-exp): the row is then read once as a stream, by as many blocks as it
-takes, and need not stay on chip. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
+The form serves kernels that write only row results (a loss, a log-sum-exp). Any number of blocks then reads the row once as a stream, and
+it need not stay on chip. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _minus_infinity(dtype: DType) -> Const:
 
 def _joined(a: Components, b: Components, dtype: DType) -> Components:
     top = Call("maximum", (a[0], b[0]))
-    # Where all is -inf so far, the differences would be NaN; shifted by 0 instead, the terms are exp(-inf) = 0.
+    # If all elements so far are -inf, the differences would be NaN. With a shift of 0 the terms are exp(-inf) = 0.
     shift = Call("select", (Call("eq", (top, _minus_infinity(dtype))), const(0, dtype), top))
     terms = [Call("mul", (s, Call("exp", (Call("sub", (m, shift)),)))) for m, s in (a, b)]
     return top, Call("add", (terms[0], terms[1]))
@@ -38,17 +38,17 @@ EXPSUM = Monoid("expsum", "float", lambda t: (t, t), lambda t: (_minus_infinity(
                 lambda body, position, t: (body, const(1, t)), _joined, lambda c, t: c[0], lambda t: t,
                 "maximum, and sum of exponentials relative to it")
 
-# Monoids as kernels know them: those of the graph, and pairs that exist only inside a kernel.
+# Monoids of kernels: those of the graph, and pairs that occur only inside a kernel.
 KERNEL_MONOIDS: dict[str, Monoid] = {**MONOIDS, EXPSUM.name: EXPSUM}
 
 
 def second_result(parts: Sequence[Part], dtype: DType) -> Call[Call[Part | Const] | Const | Part]:
-    """The sum that goes with an online maximum: NaN for a row of -inf, as exp(-inf - -inf) gives."""
+    """The sum component of an online maximum; NaN for a row of -inf, the value of exp(-inf - -inf)."""
     return Call("select", (Call("eq", (parts[0], _minus_infinity(dtype))), const(float("nan"), dtype), parts[1]))
 
 
 def with_online_sums(domain: Domain) -> Domain:
-    """The domain with maximum and sum of exponentials as one reduction; the same object where that makes it no single pass."""
+    """The domain with maximum and sum of exponentials as one reduction; the same object if the row would still need a second pass."""
     if writes_rows(domain) or not is_multi_stage(domain):
         return domain
     instances = list(domain.instances)
@@ -58,12 +58,12 @@ def with_online_sums(domain: Domain) -> Domain:
             continue
         instances[top.key] = replace(top, node=replace(top.node, kind=f"reduce.{EXPSUM.name}"))
         instances[s.key] = replace(s, uses=(top.key,), second_of=top.key)
-    made = Domain(domain.kept, domain.reduced, domain.extents, instances, domain.outputs, domain.scatter, domain.has_scan)
-    return domain if is_multi_stage(made) else made
+    single_pass = Domain(domain.kept, domain.reduced, domain.extents, instances, domain.outputs, domain.scatter, domain.has_scan)
+    return domain if is_multi_stage(single_pass) else single_pass
 
 
 def _maximum_of(s: Instance, domain: Domain) -> Instance | None:
-    """The maximum M of x where `s` is the sum of exp(x - M) over the same row."""
+    """The maximum M of x if `s` is the sum of exp(x - M) over the same row; else None."""
     if not s.shared or s.carried or s.node.kind != "reduce.sum":
         return None
     body = _expanded(s.body, domain)
@@ -78,7 +78,7 @@ def _maximum_of(s: Instance, domain: Domain) -> Instance | None:
 
 
 def _expanded(e: Resolved, domain: Domain) -> Resolved:
-    """A body with the values of other maps written out."""
+    """A body with the bodies of other maps expanded."""
     def leaf(x: Resolved) -> Resolved:
         if isinstance(x, Use) and not domain.instances[x.key].shared and not domain.instances[x.key].serial:
             return _expanded(domain.instances[x.key].body, domain)

@@ -1,7 +1,7 @@
-"""Independent parts of a pattern: what has no data dependence on the rest of it.
+"""Independent parts of a pattern: sets of nodes without data dependence on the others.
 
     {a -> b, c -> d}     parts {a, b} and {c, d}
-    {s -> a, s -> b}     one part; two parts {s, a} and {s, b} where s is a map that nobody outside reads: each computes it for itself
+    {s -> a, s -> b}     one part; or two parts {s, a} and {s, b} that each compute s, if s is a map that is no result
 """
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ VECTOR_BYTES = 16
 def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False) -> list[Graph]:
     """The parts of a pattern given as a graph of its own, in the order of their first nodes.
 
-    recompute: internal maps do not connect what reads them; every part has its own copy.
-    siblings: an input of more than one element connects what reads it, so that it can be read once.
+    recompute: internal maps do not connect their users; every part has its own copy.
+    siblings: an input of more than one element connects its users, so that it can be read once.
     Cost: about linear in the reads of the pattern.
     """
     inside = pattern.node_by_name
@@ -46,23 +46,23 @@ def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = Fa
     members: dict[str, dict[str, None]] = {}
     for node in pattern.nodes:
         if node.name in home:
-            found = members.setdefault(root(node.name), {})
-            found[node.name] = None
+            part = members.setdefault(root(node.name), {})
+            part[node.name] = None
             if loose:
-                found.update(dict.fromkeys(_loose_reads(node, inside, loose)))
+                part.update(dict.fromkeys(_loose_reads(node, inside, loose)))
     return [part_graph(pattern, names) for names in members.values()]
 
 
 def _loose_reads(node: Node, inside: Mapping[str, Node], loose: set[str]) -> list[str]:
-    """Loose nodes that `node` needs, directly or through others."""
-    found: dict[str, None] = {}
+    """Loose nodes that `node` reads, directly or through other loose nodes."""
+    needed: dict[str, None] = {}
     todo = [v for v in node.reads() if v in loose]
     while todo:
         value = todo.pop()
-        if value not in found:
-            found[value] = None
+        if value not in needed:
+            needed[value] = None
             todo.extend(v for v in inside[value].reads() if v in loose)
-    return list(found)
+    return list(needed)
 
 
 def _anchors(node: Node, inside: Mapping[str, Node], loose: set[str], home: Mapping[str, str]) -> list[str]:
@@ -80,15 +80,15 @@ def part_graph(pattern: Graph, names: Iterable[str]) -> Graph:
 
 
 def structure_but_starts(part: Graph, layouts: Layouts) -> Hashable:
-    """As `structure_of`, but also equal for parts that read other places of their inputs in the same way: steps of a recurrence.
+    """As `structure_of`, but also equal for parts that read their inputs at a constant shift, such as steps of a recurrence.
 
         exp(%x[3, i]) + %x[4, i]      and      exp(%x[7, i]) + %x[8, i]
 
-    Constants in subscripts count by how far they are from the first one of the input, and that one by where in a vector it lies.
+    A constant subscript counts by its distance from the first one of the same input. The first one counts by its offset modulo a vector.
     """
     types = {i.name: i.type for i in part.inputs}
     starts: dict[tuple[str, int], int] = {}
-    # Tiles of a product's operands are brought on chip whole: whether one reaches beyond its input depends on where it begins.
+    # Tiles of a product's operands are copied on chip as a whole. The start of a tile decides whether it leaves its input.
     whole = {v for n in part.nodes if n.category == "library" for v in n.operands}
 
     def from_start(e: Expr, moves: bool) -> Expr:

@@ -1,11 +1,10 @@
-"""Values that stay inside a kernel keep the precision they are computed in, instead of the 16 bits they would have in memory.
+"""Keeps internal values of a kernel in the precision of their computation, instead of the 16 bits that they have in memory.
 
     t = f16(a * b)  inside the kernel         t = a * b  (f32)
     y = f16(f32(t) + c)  written        ->    y = f16(t + c)
 
-Two conversions an element fall away at every such edge. What is written keeps its type, and what reads a written value reads it
-rounded. Off with the option `eager_rounding`. A node that does nothing but convert an f32 value stays, and so do conversions to f8:
-these are quantisation on purpose.
+Each such edge saves two conversions per element. A written value keeps its type, and its users read it rounded. The option `eager_rounding`
+turns this off. A node that only converts an f32 value stays, and so do conversions to f8: these are deliberate quantisation.
 """
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ NARROW = ("f16", "bf16")
 
 
 def keep_precision(pattern: Graph) -> Graph:
-    """The pattern with internal f16 and bf16 values in f32 where that saves conversions; the same object if nowhere.
+    """The pattern with internal f16 and bf16 values in f32 if that saves conversions; the same object if none does.
 
     Requires: the pattern's results are all values that outlive the kernel.
-    Exact: no. A result differs from the eager one by the roundings left out: each at most half a unit in the last place of the
-        narrow type, and no overflow of it, in the values left wide.
+    Exact: no. A result differs from the eager one by the omitted roundings, each at most half a unit in the last place of the narrow type.
+        The wide values do not overflow the narrow type.
     """
     widened = _worth_widening(pattern)
     if not widened:
@@ -35,7 +34,7 @@ def keep_precision(pattern: Graph) -> Graph:
 
 
 def _parts(e: Expr) -> Iterator[Expr]:
-    """Values that `e` may be equal to: itself, or the values that its choices choose from."""
+    """Expressions whose value `e` may have: itself, or the alternatives of its selects and guards."""
     match e:
         case Call("select", (_, a, b)) | Guard(_, a, b):
             yield from _parts(a)
@@ -49,7 +48,7 @@ def _parts_read(e: Expr) -> Iterator[str]:
 
 
 def _worth_widening(pattern: Graph) -> frozenset[str]:
-    """Internal maps that end in a rounding and are read through the opposite conversion, directly or through choices and views."""
+    """Internal maps that end in a rounding and whose users convert back to f32, directly or through selects, guards and views."""
     candidates = {n.name: n for n in pattern.nodes if n.category in ("map", "gather") and n.type.dtype.name in NARROW}
     if not candidates:
         return frozenset()
@@ -60,22 +59,22 @@ def _worth_widening(pattern: Graph) -> frozenset[str]:
         assert node.body is not None
         if any(_is_rounding(x, pattern) or isinstance(x, Read) and x.value in rounded for x in _parts(node.body)):
             rounded.add(name)
-    wanted: set[str] = set()
+    converted: set[str] = set()
     for node in reversed(pattern.nodes):
         for e in (*node.target, *(() if node.body is None else (node.body,))):
             for x in walk(e):
                 match x:
                     case Call("f32", (inner,)):
-                        wanted.update(_parts_read(inner))
+                        converted.update(_parts_read(inner))
                     case Lookup(value, _):
                         rounded.discard(value)
-        if node.name in wanted and node.name in rounded and node.body is not None:
-            wanted.update(_parts_read(node.body))
-    return frozenset(rounded & wanted)
+        if node.name in converted and node.name in rounded and node.body is not None:
+            converted.update(_parts_read(node.body))
+    return frozenset(rounded & converted)
 
 
 def _is_rounding(e: Expr, pattern: Graph) -> bool:
-    """Whether `e` is the conversion to a narrow float of something computed in f32."""
+    """Whether `e` converts a computed f32 value to a narrow float."""
     if not (isinstance(e, Call) and e.fn in NARROW and children(e.args[0])):
         return False
     return dtype_of(e.args[0], lambda v: pattern.type_of(v).dtype) == F32
@@ -99,7 +98,7 @@ class _Rewriter:
         return n if body is n.body and target == n.target else replace(n, body=body, target=target)
 
     def wide(self, e: Expr) -> Expr:
-        """The narrow expression `e` in f32, its last rounding left out."""
+        """The narrow expression `e` in f32, without its last rounding."""
         match e:
             case Call("select", (condition, a, b)):
                 return Call("select", (self.fixed(condition), self.wide(a), self.wide(b)))
@@ -114,7 +113,7 @@ class _Rewriter:
         return cast(self.fixed(e), F32)
 
     def fixed(self, e: Expr) -> Expr:
-        """`e`, of unchanged type, over the widened values."""
+        """`e` over the widened values, with its type unchanged."""
         match e:
             case Call("f32", (inner,)) if any(v in self.widened for v in _parts_read(inner)):
                 return self.wide(inner)

@@ -1,9 +1,9 @@
-"""Regions: which part of a value one block needs, as an offset over the grid's axes and an extent, one a dimension.
+"""Regions: the part of a value that one block needs, as an offset over the grid's axes and an extent for each dimension.
 
     y[i, j] for 16*bi <= i < 16*bi + 16      reads      p[i, j + 256]      ->      p at [16*bi + 16), [256 + 64)
 
-Tile shapes travel from results to what they read through the index maps (Welder 3.2, propagate): exact where a subscript is a sum of
-axes, the whole dimension where it is not.
+Tile shapes propagate from results to operands through the index maps (Welder 3.2). A region is exact if a subscript is a sum of axes;
+otherwise it is the whole dimension.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilefuse.ir.scalar import Bound
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`extent` elements of a dimension from `offset` on. Units: elements; the offset is an expression over grid axes."""
+    """`extent` elements of a dimension from `offset` on, an expression over grid axes. Units: elements."""
 
     offset: Affine
     extent: int
@@ -27,7 +27,7 @@ Region = tuple[Span, ...]
 
 
 def whole(shape: tuple[int, ...]) -> Region:
-    """All of a value."""
+    """The region that contains all of a value."""
     return tuple(Span(number(0), e) for e in shape)
 
 
@@ -37,7 +37,7 @@ def num_elements(region: Region) -> int:
 
 
 def local_strides(region: Region, pad: int = 0) -> tuple[int, ...]:
-    """Strides of a region kept row-major, its rows `pad` elements longer than their extent. Units: elements."""
+    """Strides of a region that is stored row-major, with rows padded by `pad` elements. Units: elements."""
     strides: list[int] = []
     step = 1
     for position, span in enumerate(reversed(region)):
@@ -47,37 +47,37 @@ def local_strides(region: Region, pad: int = 0) -> tuple[int, ...]:
 
 
 def stored_elements(region: Region, pad: int = 0) -> int:
-    """Elements that a region takes with padded rows."""
+    """Elements of storage that a region with padded rows takes."""
     return num_elements(region[:-1]) * (region[-1].extent + pad) if len(region) > 1 else num_elements(region)
 
 
 def local_name(name: str) -> str:
-    """The axis that runs inside a region along a node's axis (no node's axis has a dot in its name)."""
+    """Name of the axis inside a region along a node's axis. No node's axis has a dot in its name."""
     return f"{name}.in"
 
 
 def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:
-    """The region of a value of `shape` that subscripts touch while every axis runs over its span.
+    """The region of a value of `shape` that subscripts access while every axis runs over its span.
 
-    grid: extents of the grid's axes. Subscripts that are no sum of grid axes, local axes and a constant take the whole dimension.
+    grid: extents of the grid's axes. A subscript that is no sum of grid axes, local axes and a constant gives the whole dimension.
     """
     by_axis: dict[str, Affine] = {}
     extents: dict[str, int] = {}
-    found: list[Span] = []
+    region: list[Span] = []
     for e, full in zip(index, shape, strict=True):
         plain = _plain(e, spans)
         if plain is not None:
-            found.append(_clipped(plain.offset, plain.extent, grid, full))
+            region.append(_clipped(plain.offset, plain.extent, grid, full))
             continue
         if not extents:
             by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
             extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
-        found.append(_span(substitute(e, by_axis, extents), grid, extents, full))
-    return tuple(found)
+        region.append(_span(substitute(e, by_axis, extents), grid, extents, full))
+    return tuple(region)
 
 
 def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
-    """Where a subscript runs that is a constant, or one axis whose span begins at a sum of axes: most are."""
+    """Span of a subscript that is a constant or a single axis whose span begins at a sum of axes, as most are; None for others."""
     if not e.terms:
         return Span(e, 1)
     if len(e.terms) > 1 or e.const or e.terms[0][1] != 1:
@@ -87,7 +87,7 @@ def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
 
 
 def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
-    """Where one subscript runs."""
+    """Span of one subscript."""
     simple = simplify(e, extents)
     fixed = [(atom, c) for atom, c in simple.terms if axes_of(atom) <= grid.keys()]
     moving = [(atom, c) for atom, c in simple.terms if not axes_of(atom) & grid.keys()]
@@ -100,7 +100,7 @@ def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
 
 
 def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
-    """That span, as far as it lies in a dimension of `full` elements where that is known beforehand."""
+    """The span, clipped to a dimension of `full` elements if its offset is constant."""
     if extent >= full or bounds(offset, grid) is None:
         return Span(number(0), full)
     if offset.is_const:
@@ -110,7 +110,7 @@ def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
 
 
 def joined(a: Region, b: Region) -> Region | None:
-    """The smallest region that holds both, where their offsets differ by constants; else None."""
+    """The smallest region that contains both; None unless their offsets differ by constants."""
     spans: list[Span] = []
     for x, y in zip(a, b, strict=True):
         difference = y.offset - x.offset
@@ -128,18 +128,18 @@ def within(index: Affine, span: Span, extents: Extents) -> bool:
 
 
 def inside(region: Region, points: tuple[Affine, ...], shape: tuple[int, ...], grid: Extents) -> tuple[Bound, ...]:
-    """The bounds that hold where a point of a region is an element of the value; none where the region never reaches beyond."""
-    found: list[Bound] = []
+    """Bounds that hold if a point of a region is an element of the value; () if the region never leaves the value."""
+    limits: list[Bound] = []
     for span, point, full in zip(region, points, shape, strict=True):
         reach = bounds(span.offset, grid)
         if reach is None or reach[0] < 0 or reach[1] + span.extent > full:
-            found.append(Bound(point, 0, full))
-    return tuple(found)
+            limits.append(Bound(point, 0, full))
+    return tuple(limits)
 
 
 def holds(outer: Region, inner: Region) -> bool:
     """Whether a region contains another for every block."""
-    if outer == inner:  # nearly all are
+    if outer == inner:  # the common case
         return True
     for a, b in zip(outer, inner, strict=True):
         difference = b.offset - a.offset

@@ -1,6 +1,6 @@
 """A pattern resolved at one point of its root domain: instances, and bodies whose leaves are touches of memory and uses of instances.
 
-The tree is the scalar expression's with other leaves. `domain.py` makes these values; templates, costs and composers read them.
+A body is a scalar expression with other leaves. `domain.py` creates these values; templates, costs and composers read them.
 """
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ Resolved = Union[Const, Index, Use, Touch, "Call[Resolved]", "Guard[Resolved]"]
 class Instance:
     """One node at one coordinate.
 
-    body      resolved scalar expression (what is combined, for reductions and scans)
-    depends   root axes and loop variables its value depends on
-    serial    loop variables (name, extent) of a reduction done by one thread; () otherwise
-    shared    whether it is a reduction or scan that the threads of the root domain do together
-    position  shared arg-reductions: row-major position in the reduced domain, in root axes
-    carried   a sum down the columns that the kernel accumulates row by row (see `carried.py`); nothing in the kernel reads it
-    second_of a reduction that comes as the second result of another one (see `online.py`): that one's key
-    squares_of a sum of squared deviations from a mean (see `two_pass.py`): the key of the sum that the mean is made of
+    body      resolved scalar expression; the combined element for reductions and scans
+    depends   root axes and loop variables that its value depends on
+    serial    loop variables (name, extent) of a reduction by one thread; () otherwise
+    shared    whether it is a reduction or scan that threads compute together
+    position  of an arg-reduction: row-major position in the reduced domain, in root axes
+    carried   whether it is a sum down the columns that the kernel accumulates row by row (see `carried.py`); no instance reads it
+    second_of key of the reduction whose second component is this one (see `online.py`)
+    squares_of key of the sum that gives the mean, for a sum of squared deviations from it (see `two_pass.py`)
     """
 
     key: int
@@ -82,7 +82,7 @@ class Domain:
     outputs: list[tuple[str, int, Affine]] = field(default_factory=list)  # (value, instance key, offset)
     scatter: tuple[str, Resolved, tuple[tuple[Resolved, int, int], ...]] | None = None
     has_scan: bool = False
-    # Found once a domain is whole (`access.py`): choices, traffic and cost all ask.
+    # Accesses of the complete domain, computed once (`access.py`): choices, traffic and cost all use them.
     found_accesses: tuple[Any, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
@@ -95,17 +95,17 @@ class Domain:
 
     @property
     def serial_loops(self) -> frozenset[str]:
-        """Loop variables of the reductions that one thread does alone: what depends on one has a value only inside its loop."""
+        """Loop variables of the single-thread reductions. A value that depends on one exists only inside its loop."""
         return frozenset(loop for i in self.instances for loop, _ in i.serial)
 
     @property
     def stores_elements(self) -> bool:
-        """Whether elements along the reduced axes are written, and not only results and sums that rows carry."""
+        """Whether the kernel writes elements along the reduced axes, besides row results and carried sums."""
         return any(offset.axes() & set(self.reduced) and not self.instances[key].carried for _, key, offset in self.outputs)
 
 
 def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
-    """Direct subexpressions, those of dynamic subscripts included."""
+    """Direct subexpressions, including dynamic subscripts."""
     match e:
         case Call(_, args):
             return args
@@ -118,15 +118,15 @@ def resolved_children(e: Resolved) -> tuple[Resolved, ...]:
 
 def resolved_walk(e: Resolved) -> list[Resolved]:
     """All subexpressions of a resolved body, `e` first."""
-    found = [e]
-    for x in found:
-        found.extend(resolved_children(x))
-    return found
+    subexpressions = [e]
+    for x in subexpressions:
+        subexpressions.extend(resolved_children(x))
+    return subexpressions
 
 
 def rebuilt(e: Resolved, leaf: Callable[[Resolved], Resolved] = lambda x: x,
             subscript: Callable[[Affine], Affine] = lambda a: a) -> Resolved:
-    """`e` with every index expression replaced by what `subscript` makes of it, and then every leaf by what `leaf` makes of that."""
+    """`e` with `subscript` applied to every index expression, then `leaf` to every leaf."""
     def again(x: Resolved) -> Resolved:
         return rebuilt(x, leaf, subscript)
 
@@ -146,28 +146,28 @@ def rebuilt(e: Resolved, leaf: Callable[[Resolved], Resolved] = lambda x: x,
 
 def direct_touches(body: Resolved) -> list[Touch]:
     """Distinct touches of a body that are neither guarded nor data-dependent, in order."""
-    found: dict[Touch, None] = {}
+    touches: dict[Touch, None] = {}
     stack = [body]
     while stack:
         e = stack.pop()
         if isinstance(e, Touch) and not e.dynamic:
-            found.setdefault(e)
+            touches.setdefault(e)
         elif isinstance(e, Call):
             stack.extend(reversed(e.args))
-    return list(found)
+    return list(touches)
 
 
 def unguarded_touches(body: Resolved) -> list[Touch]:
-    """Distinct touches of a body that no guard is around, data-dependent ones and their subscripts included."""
-    found: dict[Touch, None] = {}
+    """Distinct unguarded touches of a body, including data-dependent ones and their subscripts."""
+    touches: dict[Touch, None] = {}
     stack = [body]
     while stack:
         e = stack.pop()
         if isinstance(e, Touch):
-            found.setdefault(e)
+            touches.setdefault(e)
         if not isinstance(e, Guard):
             stack.extend(reversed(resolved_children(e)))
-    return list(found)
+    return list(touches)
 
 
 def coordinate_kept(coordinate: Coordinate, domain: Domain) -> bool:

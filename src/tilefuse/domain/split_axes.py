@@ -1,8 +1,8 @@
-"""Root axes that hide a transposition are two axes: a turned tensor that was reshaped is walked as the turned tensor.
+"""Splits a root axis that hides a transposition: a kernel then walks a transposed and reshaped tensor by the transposed tensor's axes.
 
     y[r, j] = x[r // 384, j, r % 384]  (r < 6144)      ->      y[384 b + k, j] = x[b, j, k]  (b < 16, k < 384)
 
-Which axis memory runs along can then be read off the subscripts, and tiles or warps that stand across two axes fit.
+The subscripts then show the contiguous axis, and tiles or warps over two axes fit.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilefuse.ir.affine import Affine, Atom, axis, substitute
 
 
 def with_split_axes(domain: Domain) -> Domain:
-    """The domain with axes split that one large access runs along in pieces and another one does not; the same object if there is none.
+    """The domain with each axis split that a large access has contiguous in pieces only, unless all have; the same object if there is none.
 
     Exact: the same points with the same values.
     """
@@ -37,21 +37,21 @@ def _offsets(domain: Domain) -> Iterator[Affine]:
 
 
 def _pieces(domain: Domain, name: str) -> int:
-    """The number by which alone the axis is divided, where that divides its extent; 0 for any other axis."""
-    found: set[int] = set()
+    """The only divisor of the axis in any offset, if it divides the extent; 0 for any other axis."""
+    divisors: set[int] = set()
     for atom in (atom for offset in _offsets(domain) for atom, _ in offset.terms):
         if not isinstance(atom, str) and name in atom.of.axes():
             if atom.of != axis(name):
                 return 0
-            found.add(atom.by)
-    by = found.pop() if len(found) == 1 else 0
+            divisors.add(atom.by)
+    by = divisors.pop() if len(divisors) == 1 else 0
     return by if by and domain.extents[name] % by == 0 and 1 < by < domain.extents[name] else 0
 
 
 def _hides_a_turn(domain: Domain, name: str, by: int) -> bool:
-    """Whether a large access runs along pieces of the axis, and another one along another axis.
+    """Whether one large access is contiguous along pieces of the axis, and another one along another axis.
 
-    Where only what is small is divided (the mean of a channel's group), the whole axis stays the side of a tile.
+    If only small accesses divide the axis (the mean of a channel's group), the whole axis stays the side of a tile.
     """
     total = domain.num_kept * domain.num_reduced
     along, elsewhere, divided = False, False, False

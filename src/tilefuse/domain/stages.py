@@ -1,4 +1,4 @@
-"""Stages of a row or column with reductions that depend on each other: their order, and the bytes that stay on chip between them."""
+"""Order of dependent reductions over a row or column, and the bytes that stay on chip between them."""
 from __future__ import annotations
 
 from math import prod
@@ -8,17 +8,17 @@ from tilefuse.domain.resolved import Domain, direct_touches
 from tilefuse.ir.affine import Affine
 
 
-def kept_bytes_of(domain: Domain, found: list[Access]) -> int:
-    """Bytes an element of the row that must stay on chip between stages (each distinct full read once)."""
-    full = [a for a in found if not a.written and not a.dynamic and is_row_element(domain, a.offset)]
+def kept_bytes_of(domain: Domain, accessed: list[Access]) -> int:
+    """Bytes per row element that must stay on chip between reductions: each distinct access to all elements counts once."""
+    full = [a for a in accessed if not a.written and not a.dynamic and is_row_element(domain, a.offset)]
     return sum(a.itemsize for a in full)
 
 
 def is_row_element(domain: Domain, offset: Affine) -> bool:
-    """Whether what lies at `offset` is one element for each of a row, and another for each row: it is read once and kept.
+    """Whether the access at `offset` differs for every element of a row and for every row. Such an element is read once and kept.
 
-        x[n, g, c, i]   over c, i      one for each element of the row (n, g)
-        w[g, c]         over c, i      one for all i of a channel: the first-level cache has it where it is read again
+        x[n, g, c, i]   over c, i      one per element of the row (n, g): kept
+        w[g, c]         over c, i      one for all i of a channel: repeated reads hit L1
         w[c, i]         over c, i      the same for all rows
     """
     along = offset.axes() & set(domain.reduced)
@@ -27,13 +27,13 @@ def is_row_element(domain: Domain, offset: Affine) -> bool:
 
 
 def has_channel_values(domain: Domain) -> bool:
-    """Whether some operand is one value for many elements of a row, and others for the next ones: w[g, c] of `is_row_element`."""
+    """Whether an operand has one value for many elements of a row and another for the next ones: w[g, c] of `is_row_element`."""
     return any(t.offset.axes() & set(domain.reduced) and t.offset.axes() & set(domain.kept) and not is_row_element(domain, t.offset)
                for i in domain.instances for t in direct_touches(i.body))
 
 
 def stages(domain: Domain) -> dict[int, int]:
-    """For every shared instance how many shared reductions must come before it."""
+    """Number of shared reductions that precede each shared instance, by instance key."""
     depth: dict[int, int] = {}
     below: dict[int, int] = {}
     for instance in domain.instances:
@@ -47,7 +47,7 @@ def stages(domain: Domain) -> dict[int, int]:
 
 
 def is_multi_stage(domain: Domain) -> bool:
-    """Whether elements are needed again after a reduction over them is done."""
+    """Whether elements are needed again after a reduction over them."""
     depth = stages(domain)
     if max(depth.values(), default=0) > 0 or domain.has_scan:
         return True
@@ -56,11 +56,11 @@ def is_multi_stage(domain: Domain) -> bool:
 
 
 def after_shared(domain: Domain, key: int) -> bool:
-    """Whether a value is a shared reduction or depends on one. What does not can be written while the first reductions read their row."""
+    """Whether a value is a shared reduction or depends on one. Other values can be stored while the first reductions read the row."""
     instance = domain.instances[key]
     return instance.shared or any(after_shared(domain, u) for u in instance.uses)
 
 
 def writes_rows(domain: Domain) -> bool:
-    """Whether a result has a value an element of the row."""
+    """Whether a result has one value per element of the row."""
     return any(offset.axes() & set(domain.reduced) for _, _, offset in domain.outputs)

@@ -1,11 +1,11 @@
-"""Shared-memory planning: where each value of a kernel lies on chip, and which of them share a place.
+"""Shared-memory planning: the offset of each value of a kernel on chip. Values with disjoint live ranges share memory.
 
     a: stages 0-1   |aaaa|
     b: stages 1-2        |bb|            ->   offsets a 0, b 4, c 0: 6 of 10 requested
     c: stages 2-3   |cccc|
 
-Two planners, the smaller plan taken: sharing along the dominance tree of the data flow (FusionStitching 5.4, algorithm 4), and best fit of
-live ranges. Both respect the stages, which say when a value is written first and read last; a barrier stands between stages.
+The smaller plan of two planners is used: sharing along the dominance tree of the data flow (FusionStitching 5.4, algorithm 4), and best fit
+of live ranges. Stages state when a value is first written and last read. A barrier separates consecutive stages.
 """
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ ALIGNMENT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A value that wants shared memory. Units: bytes; `first` and `last` are stage numbers, both inclusive.
+    """A value that needs shared memory from stage `first` to stage `last`, both inclusive. Units: bytes.
 
-    overwrites: operands whose last read may happen while this value is written to the same place (element by element, by the same
-    thread); without it values that meet in one stage never share.
+    overwrites: operands that this value may overwrite in place in its first stage: the same thread reads and writes each element. Other
+    values that are live in the same stage never share memory.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class SharedPlan:
-    """Offsets of all requests. Units: bytes. `method`: the planner that gave the smaller plan; `live_bytes`: no plan is smaller."""
+    """Offsets of all requests. Units: bytes. `method`: planner of this plan; `live_bytes`: lower bound on every plan's size."""
 
     offset_by_name: Mapping[str, int]
     allocated_bytes: int
@@ -49,10 +49,10 @@ class SharedPlan:
 
 def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str]],
                 limit_bytes: int | None = None) -> SharedPlan | Rejected:
-    """Places for all requests, or why they do not fit `limit_bytes`.
+    """Offsets of all requests, or the reason why they do not fit `limit_bytes`.
 
-    operands: for every node of the kernel's data flow, in topological order, the nodes it reads; requests are among its keys.
-    Raises: InternalError for a request outside the data flow, given twice, or that ends before it begins.
+    operands: for every node of the kernel's data flow, in topological order, the nodes that it reads; every request is a key.
+    Raises: InternalError for a request outside the data flow, a repeated one, or one that ends before it begins.
     Cost: quadratic in the requests.
     Source: FusionStitching 5.4, algorithm 4; Welder 4.2 for best fit.
     """
@@ -60,20 +60,20 @@ def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str
     sized = [Request(r.name, aligned(r.num_bytes), r.first, r.last, r.overwrites) for r in requests]
     live = max((sum(r.num_bytes for r in sized if r.first <= stage <= r.last and not _given_up(r, sized, stage))
                 for stage in {r.first for r in sized}), default=0)
-    found = best_fit(sized)
-    total = _extent(found[1], sized)
+    plan = best_fit(sized)
+    total = _extent(plan[1], sized)
     if total > live:
-        found = min((found, share_by_dominance(sized, operands)), key=lambda pair: _extent(pair[1], sized))
-        total = _extent(found[1], sized)
+        plan = min((plan, share_by_dominance(sized, operands)), key=lambda pair: _extent(pair[1], sized))
+        total = _extent(plan[1], sized)
     if limit_bytes is not None and total > limit_bytes:
         largest = sorted(sized, key=lambda r: -r.num_bytes)[:3]
         return Rejected(Reason.SHARED_MEMORY, f"{total} bytes of shared memory, at most {limit_bytes}: " +
                         ", ".join(f"%{r.name} {r.num_bytes}" for r in largest) + "; a smaller tile needs less")
-    return SharedPlan(found[1], total, sum(r.num_bytes for r in sized), live, found[0])
+    return SharedPlan(plan[1], total, sum(r.num_bytes for r in sized), live, plan[0])
 
 
 def aligned(num_bytes: int) -> int:
-    """`num_bytes` rounded up to what vector accesses want. Units: bytes."""
+    """`num_bytes` rounded up to the alignment of vector accesses. Units: bytes."""
     return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
@@ -87,7 +87,7 @@ def conflict(a: Request, b: Request) -> bool:
 
 
 def best_fit(requests: Sequence[Request]) -> tuple[str, dict[str, int]]:
-    """Largest first, each in the tightest gap that those which live with it leave. Units: byte offsets."""
+    """(method, offsets): the largest request first, each in the tightest gap between those that are live with it. Units: bytes."""
     placed: list[tuple[Request, int]] = []
     for request in sorted(requests, key=lambda r: (-r.num_bytes, r.first, r.name)):
         beside = sorted((at, at + r.num_bytes) for r, at in placed if conflict(r, request))
@@ -103,7 +103,7 @@ def best_fit(requests: Sequence[Request]) -> tuple[str, dict[str, int]]:
 
 @dataclass
 class _Slot:
-    """A place and all who ever lie in it. Units: bytes."""
+    """A range of shared memory and all requests that use it. Units: bytes."""
 
     num_bytes: int = 0
     members: list[Request] = field(default_factory=list)
@@ -117,9 +117,9 @@ class _Slot:
 
 
 def share_by_dominance(requests: Sequence[Request], operands: Mapping[str, Sequence[str]]) -> tuple[str, dict[str, int]]:
-    """Algorithm 4: a value takes the place of one before it through which every path of the data flow leads on to this value.
+    """(method, offsets) of algorithm 4: a node may reuse the memory of a value whose every path to the kernel's end leads through the node.
 
-    Allocations travel along the edges; what a node dominates and does not take over is reclaimed for later ones. Units: byte offsets.
+    Allocations propagate along the edges. Dominated memory that a node does not reuse is reclaimed for later nodes. Units: bytes.
     """
     request_by_name = {r.name: r for r in requests}
     above = _dominators(operands) if len(requests) > 1 else {}
@@ -161,9 +161,9 @@ def share_by_dominance(requests: Sequence[Request], operands: Mapping[str, Seque
 
 
 def _dominators(operands: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
-    """For every node those through which all paths from it to the kernel's end lead: what all its users have in common."""
-    # A value that overwrites another stands for both, so some read it before its turn: those reads are of the other, and live ranges
-    # keep the place free until they are done.
+    """Post-dominators of every node: the nodes on all paths from it to the kernel's end."""
+    # A value that overwrites another has the name of both, so a user may precede its definition. Such a read is of the overwritten value,
+    # whose live range protects the memory.
     users: dict[str, list[str]] = {}
     for name, reads in operands.items():
         for r in reads:
@@ -177,7 +177,7 @@ def _dominators(operands: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
 
 
 def _given_up(request: Request, requests: Sequence[Request], stage: int) -> bool:
-    """Whether a request's place is already overwritten, as allowed, in its last stage."""
+    """Whether another request overwrites this one's memory in its last stage, as `overwrites` allows."""
     return request.last == stage > request.first and any(r.first == stage and request.name in r.overwrites for r in requests)
 
 
@@ -189,5 +189,5 @@ def _check(requests: Sequence[Request], operands: Mapping[str, Sequence[str]]) -
     seen: set[str] = set()
     for r in requests:
         if r.name not in operands or r.name in seen or r.last < r.first or r.num_bytes < 0:
-            raise InternalError(f"shared-memory request {r} is unknown to the data flow, given twice, or ends before it begins")
+            raise InternalError(f"shared-memory request {r} is outside the data flow, repeated, or ends before it begins")
         seen.add(r.name)

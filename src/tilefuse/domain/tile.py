@@ -1,4 +1,4 @@
-"""Levels of the memory hierarchy, layouts, and the tile program: one kernel's refined plan."""
+"""Levels of the memory hierarchy, layouts, and the tile program: the refined plan of one kernel."""
 from __future__ import annotations
 
 import enum
@@ -12,7 +12,7 @@ from tilefuse.target.launch import Launch
 
 
 class Level(enum.Enum):
-    """Where the value of an edge lives; it fixes how producer and user are composed and what synchronises them."""
+    """Memory level of an edge's value. It decides how producer and user are composed and synchronised."""
 
     REGISTER = "register"
     WARP = "warp"
@@ -32,15 +32,15 @@ class EdgeLevel:
 
 @dataclass(frozen=True)
 class TileProgram:
-    """One kernel, decided: template, tiles, launch, traffic. `templates.compose` turns it into kernel IR without deciding more.
+    """All decisions of one kernel: template, tiles, launch, traffic. `templates.compose` turns it into kernel IR and decides nothing.
 
     graph        the pattern as a graph of its own: inputs are the boundary values, results the values it writes
     template     "pointwise", "transpose", "rows", "columns", "stitched", "online" or "packed"
     notation     the schedule in the template notation of FusionStitching 5.2, for `explain`
     layouts      strides of every boundary value
-    parameters   template-specific decisions (threads a row, vector width, cluster, ...), sorted pairs
-    levels       of every edge inside the pattern
-    work_us      what the kernel's stages take besides memory traffic, where the template estimates it (stitched kernels); else 0
+    parameters   template-specific decisions (threads per row, vector width, cluster, ...), sorted pairs
+    levels       level of every edge inside the pattern
+    work_us      estimated time of the kernel's stages besides memory traffic (stitched kernels); 0 for other templates
     Units: bytes_* count each boundary tensor once (ideal traffic); flops are floating-point operations.
     """
 
@@ -61,12 +61,12 @@ class TileProgram:
 
     @property
     def bytes_moved(self) -> int:
-        """Read and written. Units: bytes."""
+        """Bytes read and written."""
         return self.bytes_read + self.bytes_written
 
 
 def kernel_name(graph: Graph) -> str:
-    """A readable C name from the values that the kernel writes; planning makes it differ from others."""
+    """A readable C name from the values that the kernel writes. Planning makes it unique."""
     return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:48]
 
 

@@ -1,10 +1,11 @@
 """Squared deviations over rows that stay on chip: the mean first, then the sum of (x - mean)^2, both from registers.
 
-    reduce.m2 { x }      ->      s = reduce.sum { x }      (the row's own sum where there is one)
+    reduce.m2 { x }      ->      s = reduce.sum { x }      (an existing sum of the row is reused)
                                  m2 = reduce.sum { (x - s / n)^2 }
 
-One more exchange between threads, but no division and no chain of corrections in any of them; at least as accurate as Welford's
-update. Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), the corrected two-pass algorithm's first form.
+The two passes need one more exchange between threads, but no division and no chain of corrections per element. They are at least as
+accurate as Welford's update. Source: Chan, Golub and LeVeque 1983, The American Statistician 37(3), first form of the corrected two-pass
+algorithm.
 """
 from __future__ import annotations
 

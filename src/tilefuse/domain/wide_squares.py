@@ -1,9 +1,9 @@
-"""Squared deviations on the host: Welford's count, mean and sum in f64, whatever the elements are.
+"""Squared deviations on the host: Welford's count, mean and sum in f64, for every element type.
 
     reduce.m2 { x }      ->      f32(reduce.m2 { f64(x) })
 
-A mean near 5000 that is held in f32 is 2e-4 off; the squares of these errors add up, and a small spread is lost in them. An f64 holds
-it, at half the lanes of a vector. Rows that one thread takes in vectors read and sum f32 still, and square in f64
+A mean near 5000 has an error of 2e-4 in f32. The squares of these errors add up and hide a small variance. An f64 mean is exact enough, at
+half the lanes per vector. Rows that one thread reads in vectors are still read and summed in f32, and squared in f64
 (`templates/rows/squares.py`).
 """
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tilefuse.ir.scalar import Call
 
 
 def wide_squares(domain: Domain, in_stretches: bool) -> Domain:
-    """The domain with the elements of its m2 reductions in f64, and of sums of the same; the same object if there is none to widen.
+    """The domain with the elements of its m2 reductions, and of sums of the same elements, in f64; the same object if there is none.
 
-    in_stretches: one thread takes rows in vectors and reads them twice: sums stay f32, in as many chains as a vector has lanes. Elsewhere
-    one f32 chain runs down a column beside f64 ones (var_mean of [16, 1024, 1024] over axis 1: the mean 6.6 times eager's error).
-    A result keeps the dtype of its node: the generator converts it (`Emitter.finished`).
+    in_stretches: one thread reads rows in vectors, twice. Sums then stay f32, in one chain per lane. Otherwise an f32 sum would be one
+    chain down a column (var_mean of [16, 1024, 1024] over axis 1: 6.6 times the error of eager's mean), so it is widened too.
+    A result keeps the dtype of its node: `Emitter.finished` converts it.
     """
     def is_narrow(i: Instance) -> bool:
         return i.node.detail == "m2" and resolved_dtype(i.body, domain) == F32
@@ -35,7 +35,7 @@ def wide_squares(domain: Domain, in_stretches: bool) -> Domain:
 
 
 def narrow_body(i: Instance) -> Resolved:
-    """The elements of a reduction as they were before `wide_squares`."""
+    """The elements of a reduction before `wide_squares` converts them."""
     body = i.body
     if i.node.detail == "m2" and i.node.type.dtype == F32 and isinstance(body, Call) and body.fn == "f64":
         return body.args[0]

@@ -1,5 +1,5 @@
-"""Reductions by one thread beside vectors: windows whose taps lie side by side for neighbouring results are read as one vector a tap, and
-a reduction that is the same for all of a vector is done once.
+"""Single-thread reductions in vectorised kernels: windows whose taps are contiguous for adjacent results read one vector per tap, and a
+reduction that is equal for all lanes of a vector is computed once.
 
     pooling, channels last: result (n, y, x, c .. c + 3), tap (ky, kx)   ->   one vector at (n, 2 y + ky, 2 x + kx, c)
 """
@@ -14,25 +14,25 @@ from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.affine import axis as name
 from tilefuse.ir.scalar import Guard, Index
 
-# Taps that are read without a loop around them. A window of 3 x 3 fits; longer sums keep one result a thread.
+# Largest number of unrolled taps. A window of 3 x 3 fits; longer sums keep one result per thread.
 MAX_TAPS = 16
 
 
 def taps_of(domain: Domain, instance: Instance) -> list[Instance]:
-    """The instance and all that it computes anew at each of its taps, in evaluation order."""
+    """The instance and all instances that it recomputes at each of its taps, in evaluation order."""
     loops = {loop for loop, _ in instance.serial}
-    found = {instance.key}
+    keys = {instance.key}
     todo = [instance.key]
     while todo:
         for used in domain.instances[todo.pop()].uses:
-            if used not in found and domain.instances[used].depends & loops:
-                found.add(used)
+            if used not in keys and domain.instances[used].depends & loops:
+                keys.add(used)
                 todo.append(used)
-    return [domain.instances[k] for k in sorted(found)]
+    return [domain.instances[k] for k in sorted(keys)]
 
 
 def windows_fit(domain: Domain, axis: str, width: int) -> bool:
-    """Whether every reduction by one thread is over a short window, each tap of which is a vector along `axis`, or one element for all."""
+    """Whether every single-thread reduction is over a short window whose taps are each a vector along `axis` or equal for all lanes."""
     return all(_fits(domain, i, axis, width) for i in domain.instances if i.serial)
 
 
@@ -63,7 +63,7 @@ def _is_vector_or_same(touch: Touch, axis: str, width: int) -> bool:
 
 
 def sums_fit(domain: Domain, axis: str, width: int) -> bool:
-    """Whether every reduction by one thread has one value for all of a vector along `axis`: a thread reduces it once a vector.
+    """Whether every single-thread reduction is equal for all lanes of a vector along `axis`: a thread then reduces once per vector.
 
         norm of groups of four channels, channels last: result (i, c .. c + 3)   ->   the sum of squares of group c // 4
     """
@@ -74,7 +74,7 @@ def sums_fit(domain: Domain, axis: str, width: int) -> bool:
 
 
 def is_same_along(domain: Domain, instance: Instance, at: Mapping[str, Affine], lane: str, extents: Extents) -> bool:
-    """Whether an instance, with the root axes at `at`, has one value for all values of `lane`."""
+    """Whether an instance, with the root axes at `at`, is equal for all values of `lane`."""
     seen, todo = {instance.key}, [instance.key]
     while todo:
         one = domain.instances[todo.pop()]
