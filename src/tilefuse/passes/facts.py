@@ -21,11 +21,17 @@ class Prices(Protocol):
     def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
         """Whether some template computes these nodes in one kernel."""
 
-    def copy_us(self, num_bytes: int) -> float:
-        """Predicted time to move so many bytes, read and written ones together. Units: microseconds."""
+    def copy_us(self, num_bytes: int, launches: int = 0) -> float:
+        """Predicted time to move so many bytes, read and written ones together, by so many kernels. Units: microseconds."""
 
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's matrix product. Units: microseconds."""
+
+    def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
+        """Predicted time of the library's product on the matrix unit where rows are no multiples of 16 bytes. Units: microseconds.
+
+        sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes.
+        """
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """Those products that one kernel of our own computes together faster than the library computes each."""

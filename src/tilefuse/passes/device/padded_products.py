@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 from tilefuse.ir.affine import Extents, axis, row_major_strides
@@ -148,19 +147,16 @@ def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
     """The padded sizes of a product; None where padding costs more than it gains."""
-    sizes, wanted, fitted = _sizes(graph, node), _wanted(graph, node), device.fitted.unaligned
+    sizes, wanted = _sizes(graph, node), _wanted(graph, node)
     item = node.type.dtype.itemsize
     eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
-    work_us = 2 * prod(sizes) / (fitted.eight_bytes_rate if eight else fitted.other_rate) * 1e6
-    unaligned_us = device.graph_launch_us + fitted.least_us + min(fitted.inner_us * sizes[INNER], fitted.longest_inner_us) + work_us
-    gained = unaligned_us - prices.product_us(node, graph)
+    gained = prices.unaligned_product_us(sizes, eight) - prices.product_us(node, graph)
     copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
     calls = int(copied > 0)
     for value, place in _operands(graph, node):
         if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
             copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
-    cost = (prices.copy_us(copied) if copied else 0.0) + calls * device.graph_launch_us
-    return wanted if gained - cost > fitted.least_gain_us else None
+    return wanted if gained - prices.copy_us(copied, calls) > device.fitted.unaligned.least_gain_us else None
 
 
 def _is_stored_for(graph: Graph, value: str) -> bool:

@@ -11,10 +11,11 @@ from functools import cached_property
 from math import prod
 
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padded_products import PADDED
 from tilefuse.plan.generators.walks import find_walks
-from tilefuse.plan.price.cost import transfer_us
+from tilefuse.plan.price.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
 
@@ -71,20 +72,33 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 
 def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
-    """The library's time for a product, launch included. Units: microseconds. Source: roofline with `ProductFigures`."""
-    fitted = device.fitted.products
-    found = contraction_of(node, graph)
-    assert found is not None, "asked of products only"
-    left, right = graph.type_of(found.left), graph.type_of(found.right)
-    rates = dict(device.matrix_flops_per_s)
-    name = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
-    rate = rates.get(name, device.flops_per_s if name != "f64" else device.flops_per_s / 2)
-    operations = 2 * node.type.num_elements * found.inner
-    moved_us = transfer_us(left.num_bytes + right.num_bytes + node.type.num_bytes, device)
-    narrow = name in ("f32", "f64") and min(*node.type.shape[-2:], found.inner) < fitted.narrow_extent
-    work_us = operations / (rate * (fitted.narrow_efficiency if narrow else fitted.efficiency)) * 1e6
-    inner_us = fitted.inner_threads_us if name in ("f32", "f64") else fitted.inner_matrix_us
-    return device.graph_launch_us + max(fitted.least_us + min(inner_us * found.inner, fitted.longest_inner_us), moved_us, work_us)
+    """The library's time for a product, launch included. Units: microseconds. Source: `library_work`, priced by `roofline.price_work`."""
+    return price_work(library_work(node, graph, device), device).us
+
+
+def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
+    """Work of the library's call for a product. Source: `ProductFigures`. Requires: the node is a product."""
+    contraction, fitted = contraction_of(node, graph), device.fitted.products
+    assert contraction is not None, "asked of products only"
+    left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
+    unit = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
+    exact = unit in ("f32", "f64")
+    narrow = exact and min(*node.type.shape[-2:], contraction.inner) < fitted.narrow_extent
+    inner_us = fitted.inner_threads_us if exact else fitted.inner_matrix_us
+    return Work(global_bytes=left.num_bytes + right.num_bytes + node.type.num_bytes, read_bytes=left.num_bytes + right.num_bytes,
+                operations=2 * node.type.num_elements * contraction.inner, unit=unit,
+                efficiency=fitted.narrow_efficiency if narrow else fitted.efficiency,
+                stage_us=fitted.least_us + min(inner_us * contraction.inner, fitted.longest_inner_us))
+
+
+def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: DeviceSpec) -> Work:
+    """Work of the library's call for a product on the matrix unit whose rows are no multiples of 16 bytes, which nothing hides.
+
+    sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes. Source: `UnalignedFigures`.
+    """
+    fitted = device.fitted.unaligned
+    return Work(operations=2 * prod(sizes), unit=EIGHT_BYTES if eight_bytes else UNALIGNED,
+                serial_us=fitted.least_us + min(fitted.inner_us * sizes[1], fitted.longest_inner_us))
 
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.plan.generators.products import library_product_us
+from tilefuse.plan.generators.products import library_product_us, unaligned_work
 from tilefuse.plan.generators.walks import find_walks
-from tilefuse.plan.price.cost import AnalyticCost, transfer_us
+from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.plan.price.roofline import price_work
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern
 
@@ -25,13 +27,17 @@ class Predictions:
         """Whether some template computes these nodes in one kernel."""
         return not isinstance(schedule_pattern(graph, nodes, layouts, self.device), Rejected)
 
-    def copy_us(self, num_bytes: int) -> float:
-        """Predicted time to move so many bytes. Units: bytes in, microseconds out. Source: the device's curve of copies."""
-        return transfer_us(num_bytes, self.device)
+    def copy_us(self, num_bytes: int, launches: int = 0) -> float:
+        """Predicted time of some copies. Units: bytes in, microseconds out. Source: the device's curve of copies."""
+        return price_work(Work(launches, global_bytes=num_bytes), self.device).us
 
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's product. Units: microseconds. Source: `plan/generators/products.py`."""
         return library_product_us(product, graph, self.device)
+
+    def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
+        """Predicted time of the library's product with unaligned rows. Units: microseconds. Source: `plan/generators/products.py`."""
+        return price_work(unaligned_work(sizes, eight_bytes, self.device), self.device).us
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """Products that one kernel of our own computes faster together, as the two of an attention, than the library computes each.

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log, log2
 
-from tilefuse.plan.price.cost import interpolated_us
+from tilefuse.domain.work import Work
+from tilefuse.plan.price.roofline import price_work
 from tilefuse.scripts.plan.facts import Facts
 from tilefuse.target.device import DeviceSpec
 
@@ -172,7 +173,7 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
     needed += facts.partial_bytes / 2
     walked = 1 + WALK_SHARE * log2(groups) + REGISTER_SHARE * max(facts.registers - FREE_REGISTERS, 0) + RAGGED_SHARE * facts.ragged
     # The curve has the ramp of a copy with loads enough under way; fewer of them bound the rate.
-    transfer_us = walked * max(interpolated_us(int(needed), device.transfer_curve, device.global_bytes_per_s),
+    transfer_us = walked * max(price_work(Work(global_bytes=int(needed)), device).global_us,
                                needed / device.global_bytes_per_s * 1e6 / loads)
     if each <= resident:
         transfer_us += ONE_WAVE_US * facts.flight_bytes * facts.threads / 1024
@@ -195,7 +196,7 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
 def least_us(read_bytes: int, written_bytes: int, device: DeviceSpec) -> float:
     """Lower bound on `predict` where a kernel moves so many bytes: its start and its transfers alone. Units: microseconds."""
     needed = int(read_bytes * READ_SHARE + written_bytes)
-    return behind_another_us(device.graph_launch_us + interpolated_us(needed, device.transfer_curve, device.global_bytes_per_s))
+    return behind_another_us(price_work(Work(global_bytes=needed), device).us)
 
 
 def behind_another_us(us: float) -> float:

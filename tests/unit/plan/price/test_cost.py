@@ -13,7 +13,8 @@ from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost
 from tilefuse.plan.planner import plan_graph
-from tilefuse.plan.price.cost import AnalyticCost, gain_us, resident_blocks, transfer_us
+from tilefuse.plan.price.cost import AnalyticCost, gain_us
+from tilefuse.plan.price.roofline import resident_blocks, transfer_us
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import level_traffic, scattered_adds

@@ -1,0 +1,161 @@
+"""The one model of time: what a device takes for the `Work` of a kernel, of a library call or of a copy.
+
+Roofline: whatever moves data, computes or waits hides the rest, and the slowest decides. Every rate comes from the device's record.
+"""
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilefuse.domain.work import Work
+from tilefuse.target.calibration import peak_bytes_per_s
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+
+# Units of library products whose rows in memory are no multiples of 16 bytes: of 8 bytes, and of fewer.
+EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
+
+
+def interpolated_us(num_bytes: int, curve: Sequence[tuple[int, float]], peak_bytes_per_s: float) -> float:
+    """M(V) of FusionStitching 4.3: how long moving `num_bytes` takes, between the points of a measured curve.
+
+    Units: bytes (read plus written) and bytes per second in, microseconds out. Below the first point the first; above the last its rate.
+    Source: the curve's own origin, see DeviceSpec.origins.
+    """
+    if not num_bytes:
+        return 0.0
+    if not curve:
+        return num_bytes / peak_bytes_per_s * 1e6
+    place = bisect_left(curve, (num_bytes, 0.0))
+    if place == 0:
+        return curve[0][1]
+    if place == len(curve):
+        size, us = curve[-1]
+        return num_bytes * us / size
+    (low, short_us), (high, long_us) = curve[place - 1], curve[place]
+    return short_us + (long_us - short_us) * (num_bytes - low) / (high - low)
+
+
+def transfer_us(num_bytes: int, device: DeviceSpec) -> float:
+    """Time to move bytes between global memory and a kernel on the whole device, beyond what an empty kernel takes.
+
+    Units: bytes (read plus written) in, microseconds out. Source: DeviceSpec.transfer_curve.
+    """
+    return interpolated_us(num_bytes, device.transfer_curve, device.global_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a step's predicted time. The slowest of the `*_us` decides; launches and `serial_us` come on top.
+
+    Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
+    multiprocessor, and bandwidth that so many loads under way can reach).
+    """
+
+    global_bytes: int
+    l2_bytes: int
+    shared_bytes: int
+    global_us: float
+    l2_us: float
+    shared_us: float
+    arithmetic_us: float
+    launch_us: float
+    busy_multiprocessors: int
+    occupancy: float
+    share: float
+    scattered_us: float = 0.0
+    partial_us: float = 0.0
+    started_us: float = 0.0
+    serial_us: float = 0.0
+
+    @property
+    def moved_us(self) -> float:
+        """The slowest of what moves data. Units: microseconds. Source: the fields' own."""
+        return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us, self.started_us)
+
+    @property
+    def us(self) -> float:
+        """Time of the step. Units: microseconds. Source: as the fields."""
+        return self.launch_us + self.serial_us + max(self.moved_us, self.arithmetic_us)
+
+    @property
+    def decided_by(self) -> str:
+        """The part that decides: "bandwidth", "flops", or "launch" where that is longer than both."""
+        if max(self.moved_us, self.arithmetic_us) < self.launch_us:
+            return "launch"
+        return "bandwidth" if self.moved_us >= self.arithmetic_us else "flops"
+
+
+def price_work(work: Work, device: DeviceSpec) -> Parts:
+    """The parts of the time that a device takes for some work.
+
+    Few blocks, or few threads on a multiprocessor, have too few loads in flight to fill the memory. Work without a grid fills the device.
+    Units: microseconds. Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for
+    the loads in flight.
+    """
+    busy, held, share, started_us = _occupied(work, device)
+    busy_share = busy / device.num_multiprocessors
+    global_us = transfer_us(work.global_bytes, device)
+    if work.grid is not None:
+        global_us = max(global_us, work.global_bytes / (device.global_bytes_per_s * share) * 1e6)
+    l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve)
+    rate = operations_per_s(work.unit, device) * busy_share * work.efficiency
+    return Parts(
+        global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes, global_us=global_us,
+        l2_us=work.l2_bytes / (l2_bytes_per_s * share) * 1e6 if l2_bytes_per_s else 0.0,
+        shared_us=work.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
+        arithmetic_us=max(work.stage_us, work.operations / rate * 1e6), launch_us=work.launches * device.graph_launch_us,
+        busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
+        scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
+        partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
+        started_us=started_us, serial_us=work.serial_us)
+
+
+def operations_per_s(unit: str, device: DeviceSpec) -> float:
+    """Rate of a unit on the whole device: of "threads", of large products by dtype name, of unaligned products.
+
+    Units: operations per second. Source: DeviceSpec.flops_per_s, matrix_flops_per_s; `UnalignedFigures`.
+    """
+    match unit:
+        case "threads":
+            return device.flops_per_s
+        case _ if unit == EIGHT_BYTES:
+            return device.fitted.unaligned.eight_bytes_rate
+        case _ if unit == UNALIGNED:
+            return device.fitted.unaligned.other_rate
+    return dict(device.matrix_flops_per_s).get(unit, device.flops_per_s if unit != "f64" else device.flops_per_s / 2)
+
+
+def _occupied(work: Work, device: DeviceSpec) -> tuple[int, int, float, float]:
+    """(busy multiprocessors, threads on each, share of the bandwidth that their loads reach, microseconds to start the blocks)."""
+    if work.grid is None:
+        return device.num_multiprocessors, device.max_threads_per_multiprocessor, 1.0, 0.0
+    launch = work.grid
+    blocks = max(launch.num_blocks, 1)
+    busy = min(blocks, device.num_multiprocessors)
+    held = min(resident_blocks(launch, device), -(-blocks // device.num_multiprocessors)) * launch.num_threads
+    per_thread = max(16, min(device.fitted.cost.loads_bytes, work.read_bytes // max(blocks * launch.num_threads, 1)))
+    share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
+    return busy, held, share, _started_us(launch, device)
+
+
+@lru_cache(maxsize=16)
+def _l2_bytes_per_s(curve: tuple[tuple[int, float], ...]) -> float:
+    """The best rate of data in L2; 0 where nobody measured it. Units: bytes per second."""
+    return peak_bytes_per_s(curve) if curve else 0.0
+
+
+def _started_us(launch: Launch, device: DeviceSpec) -> float:
+    """Time to start the blocks behind the first wave, which finds an empty device. Units: microseconds. Source: DeviceSpec.blocks_per_s."""
+    behind = launch.num_blocks - resident_blocks(launch, device) * device.num_multiprocessors
+    return max(behind, 0) / device.blocks_per_s * 1e6 if device.blocks_per_s else 0.0
+
+
+def resident_blocks(launch: Launch, device: DeviceSpec) -> int:
+    """Blocks that fit a multiprocessor at once, by threads and shared memory (registers are not known before compilation)."""
+    fit = min(device.max_blocks_per_multiprocessor, device.max_threads_per_multiprocessor // max(launch.num_threads, 1))
+    if launch.shared_bytes:
+        fit = min(fit, device.shared_bytes_per_multiprocessor // launch.shared_bytes)
+    return max(fit, 1)
