@@ -19,8 +19,8 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate, import_model
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.plan.generators.products import library_product_us
 from tilefuse.plan.pattern import Plan, PlannedKernel
+from tilefuse.plan.price.products import library_product_us
 from tilefuse.runtime.calls.library import LIBRARY, TORCH_DTYPES
 from tilefuse.target.device import DeviceSpec
 

@@ -123,6 +123,59 @@ def test_no_circle_of_modules() -> None:
     assert not gone, f"no circles any more, take them out of CIRCLES: {sorted(gone)}"
 
 
+# Folders of a room in their order, lower first: a folder imports those before it. Modules directly in a room stand where they like.
+ROOM_ORDER = {
+    "arrays": ("functions", "evaluation"),
+    "driver": ("lowering", "explain", "reuse", "torch", "onnx", "measure", "compare"),
+    "frontends": ("torch", "onnx"),
+    "ir": ("building", "library"),
+    "passes": ("autodiff", "device"),
+    "plan": ("rewrites", "price", "generators", "select", "text"),
+    "printers": ("support",),
+    "runtime": ("calls", "stores", "compilers"),
+    "scripts": ("language", "schedule", "plan", "compose"),
+    "target": ("fitted",),
+    "templates": ("flat", "transpose", "rows", "columns", "staged", "packed"),
+    "tools": ("emit", "commands"),
+}
+
+
+def folder_of(module: str) -> tuple[str, str]:
+    """(room, folder in it) of a module's name without "tilefuse."; the folder is "" for a module directly in a room."""
+    parts = module.split(".")
+    return (parts[0], parts[1]) if len(parts) > 2 else (parts[0], "")
+
+
+def imports_against_the_order(graph: dict[str, set[str]]) -> list[str]:
+    """Imports of modules in a later folder of the same room. Raises: KeyError, ValueError for a folder that ROOM_ORDER lacks."""
+    against = []
+    for module, targets in graph.items():
+        room, folder = folder_of(module)
+        for target in targets:
+            if folder and folder_of(target)[0] == room and folder_of(target)[1]:
+                order = ROOM_ORDER[room]
+                if order.index(folder_of(target)[1]) > order.index(folder):
+                    against.append(f"{module} imports {target}")
+    return sorted(against)
+
+
+def test_folders_of_a_room_keep_their_order() -> None:
+    """Folders that need each other are no folders: a record or a function stands in the wrong one."""
+    assert not imports_against_the_order(imports_of_modules())
+    planted = {"plan.price.cost": {"plan.select.ilp", "plan.pattern"}}
+    assert imports_against_the_order(planted) == ["plan.price.cost imports plan.select.ilp"]
+
+
+def test_the_order_names_every_folder() -> None:
+    """A new folder takes its place in the order of its room, and one that is gone leaves it."""
+    folders: dict[str, set[str]] = {}
+    for module in imports_of_modules():
+        room, folder = folder_of(module)
+        if folder:
+            folders.setdefault(room, set()).add(folder)
+    assert {room: set(order) for room, order in ROOM_ORDER.items()} == folders
+
+
 # Rooms whose functions import our own modules late, so that the front door and the command line start quickly.
 LATE = {"", "driver", "scripts", "arrays", "inspection", "tools", "nn", "optim"}
 

@@ -8,15 +8,15 @@ import pytest
 
 from tests.laws.random_graphs import random_graph, random_inputs
 from tests.laws.test_executors import tensor
-from tests.unit.plan.generators.test_seeded import norms
+from tests.unit.plan.test_seeded import norms
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, generate, prepare
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import print_graph
-from tilefuse.plan.generators.seeded import Seed, SeedKernel, seed_of, structure_of
 from tilefuse.plan.pattern import verify_plan
 from tilefuse.plan.rewrites.views import find_views
+from tilefuse.plan.seeded import Seed, SeedKernel, seed_of, structure_of
 from tilefuse.runtime.program import Program
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec

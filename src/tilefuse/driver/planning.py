@@ -20,14 +20,14 @@ from tilefuse.driver.measure.measure import DiskRecords
 from tilefuse.driver.measure.tuning_results import TuningResults
 from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.plan.generators.products import NO_PRODUCTS, Products, matrix_products
-from tilefuse.plan.generators.seeded import Seed
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.known_patterns import Store
 from tilefuse.plan.price.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, Records, Slower, timed_check
+from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.price.tuned import with_tuned
+from tilefuse.plan.seeded import Seed
 from tilefuse.plan.text.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.text.text import parse_plan
 from tilefuse.target.device import DeviceSpec

@@ -20,17 +20,17 @@ from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.generators.connect import Connecting
 from tilefuse.plan.generators.found import Found
-from tilefuse.plan.generators.pack_kernels import pack_kernels
-from tilefuse.plan.generators.products import NO_PRODUCTS, Products, matrix_products
-from tilefuse.plan.generators.seeded import Seed, draft_of, plan_from_seed
 from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, Plan, Search, Start, View, is_library
 from tilefuse.plan.price.cost import AnalyticCost, CostModel
 from tilefuse.plan.price.known_patterns import Store
 from tilefuse.plan.price.price import Pricer, Scheduler, Ways, require
+from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.rewrites.views import find_views, without_views
+from tilefuse.plan.seeded import Seed, draft_of, plan_from_seed
 from tilefuse.plan.select.global_plan import plan_globally
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US
+from tilefuse.plan.select.pack_kernels import pack_kernels
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.stitched import Tiles
 

@@ -7,10 +7,10 @@ from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.generators.candidates import Candidates
-from tilefuse.plan.generators.products import NO_PRODUCTS, Products
 from tilefuse.plan.generators.units import Units
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.price import Pricer, Scheduler, Ways
+from tilefuse.plan.price.products import NO_PRODUCTS, Products
 from tilefuse.target.device import H200
 
 

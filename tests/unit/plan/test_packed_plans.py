@@ -20,9 +20,9 @@ from tilefuse.ir.scalar import Read, call, const
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan import planner
 from tilefuse.plan.assemble import Chosen
-from tilefuse.plan.generators.pack_kernels import live_peak_bytes, pack_kernels
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.select.pack_kernels import live_peak_bytes, pack_kernels
 from tilefuse.target.device import H200
 from tilefuse.templates.packed import packed as packed_schedule
 from tilefuse.templates.packed.packed import MAX_OPERANDS, Packed

@@ -8,7 +8,7 @@ import pytest
 from tilefuse.base.errors import OptionError
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F32
-from tilefuse.plan.generators.products import matrix_products
+from tilefuse.plan.price.products import matrix_products
 from tilefuse.target.capabilities import NO_CAPABILITIES, arch_of, capabilities_of, capability_of, runs_on
 from tilefuse.target.catalog import describe_device, device_by_name, host_device, known_devices
 from tilefuse.target.device import H200

@@ -13,11 +13,11 @@ from tilefuse.driver.explain.graph import graph_facts, machine_facts, memory_fac
 from tilefuse.driver.explain.tiles import tile_facts
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import library_call
-from tilefuse.plan.generators.products import matrix_products
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, outside_reads
 from tilefuse.plan.price.category import category_of
 from tilefuse.plan.price.cost import AnalyticCost, Figure
 from tilefuse.plan.price.library_price import price_call
+from tilefuse.plan.price.products import matrix_products
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec

@@ -20,7 +20,7 @@ from tilefuse.base.options import Options
 from tilefuse.driver.reuse.known_programs import find_program, is_keepable, keep_program, program_digest, told_in_numbers, told_in_words
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import print_graph
-from tilefuse.plan.generators.seeded import Seed, parse_seed, seed_of
+from tilefuse.plan.seeded import Seed, parse_seed, seed_of
 from tilefuse.runtime.stores.cache import SEEDS, cache_of
 from tilefuse.runtime.stores.program_store import StoredProgram
 from tilefuse.runtime.stores.text_store import TextStore

@@ -16,7 +16,6 @@ from typing import Protocol
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.plan.pattern import Cost
-from tilefuse.plan.select.ilp import Selection
 from tilefuse.templates.staged.stitched import computed_by_several
 from tilefuse.templates.template import Stitched
 
@@ -115,20 +114,3 @@ def _numbered(detail: str, number_of: Mapping[str, int]) -> str | None:
 
     made = _NAMED.sub(number, detail)
     return None if outside else made
-
-
-def selection_text(chosen: Selection) -> str:
-    """A solved part of the integer program as text."""
-    return json.dumps([list(chosen.taken), chosen.objective_us, chosen.bound_us, chosen.rounds, chosen.cuts])
-
-
-def parse_selection(text: str, num_columns: int) -> Selection | None:
-    """The proven choice that a text keeps; None for a text that is none."""
-    try:
-        taken, objective_us, bound_us, rounds, cuts = json.loads(text)
-        columns = tuple(int(n) for n in taken)
-        if any(not 0 <= n < num_columns for n in columns):
-            return None
-        return Selection(columns, float(objective_us), float(bound_us), int(rounds), int(cuts), 0.0, True)
-    except (ValueError, TypeError):
-        return None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.generators.products import library_work
 from tilefuse.plan.pattern import LibraryCall
+from tilefuse.plan.price.products import library_work
 from tilefuse.plan.price.roofline import price_work
 from tilefuse.target.device import DeviceSpec
 

@@ -9,10 +9,10 @@ from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.plan.generators.products import library_product_us, unaligned_work
-from tilefuse.plan.generators.walks import find_walks
 from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.plan.price.products import library_product_us, unaligned_work
 from tilefuse.plan.price.roofline import price_work
+from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern
 
@@ -32,11 +32,11 @@ class Predictions:
         return price_work(Work(launches, global_bytes=num_bytes), self.device).us
 
     def product_us(self, product: Node, graph: Graph) -> float:
-        """Predicted time of the library's product. Units: microseconds. Source: `plan/generators/products.py`."""
+        """Predicted time of the library's product. Units: microseconds. Source: `plan/price/products.py`."""
         return library_product_us(product, graph, self.device)
 
     def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
-        """Predicted time of the library's product with unaligned rows. Units: microseconds. Source: `plan/generators/products.py`."""
+        """Predicted time of the library's product with unaligned rows. Units: microseconds. Source: `plan/price/products.py`."""
         return price_work(unaligned_work(sizes, eight_bytes, self.device), self.device).us
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:

@@ -15,10 +15,10 @@ from tilefuse.base.options import Options
 from tilefuse.domain.parts import structure_but_starts
 from tilefuse.domain.tile import Layouts, TileProgram
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.generators.products import NO_PRODUCTS, Products
 from tilefuse.plan.pattern import Cost, Pattern
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.known_patterns import Figures, Judgement, Store, judgement_text, parse_judgement
+from tilefuse.plan.price.products import NO_PRODUCTS, Products
 from tilefuse.plan.price.structure import Structures, boundary
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph

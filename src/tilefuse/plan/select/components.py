@@ -12,10 +12,11 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from tilefuse.plan.price.known_patterns import Store, parse_selection, selection_text
+from tilefuse.plan.price.known_patterns import Store
 from tilefuse.plan.price.structure import digest_text
 from tilefuse.plan.select.cycles import strongly_connected
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, IntegerProgram, Selection, Separator
+from tilefuse.plan.select.selection_text import parse_selection, selection_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.ir.graph import Graph, node_inputs
 from tilefuse.plan.assemble import library_call
-from tilefuse.plan.generators.products import matrix_products
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, needed_nodes, read_values
 from tilefuse.plan.price.cost import gain_us
 from tilefuse.plan.price.library_price import price_call
+from tilefuse.plan.price.products import matrix_products
 from tilefuse.plan.text.edit import Setting, price
 
 

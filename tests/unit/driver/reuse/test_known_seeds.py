@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.plan.generators.test_seeded import norms
 from tests.unit.plan.graphs import layers, softmax
+from tests.unit.plan.test_seeded import norms
 from tilefuse.base import trace
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import compile_graph, generate, present_device

@@ -14,8 +14,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.generators.packing import Group, depths, packing, siblings
-from tilefuse.plan.generators.products import matrix_products
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.price.products import matrix_products
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.rows.modes import Held, Rows
 

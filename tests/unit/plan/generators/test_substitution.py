@@ -5,8 +5,8 @@ from tests.unit.plan.generators.test_connect import random_graph
 from tests.unit.plan.graphs import layers
 from tests.unit.plan.proposals import candidates_of, found_by, names
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.generators.products import Products
 from tilefuse.plan.generators.substitution import STEPS, after_products, segments, substitution
+from tilefuse.plan.price.products import Products
 
 MIXED = """graph @mixed(%x: f32[64, 64], const %w: f32[64, 64]) -> (f32[64, 64], f32[64], f32[]) {
   %a: f32[64, 64] = map [i, j] { exp(%x[i, j]) }

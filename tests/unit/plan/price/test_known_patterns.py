@@ -22,12 +22,11 @@ from tilefuse.plan.price.known_patterns import (
     Judgement,
     judgement_text,
     parse_judgement,
-    parse_selection,
     renamed_reason,
-    selection_text,
 )
 from tilefuse.plan.price.structure import Structures
 from tilefuse.plan.select.ilp import Selection
+from tilefuse.plan.select.selection_text import parse_selection, selection_text
 from tilefuse.target.device import H200
 from tilefuse.templates.template import Stitched
 

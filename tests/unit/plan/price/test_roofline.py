@@ -8,8 +8,8 @@ import pytest
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.generators.products import library_product_us, library_work, unaligned_work
 from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.price.products import library_product_us, library_work, unaligned_work
 from tilefuse.plan.price.roofline import operations_per_s, price_work, transfer_us
 from tilefuse.target.catalog import device_by_name, host_device
 from tilefuse.target.device import H200

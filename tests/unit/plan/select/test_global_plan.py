@@ -18,9 +18,9 @@ from tilefuse.domain.tile import Layouts, TileProgram
 from tilefuse.ir.building.build import read_at
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.generators.products import Products
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.price.products import Products
 from tilefuse.plan.text.edit import plan_of_outline, setting_of
 from tilefuse.plan.text.text import parse_plan, print_plan
 from tilefuse.target.device import H200, DeviceSpec

@@ -9,9 +9,9 @@ from tilefuse.base.options import Options
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, DType
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.generators.walks import find_walks
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.walks import find_walks
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates.template import Online

@@ -10,9 +10,9 @@ from tilefuse.base import trace
 from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.generators.seeded import Seed, SeedKernel, parse_seed, seed_of, structure_of
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.seeded import Seed, SeedKernel, parse_seed, seed_of, structure_of
 from tilefuse.plan.text.text import print_plan
 from tilefuse.target.device import H200
 

@@ -14,8 +14,8 @@ from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padded_products import PADDED
-from tilefuse.plan.generators.walks import find_walks
 from tilefuse.plan.price.roofline import EIGHT_BYTES, UNALIGNED, price_work
+from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
 
