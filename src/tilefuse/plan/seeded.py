@@ -136,7 +136,7 @@ def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pri
     names = [n.name for n in graph.nodes]
     as_there = {names[n] for n in seed.light if graph.nodes[n].kind == "map"} - {v for _, v in graph.updates} - views.keys()
     # Maps that kernels of the earlier plan computed again because that was cheaper: so here, too, or each decided anew.
-    anew = as_there & light_nodes(graph, values_in_memory(graph, views))
+    anew = as_there & light_nodes(graph, values_in_memory(graph, views), device)
     tries = [_tried(seed, light, graph, views, pricer, options, device) for light in ([anew] if anew == as_there else [anew, as_there])]
     plans = [t for t in tries if not isinstance(t, str)]
     if not plans:

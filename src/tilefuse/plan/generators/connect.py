@@ -23,9 +23,6 @@ from tilefuse.plan.generators.units import Unit, Units, values_in_memory
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.price.price import Priced, Pricer, require
 
-# Operations an element that recomputing a whole map in several kernels may cost; the cost model decides below that.
-MAX_RECOMPUTED_FLOPS = 64
-
 # Kernels that read one value are not joined where that makes what could begin early wait for more steps than this: two directions of a
 # recurrence that meet in one input would run one after the other, and could not share launches any more.
 MAX_STEPS_APART = 4
@@ -47,7 +44,7 @@ class Connecting:
         self._views = views
         self._pricer = pricer
         self._options = options
-        self._light = light_nodes(graph, values_in_memory(graph, views)) - views.keys() if light is None else light
+        self._light = light_nodes(graph, values_in_memory(graph, views), pricer.device) - views.keys() if light is None else light
         self._units = Units(graph, self._light, views)
         self._priced: dict[int, Priced] = {}
         self._generator: dict[int, str] = {}
@@ -256,7 +253,7 @@ class Connecting:
         """Maps written for other kernels: computed in those kernels instead where that is cheaper in sum."""
         for node in self._graph.nodes:
             if node.kind == "map" and node.name in self._units.unit_of and node.name not in self._units.escaping:
-                if flops_per_element(node) <= MAX_RECOMPUTED_FLOPS:
+                if flops_per_element(node, self._pricer.device) <= self._pricer.device.fitted.recomputation.map_flops:
                     self._recompute_one(node.name)
 
     def _recompute_one(self, name: str) -> None:
@@ -289,8 +286,9 @@ class Connecting:
         while todo:
             inner = todo.pop()
             node = self._graph.node_by_name[inner]
-            flops += flops_per_element(node)
-            if node.kind != "map" or flops > MAX_RECOMPUTED_FLOPS or any(v in units.light for v in units.reads(inner)):
+            flops += flops_per_element(node, self._pricer.device)
+            too_many = flops > self._pricer.device.fitted.recomputation.map_flops
+            if node.kind != "map" or too_many or any(v in units.light for v in units.reads(inner)):
                 return None
             for v in units.sources(Unit((inner,), ())):
                 if v in own.extra:

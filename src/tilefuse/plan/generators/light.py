@@ -10,25 +10,19 @@ from collections.abc import Callable, Iterable, Set
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Guard, walk
-
-# Floating-point operations an element that recomputation may cost. Far below what a memory-bound kernel has to spare on any
-# supported device (an H200 does 12 operations in the time of one byte), so light nodes never turn a kernel arithmetic-bound.
-MAX_LIGHT_FLOPS = 8
-
-# Operations of a choice between parts of a concatenation: a comparison and a branch that a thread's loads wait for. A stack of the 20
-# steps of a recurrence that was computed again inside a sum down its rows took 300 us on an H200 instead of 5.
-GUARD_FLOPS = 4
+from tilefuse.target.device import DeviceSpec
 
 
-def flops_per_element(node: Node) -> int:
-    """Operations of one evaluation of the node's body, choices between its parts included."""
+def flops_per_element(node: Node, device: DeviceSpec) -> int:
+    """Operations of one evaluation of the node's body, choices between its parts included. Source: `RecomputationFigures.guard_flops`."""
     if node.body is None:
         return 0
-    return sum(GUARD_FLOPS if isinstance(e, Guard) else SCALAR_OPS[e.fn].flops for e in walk(node.body)
+    guard_flops = device.fitted.recomputation.guard_flops
+    return sum(guard_flops if isinstance(e, Guard) else SCALAR_OPS[e.fn].flops for e in walk(node.body)
                if isinstance(e, Guard) or isinstance(e, Call) and e.fn in SCALAR_OPS)
 
 
-def light_nodes(graph: Graph, in_memory: Set[str]) -> set[str]:
+def light_nodes(graph: Graph, in_memory: Set[str], device: DeviceSpec) -> set[str]:
     """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory.
 
     in_memory: values that are written whatever is decided (library calls and the caller read them). Such a node is light only where
@@ -45,8 +39,8 @@ def light_nodes(graph: Graph, in_memory: Set[str]) -> set[str]:
             continue
         reads = node.reads()
         below = frozenset(s for v in reads for s in sources.get(v, (v,)))
-        total = flops_per_element(node) + sum(flops.get(v, 0) for v in reads)
-        cheap = total <= MAX_LIGHT_FLOPS and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes
+        total = flops_per_element(node, device) + sum(flops.get(v, 0) for v in reads)
+        cheap = total <= device.fitted.recomputation.light_flops and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes
         if cheap and (node.name not in in_memory or below <= inputs):
             found.add(node.name)
             flops[node.name] = total

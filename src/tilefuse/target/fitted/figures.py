@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
-from tilefuse.target.fitted.evidence import measured
+from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
@@ -22,10 +22,25 @@ class CostFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class RecomputationFigures:
+    """Maps that are computed again in each kernel that reads them."""
+
+    light_flops: int = measured(
+        8, "operations an element", "Most operations of maps that are always computed again: memory-bound kernels stay memory-bound.",
+        "one H200 does 12 operations in the time of one byte", "tilefuse calibrate")
+    map_flops: int = measured(
+        64, "operations an element", "Most operations of maps that the cost model may have computed again in several kernels.", NO_RECORD)
+    guard_flops: int = measured(
+        4, "operations", "A choice between parts of a concatenation: a comparison and a branch that a thread's loads wait for.",
+        "one H200, 20 steps of a recurrence stacked and computed again in a sum down the rows: 300 us instead of 5")
+
+
+@dataclass(frozen=True, slots=True)
 class FittedFigures:
     """Fitted numbers that templates and planner read. The defaults were fitted on one H200; other devices take them over until measured."""
 
     cost: CostFigures = CostFigures()
+    recomputation: RecomputationFigures = RecomputationFigures()
     flat: FlatFigures = FlatFigures()
     columns: ColumnFigures = ColumnFigures()
     traffic: TrafficFigures = TrafficFigures()
