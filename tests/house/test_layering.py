@@ -135,7 +135,7 @@ ROOM_ORDER = {
     "runtime": ("calls", "stores", "compilers"),
     "scripts": ("language", "schedule", "plan", "compose"),
     "target": ("fitted",),
-    "templates": ("flat", "transpose", "rows", "columns", "staged", "packed"),
+    "templates": ("transpose", "flat", "rows", "columns", "staged", "packed"),
     "tools": ("emit", "commands"),
 }
 
