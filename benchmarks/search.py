@@ -106,14 +106,14 @@ def searched(case: Searched, ends: float) -> dict[str, Any]:
     began = time.perf_counter()
     listed = list(itertools.islice(search.combinations(EACH), MOST))
     list_s = time.perf_counter() - began
-    count = sum(len(list_candidates(graph, f, device).kept) for f in search.fusions.found)
+    count = sum(len(list_candidates(graph, f, device).kept) for f in search.fusions.legal)
     began = time.perf_counter()
     trials = list(ScriptTuner(search, place).trials(MOST, max(ends - time.monotonic(), 1.0), EACH))
     search_s = time.perf_counter() - began
     timed = [t for t in trials if isinstance(t.measured, float)]
     us = [t.measured for t in timed]
     best = min(us, default=0.0)
-    return {"num_fusions": len(search.fusions.found), "num_rejected": len(search.fusions.rejected), "num_implementations": count,
+    return {"num_fusions": len(search.fusions.legal), "num_rejected": len(search.fusions.rejected), "num_implementations": count,
             "num_listed": len(listed), "num_timed": len(timed), "best_us": best,
             "rank_of_best": next((t.rank for t in timed if t.measured == best), None),
             "best": next((t.how for t in timed if t.measured == best), None),

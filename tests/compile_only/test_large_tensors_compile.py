@@ -66,7 +66,7 @@ def test_packed_kernels_compile() -> None:
 @pytest.mark.parametrize("name", ["axpydot", "gemver"])
 def test_fused_routines_compile(name: str) -> None:
     graph = sequence(name, 60000, (1 << 31) + 8 if name == "axpydot" else 40000)
-    best = next(implementations(graph, find_fusions(graph).found[-1], H200, most=1)).content
+    best = next(implementations(graph, find_fusions(graph).legal[-1], H200, most=1)).content
     assert isinstance(best, FusedRoutines)
     # The second kernel joins what the blocks left, one value each.
     whole, *rest = compose_routines(best)

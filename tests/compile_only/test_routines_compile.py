@@ -21,7 +21,7 @@ def test_fusions_compile_without_spills(name: str, double: bool) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
     for m, n in ((4096, 4096), (4001, 4099)):
         graph = sequence(name, m, n, double)
-        fusion = find_fusions(graph).found[-1]
+        fusion = find_fusions(graph).legal[-1]
         best = next(implementations(graph, fusion, H200, most=1)).content
         assert isinstance(best, FusedRoutines)
         for kernel in compose_routines(best):

@@ -77,11 +77,11 @@ def clauses_first_by_room() -> Counter[str]:
 # Ceilings by room: a count may only fall. A room that is not listed has none.
 EMPTY_NAMES_KNOWN = {
     "": 7, "arrays": 190, "base": 10, "driver": 239, "frontends": 148, "inspection": 32, "ir": 106, "nn": 14, "optim": 1, "pages":
-    14, "passes": 109, "plan": 148, "runtime": 111, "scripts": 170, "standalone": 36, "target": 10, "templates": 238, "tools": 110,
+    14, "passes": 109, "plan": 147, "runtime": 62, "standalone": 36, "target": 10, "templates": 238, "tools": 110,
 }
 CLAUSES_FIRST_KNOWN = {
-    "": 1, "arrays": 4, "docs": 13, "driver": 13, "frontends": 2, "inspection": 2, "ir": 2, "passes": 2, "plan": 6, "runtime": 5,
-    "scripts": 10, "standalone": 1, "templates": 14,
+    "": 1, "arrays": 4, "docs": 13, "driver": 13, "frontends": 2, "inspection": 2, "ir": 2, "passes": 2, "plan": 6, "runtime": 3,
+    "standalone": 1, "templates": 13,
 }
 
 

@@ -225,7 +225,7 @@ def test_fused_routines_fit_their_widths(name: str) -> None:
     random = Random(name)
     m, n = beyond(random, 40000), 40000
     graph = sequence(name, m, n) if "m" in "".join(SEQUENCES[name][1].values()) else sequence(name, 1, beyond(random))
-    for fusion in find_fusions(graph).found:
+    for fusion in find_fusions(graph).legal:
         for implementation in islice(implementations(graph, fusion, H200), 0, 40, 13):
             if isinstance(implementation.content, FusedRoutines):
                 for kernel in compose_routines(implementation.content):

@@ -245,7 +245,7 @@ def test_a_tile_beyond_the_data_counts() -> None:
     """100 rows far apart have fewer than 2^31 words, a tile of 128 rows has more: once refused as a fault of the compiler."""
     script, shapes = "matrix A; vector x; input A, x; y = sgemv(A, x); return y;", {"A": (100, 100), "x": (100,)}
     graph = script_graph(script, shapes, {"A": (20_000_000, 1)})
-    (fusion,) = find_fusions(graph).found
+    (fusion,) = find_fusions(graph).legal
     types = set()
     for implementation in implementations(graph, fusion, H200):
         assert isinstance(implementation.content, FusedRoutines)

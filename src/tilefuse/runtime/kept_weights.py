@@ -38,10 +38,10 @@ def split_weights(spec: ProgramSpec, static: Collection[str]) -> Split | None:
     """The program with the steps apart that read nothing but `static` inputs and constants; None where there are none."""
     value_by_name = {v.name: v for v in spec.values}
     first = _weight_steps(spec, frozenset(static) - frozenset(spec.updates), value_by_name)
-    made = dict.fromkeys(r for n in first for r in _written(spec, spec.steps[n], value_by_name))
+    created = dict.fromkeys(r for n in first for r in _written(spec, spec.steps[n], value_by_name))
     others = [n for n in range(len(spec.steps)) if n not in first]
     needed = {_root(name, value_by_name) for n in others for name in _read(spec, spec.steps[n])}
-    kept = tuple(name for name in made if name in needed)
+    kept = tuple(name for name in created if name in needed)
     if not kept:
         return None
     used = dict.fromkeys(_root(n, value_by_name) for i in first for n in _read(spec, spec.steps[i]))
@@ -51,30 +51,30 @@ def split_weights(spec: ProgramSpec, static: Collection[str]) -> Split | None:
                     sorted(first),
                     [replace(v, role="result") if v.name in kept else v for v in spec.values if _is_under(v, mentioned, value_by_name)])
     rest = _part(replace(spec, inputs=(*spec.inputs, *kept), input_titles=(*spec.told_inputs, *kept)), others,
-                 [replace(v, role="input") if v.name in kept else v for v in spec.values if v.name not in made or v.name in kept])
+                 [replace(v, role="input") if v.name in kept else v for v in spec.values if v.name not in created or v.name in kept])
     return Split(weights, rest, read, kept)
 
 
 def _weight_steps(spec: ProgramSpec, static: frozenset[str], value_by_name: dict[str, Value]) -> set[int]:
     """Steps that read static inputs, constants and what such steps make, and whose results nobody else writes or is given."""
-    found: set[int] = set()
+    steps: set[int] = set()
     stable = set(static) | {v.name for v in spec.values if v.role == "constant"}
     for n, step in enumerate(spec.steps):
         pure = isinstance(step, KernelStep) or isinstance(step, LibraryStep) and depends_on_operands(step)
         written = _written(spec, step, value_by_name)
         if pure and all(_root(name, value_by_name) in stable for name in _read(spec, step)):
             if written and all(value_by_name[r].role == "intermediate" for r in written):
-                found.add(n)
+                steps.add(n)
                 stable.update(written)
-    given = {_root(name, value_by_name) for name in spec.results}
+    returned = {_root(name, value_by_name) for name in spec.results}
     while True:
-        foreign = {r for n, s in enumerate(spec.steps) if n not in found for r in _written(spec, s, value_by_name)} | given
-        spoilt = {n for n in found if foreign.intersection(_written(spec, spec.steps[n], value_by_name))}
+        foreign = {r for n, s in enumerate(spec.steps) if n not in steps for r in _written(spec, s, value_by_name)} | returned
+        spoilt = {n for n in steps if foreign.intersection(_written(spec, spec.steps[n], value_by_name))}
         gone = {r for n in spoilt for r in _written(spec, spec.steps[n], value_by_name)}
-        spoilt |= {n for n in found if any(_root(name, value_by_name) in gone for name in _read(spec, spec.steps[n]))}
+        spoilt |= {n for n in steps if any(_root(name, value_by_name) in gone for name in _read(spec, spec.steps[n]))}
         if not spoilt:
-            return found
-        found -= spoilt
+            return steps
+        steps -= spoilt
 
 
 def _read(spec: ProgramSpec, step: Step) -> list[str]:
@@ -188,12 +188,12 @@ class KeptWeights:
 
     def _prepare(self, weights: list[torch.Tensor], seen: tuple[list[int], list[int], int]) -> None:
         """Makes the kept forms, where they lay before if there were any: graphs read them there."""
-        made = self._weights(*weights)
+        prepared = self._weights(*weights)
         if self._kept:
             with torch.no_grad():
-                torch._foreach_copy_(self._kept, made)
+                torch._foreach_copy_(self._kept, prepared)
         else:
-            self._kept = made
+            self._kept = prepared
         self._seen = seen
         self.num_prepared += 1
         if self._on_gpu:

@@ -167,21 +167,21 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
 class _Inputs:
     """Inputs of probes, made once for each shape: what they hold makes no difference to a probe's time."""
 
-    made: dict[object, Any] = field(default_factory=dict)
+    tensors: dict[object, Any] = field(default_factory=dict)
 
     def of(self, program: Program) -> list[Any]:
         """The inputs of a program, in its order."""
         import torch
 
-        found = []
+        tensors = []
         value_by_name = {v.name: v for v in program.spec.values}
         for number, name in enumerate(program.spec.inputs):
             value = value_by_name[name]
             key = (number, value.dtype, value.shape)
-            if key not in self.made:
-                self.made[key] = torch.ones(value.shape, dtype=TORCH_DTYPES[value.dtype], device=program.device)
-            found.append(self.made[key])
-        return found
+            if key not in self.tensors:
+                self.tensors[key] = torch.ones(value.shape, dtype=TORCH_DTYPES[value.dtype], device=program.device)
+            tensors.append(self.tensors[key])
+        return tensors
 
 
 def _time_us(spec: ProgramSpec, place: str, options: Options, inputs: _Inputs) -> float | None:

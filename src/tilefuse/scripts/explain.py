@@ -58,15 +58,15 @@ def _explanation(search: ScriptSearch, choice: Choice, parts: Sequence[FusionImp
             nodes |= {name: computed[name] for name in partial if name not in search.graph.variables}
             nodes |= {r: _node(r, call, search.graph) for call in _calls(search.graph, part) for r in call.results}
         else:
-            told = json.loads(spec.explanation)
+            explanation = json.loads(spec.explanation)
             # Values that stay inside a kernel are no values of the program: those of the script keep its names.
-            inside = [n["name"] for n in told["graph"]["nodes"] if n["name"] not in called]
+            inside = [n["name"] for n in explanation["graph"]["nodes"] if n["name"] not in called]
             called |= {name: name if name in search.graph.variables else f"part{number}_{name}" for name in inside}
-            for record, known in zip((*kernels, *calls), (*told["kernels"], *told["library"]), strict=True):
+            for record, known in zip((*kernels, *calls), (*explanation["kernels"], *explanation["library"]), strict=True):
                 record.update(_renamed_record(known, called))
             nodes |= {called[n["name"]]: n | {"name": called[n["name"]], "reads": _renamed(n["reads"], called)}
-                      for n in told["graph"]["nodes"]}
-            data["figures"] |= told["figures"]
+                      for n in explanation["graph"]["nodes"]}
+            data["figures"] |= explanation["figures"]
         for step in spec.steps:
             counts[type(step)] += 1
     data["graph"]["nodes"] = list(nodes.values())
@@ -155,15 +155,15 @@ def _given_up(search: ScriptSearch, parts: Sequence[FusionImplementation]) -> di
     rows = [(calls, why.reason.value, why.detail) for calls, why in search.fusions.rejected]
     rows += [(calls, Reason.WORSE_THAN_INCUMBENT.value, f"{other_us:.2f} us as one kernel of routines, {own_us:.2f} us apart")
              for calls, other_us, own_us in _slower(search, parts)]
-    told = [{"first": graph.calls[calls[0]].results[0], "second": graph.calls[calls[-1]].results[0], "reason": reason, "detail": detail}
+    pairs = [{"first": graph.calls[calls[0]].results[0], "second": graph.calls[calls[-1]].results[0], "reason": reason, "detail": detail}
             for calls, reason, detail in rows if len(calls) > 1]
-    distinct = [row for number, row in enumerate(told) if row not in told[:number]]  # of more than two calls, several have equal ends
+    distinct = [row for number, row in enumerate(pairs) if row not in pairs[:number]]  # of more than two calls, several have equal ends
     return {"rejected": distinct, "num_rejected": len(distinct)}
 
 
 def _slower(search: ScriptSearch, parts: Sequence[FusionImplementation]) -> Iterator[tuple[tuple[int, ...], float, float]]:
     """(calls, time as one kernel, time as they are) of the fusions of whole kernels of the program. Units: microseconds."""
-    for fusion in search.fusions.found:
+    for fusion in search.fusions.legal:
         inside = [p for p in parts if set(p.calls) <= set(fusion.calls)]
         if len(inside) > 1 and sorted(c for p in inside for c in p.calls) == list(fusion.calls):
             one_us, _ = search.alone(fusion.calls)

@@ -108,32 +108,32 @@ class ScriptSearch:
                 imported = graph_of_calls(self.graph, numbers)
             except UnsupportedError:
                 return None
-            made = generate(
+            generated = generate(
                 imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.device, options=self.options,
                 result_layouts=imported.result_layouts)
-            self._generated[numbers] = made, imported.graph.results
+            self._generated[numbers] = generated, imported.graph.results
         plan = self._generated[numbers][0].plan
         predicted_us = sum(template_us(k, self.device) for k in plan.steps if isinstance(k, PlannedKernel))
         return FusionImplementation(numbers, TEMPLATE, predicted_us)
 
     def table(self, most: int | None = None) -> dict[tuple[int, ...], list[FusionImplementation]]:
         """Implementations by fusion, at most `most` of routines each."""
-        found: dict[tuple[int, ...], list[FusionImplementation]] = {}
-        for fusion in self.fusions.found:
-            found[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
+        table: dict[tuple[int, ...], list[FusionImplementation]] = {}
+        for fusion in self.fusions.legal:
+            table[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
         if self.kind != "routines" and self.graph.calls:
             # The whole script is compiled even where no single kernel of routines could run it, and so is what stands between matrices.
-            for calls in dict.fromkeys((*found, *calls_between_matrices(self.graph), tuple(range(len(self.graph.calls))))):
-                made = self.template(calls)
-                if made is not None:
-                    found.setdefault(calls, []).append(made)
-        return found
+            for calls in dict.fromkeys((*table, *calls_between_matrices(self.graph), tuple(range(len(self.graph.calls))))):
+                part = self.template(calls)
+                if part is not None:
+                    table.setdefault(calls, []).append(part)
+        return table
 
     def unimplemented(self) -> tuple[tuple[tuple[int, ...], Rejected], ...]:
         """Fusions that no routines implement, each with the reason; empty where routines are not asked for."""
-        found = [] if self.kind == "template" else [
-            (f.calls, why_none(self.routine_graph, f, self.device, self._listed(f), self.kernel_name(f.calls))) for f in self.fusions.found]
-        return tuple((calls, why) for calls, why in found if why is not None)
+        reasons = [] if self.kind == "template" else [
+            (f.calls, why_none(self.routine_graph, f, self.device, self._listed(f), self.kernel_name(f.calls))) for f in self.fusions.legal]
+        return tuple((calls, why) for calls, why in reasons if why is not None)
 
     def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
         return list(implementations(self.routine_graph, fusion, self.device, self.kernel_name(fusion.calls),
@@ -151,8 +151,8 @@ class ScriptSearch:
 
         most: implementations of routines that each fusion brings in.
         """
-        found = combinations(self.graph, self.table(most))
-        best = next(found, None)
+        ranked = combinations(self.graph, self.table(most))
+        best = next(ranked, None)
         if best is None:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
@@ -160,7 +160,7 @@ class ScriptSearch:
         ahead = Combination((whole,)) if whole is not None and at_once else None
         if ahead is not None:
             yield ahead
-        yield from (c for c in itertools.chain((best,), found) if c != ahead)
+        yield from (c for c in itertools.chain((best,), ranked) if c != ahead)
 
     def build(self, combination: Combination) -> Choice:
         """The program of a combination."""
@@ -180,9 +180,9 @@ class ScriptSearch:
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
             return spec, {v.name: self.script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
-        made, results = self._generated[part.calls]
-        names = {i: i for i in made.spec.inputs} | dict(zip(made.spec.results, results, strict=True))
-        return made.spec, names, made.constants
+        generated, results = self._generated[part.calls]
+        names = {i: i for i in generated.spec.inputs} | dict(zip(generated.spec.results, results, strict=True))
+        return generated.spec, names, generated.constants
 
     def whole_program(self) -> Generated | None:
         """The template of the whole script with its plan; None where a function has no meaning."""
@@ -191,13 +191,13 @@ class ScriptSearch:
 
     def prediction(self, part: FusionImplementation) -> Prediction | None:
         """The parts of the predicted time of routines; None where the decision is not among those of this search."""
-        fusion = next((f for f in self.fusions.found if f.calls == part.calls), None)
+        fusion = next((f for f in self.fusions.legal if f.calls == part.calls), None)
         kept = () if fusion is None else self._listed(fusion).kept
         return next((c.prediction for c in kept if c.decision == part.decision), None)
 
     def alone(self, calls: tuple[int, ...]) -> tuple[float, int]:
         """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them. Units: microseconds."""
-        fusion = next((f for f in self.fusions.found if f.calls == calls), None)
+        fusion = next((f for f in self.fusions.legal if f.calls == calls), None)
         best = next(iter(self._listed(fusion).kept), None) if fusion is not None else None
         return (0.0, 0) if best is None else (best.prediction.us, sum(m.num_bytes for m in best.facts.moved if not m.resident))
 
@@ -221,19 +221,19 @@ class ScriptSearch:
         """Calls that may be kernels from meanings beside kernels of routines, with what they take at least: those of each kernel of the
         whole script's template, where no kernel has part of a call, and what stands between matrices (a kernel that takes no time, before
         it is compiled). Units: microseconds."""
-        found = dict.fromkeys(calls_between_matrices(self.graph), self.device.graph_launch_us)
-        made, _ = self._generated[tuple(range(len(self.graph.calls)))]
-        kernels = [k for k in made.plan.steps if isinstance(k, PlannedKernel)]
+        bounds = dict.fromkeys(calls_between_matrices(self.graph), self.device.graph_launch_us)
+        generated, _ = self._generated[tuple(range(len(self.graph.calls)))]
+        kernels = [k for k in generated.plan.steps if isinstance(k, PlannedKernel)]
         home = {node: n for n, k in enumerate(kernels) for node in k.pattern.nodes}
         calls: dict[int, list[int]] = {}
         for c, call in enumerate(self.graph.calls):
             holders = {home.get(r, -1) for r in call.results}
             if len(holders) > 1 or -1 in holders:
-                return found
+                return bounds
             calls.setdefault(holders.pop(), []).append(c)
         if len(calls) == len(kernels) > 1:
-            found |= {tuple(own): template_us(kernels[n], self.device) for n, own in calls.items()}
-        return found
+            bounds |= {tuple(own): template_us(kernels[n], self.device) for n, own in calls.items()}
+        return bounds
 
     def _best(self, enough_us: float, between: Mapping[tuple[int, ...], float]) -> Combination | None:
         """The best combination of routines and of some calls from meanings; or one that promises more than `enough_us`.
@@ -241,7 +241,7 @@ class ScriptSearch:
         Fusions are first taken for what their bytes allow, then for their best decision, and scheduled last: each only where the best
         combination so far has it. between: `_template_parts`.
         """
-        fusion = {f.calls: f for f in self.fusions.found}
+        fusion = {f.calls: f for f in self.fusions.legal}
 
         def promised(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
             start = [FusionImplementation(calls, TEMPLATE, between[calls])] if calls in between else []
@@ -253,8 +253,8 @@ class ScriptSearch:
 
         def scheduled(calls: tuple[int, ...]) -> list[FusionImplementation]:
             routines = self._routines(fusion[calls], FIRST_IMPLEMENTATIONS) if calls in fusion else []
-            made = self.template(calls) if calls in between else None
-            return [*routines, *([made] if made is not None else [])]
+            part = self.template(calls) if calls in between else None
+            return [*routines, *([part] if part is not None else [])]
 
         table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
         for calls in dict.fromkeys((*fusion, *between)):
@@ -265,8 +265,8 @@ class ScriptSearch:
 
     def whole(self, whole: FusionImplementation) -> Choice:
         """The program of the template of the whole script."""
-        made, _ = self._generated[whole.calls]
-        return Choice(made.spec, TEMPLATE, whole.predicted_us, made.constants)
+        generated, _ = self._generated[whole.calls]
+        return Choice(generated.spec, TEMPLATE, whole.predicted_us, generated.constants)
 
     def kernel_name(self, calls: Sequence[int]) -> str:
         """A kernel's name, after what it computes."""

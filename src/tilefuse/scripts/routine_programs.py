@@ -66,8 +66,8 @@ def moved_bytes(kernel: Kernel, fused: FusedRoutines, sizes: Mapping[str, int]) 
 
 
 def starting(kernel: Kernel, moved: int, device: DeviceSpec, options: Options) -> Kernel:
-    """The kernel as one that stands ready while the one ahead still runs, or starts when that has ended: as is faster for so many bytes.
+    """The kernel with its start decided: during the previous kernel, or after its end, as is faster for `moved` bytes.
 
-    What clears sums or combines partial values is short, and may stand ready while the large kernel runs.
+    Kernels that clear sums or combine partial values are short and may start during the large kernel.
     """
     return kernel if options.early_start != "off" and waits_itself(moved, kernel.launch) else started_late(kernel, moved, device, options)

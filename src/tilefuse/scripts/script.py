@@ -98,21 +98,21 @@ class CompiledScript:
 
         Raises: ShapeError where sizes disagree; TypeMismatchError for another element type than the script's functions take; UserError.
         """
-        given = self._in_order(arguments, named)
-        tensors = [self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)]
-        made = self._program(tensors)
-        variables = made.graph.variables
+        arrays = self._in_order(arguments, named)
+        tensors = [self._tensor(name, value) for name, value in zip(self.inputs, arrays, strict=True)]
+        sized = self._program(tensors)
+        variables = sized.graph.variables
         seen = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
-        results = made.program(*[seen[name] for name in made.program.spec.inputs])
+        results = sized.program(*[seen[name] for name in sized.program.spec.inputs])
         turned = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
-        back = _as_given(given)
+        back = _as_given(arrays)
         results_out = tuple(back(r) for r in turned)
         return results_out[0] if len(results_out) == 1 else results_out
 
     def program_for(self, *arguments: Any, **named: Any) -> ScriptProgram:
         """The program that a call with these arguments runs. Raises: as a call."""
-        given = self._in_order(arguments, named)
-        return self._program([self._tensor(name, value) for name, value in zip(self.inputs, given, strict=True)])
+        arrays = self._in_order(arguments, named)
+        return self._program([self._tensor(name, value) for name, value in zip(self.inputs, arrays, strict=True)])
 
     @property
     def programs(self) -> tuple[ScriptProgram, ...]:
@@ -126,8 +126,8 @@ class CompiledScript:
         """
         if not self._programs:
             raise UserError(f"the script {self.name} has no program yet", hint="programs are made for the sizes of a call: call it once")
-        return write_page(self.name, [running_data(made.program, label=f"{self.name} {number}")
-                                      for number, made in enumerate(self._programs.values(), 1)], path, show=show)
+        return write_page(self.name, [running_data(sized.program, label=f"{self.name} {number}")
+                                      for number, sized in enumerate(self._programs.values(), 1)], path, show=show)
 
     def graph_for(self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, tuple[int, ...]] | None = None) -> CallGraph:
         """The calls with the sizes of inputs of these shapes, dense where no strides (in words) are given. Raises: as a call."""
@@ -143,13 +143,13 @@ class CompiledScript:
     def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
         place = next((str(t.device) for t in tensors if t.dim()), str(tensors[0].device) if tensors else "host")
         key = (place, tuple((tuple(t.shape), t.stride()) for t in tensors))
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             shapes = {n: ArgumentShape(tuple(t.shape), _strides(t)) for n, t in zip(self.inputs, tensors, strict=True)}
             graph = call_graph(self.resolved, shapes, self.name)
             spec, where = present_device("host" if place == "cpu" else place)
-            found = self._programs[key] = self._build(graph, spec, where)
-        return found
+            program = self._programs[key] = self._build(graph, spec, where)
+        return program
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
         search = self.search(graph, device)
@@ -164,15 +164,15 @@ class CompiledScript:
         if len(arguments) > len(self.inputs):
             takes = f"{len(self.inputs)} argument{'s' if len(self.inputs) != 1 else ''}"
             raise UserError(f"{self.name} takes {takes} ({', '.join(self.inputs)}), got {len(arguments)}")
-        given = dict(zip(self.inputs, arguments))
+        argument_by_name = dict(zip(self.inputs, arguments))
         for key, value in named.items():
-            if key not in self.inputs or key in given:
+            if key not in self.inputs or key in argument_by_name:
                 raise UserError(f"{self.name} has no further input {key!r}", hint=f"inputs: {', '.join(self.inputs)}")
-            given[key] = value
-        missing = [n for n in self.inputs if n not in given]
+            argument_by_name[key] = value
+        missing = [n for n in self.inputs if n not in argument_by_name]
         if missing:
             raise UserError(f"{self.name} needs {', '.join(missing)} as well", hint=f"inputs: {', '.join(self.inputs)}")
-        return [given[n] for n in self.inputs]
+        return [argument_by_name[n] for n in self.inputs]
 
     def _tensor(self, name: str, value: Any) -> torch.Tensor:
         """An argument as a tensor, on the script's device where one was asked for."""
@@ -209,15 +209,15 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(strides) if steps else ()
 
 
-def _as_given(given: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
-    """How results are handed back: as arrays of the library that the first array argument is of."""
-    first = next((g for g in given if not isinstance(g, Real)), None)
+def _as_given(arrays: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
+    """The conversion of results to arrays of the first array argument's library."""
+    first = next((g for g in arrays if not isinstance(g, Real)), None)
     module = type(first).__module__.partition(".")[0]
     if first is None or isinstance(first, torch.Tensor):
         return lambda tensor: tensor
     if module == "numpy":
         return lambda tensor: tensor.cpu().numpy()
-    # Whoever made the argument is loaded already.
+    # The argument's library is imported already.
     maker: Any = sys.modules.get({"jaxlib": "jax"}.get(module, module))
     take = getattr(maker, "from_dlpack", None) or getattr(getattr(maker, "dlpack", None), "from_dlpack", None)
     return (lambda tensor: take(tensor)) if take is not None else (lambda tensor: tensor)

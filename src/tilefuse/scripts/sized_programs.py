@@ -105,8 +105,8 @@ class _Builder:
             for limit, case in zip(limits, self.cases, strict=True):
                 limit += [row for row in self._indexed(fused, case) if row not in limit]
             first = len(steps)
-            made = self._kernels(fused)
-            for forms in zip(*made, strict=True):
+            launched = self._kernels(fused)
+            for forms in zip(*launched, strict=True):
                 arguments = []
                 for b in forms[0].parameters:
                     own = b.name not in self.graph.variables
@@ -123,20 +123,20 @@ class _Builder:
 
     def _kernels(self, fused: FusedRoutines) -> list[list[Kernel]]:
         """The kernels of a fusion for each case, under names of their own."""
-        found = []
+        kernels_by_case = []
         for case in self.cases:
-            given = None if fused.given is None else replace(fused.given, case=case)
-            made = []
-            for kernel in compose_routines(replace(fused, given=given)):
+            sized = None if fused.sized is None else replace(fused.sized, case=case)
+            kernels = []
+            for kernel in compose_routines(replace(fused, sized=sized)):
                 blocks = self._expected_blocks(kernel)
                 expected = replace(kernel, launch=replace(kernel.launch, num_blocks=blocks))
                 moved = moved_bytes(kernel, fused, self.expected)
                 ready = starting(expected, moved, self.device, self.options)
                 launch = replace(ready.launch, num_blocks=kernel.launch.num_blocks)
                 counted = kernel.blocks if kernel.blocks is not None else kernel.launch.num_blocks
-                made.append(replace(ready, name=f"{kernel.name}_{case.name}", launch=launch, blocks=counted))
-            found.append(made)
-        return found
+                kernels.append(replace(ready, name=f"{kernel.name}_{case.name}", launch=launch, blocks=counted))
+            kernels_by_case.append(kernels)
+        return kernels_by_case
 
     def _expected_blocks(self, kernel: Kernel) -> int:
         return kernel.launch.num_blocks if kernel.blocks is None else count_value(kernel.blocks, self.expected)
@@ -157,14 +157,15 @@ class _Builder:
 
     def _intermediates(self, steps: Sequence[Launched]) -> list[Scratch]:
         """Variables that are neither arguments nor results."""
-        given = {*self.graph.inputs, *self.graph.outputs}
-        found: dict[str, Scratch] = {}
+        outer = {*self.graph.inputs, *self.graph.outputs}
+        intermediates: dict[str, Scratch] = {}
         for n, step in enumerate(steps):
             for name, b in zip(step.arguments, step.kernels[0].parameters, strict=True):
-                if name in self.graph.variables and name not in given:
+                if name in self.graph.variables and name not in outer:
                     num_bytes = _bytes(b.num_elements if b.count is None else b.count, b.dtype.itemsize)
-                    found[name] = replace(found[name], last=n) if name in found else Scratch(name, num_bytes, n, n, False)
-        return list(found.values())
+                    first = intermediates.get(name)
+                    intermediates[name] = Scratch(name, num_bytes, n, n, False) if first is None else replace(first, last=n)
+        return list(intermediates.values())
 
     def _indexed(self, fused: FusedRoutines, case: Case) -> list[tuple[str, Operand, int]]:
         """Offsets that routines of the fusion compute to find words, which must fit their indices."""
@@ -176,15 +177,15 @@ class _Builder:
     @staticmethod
     def _launched(fused: FusedRoutines, steps: Sequence[Launched], case: Case) -> list[tuple[str, Operand, int]]:
         """Blocks of the fusion's kernels, and partial values in the workspace."""
-        found: list[tuple[str, Operand, int]] = []
+        limits: list[tuple[str, Operand, int]] = []
         for step in steps:
             kernel = step.kernels[0]
             if kernel.blocks is not None and not isinstance(kernel.blocks, int):
-                found.append((f"blocks of {kernel.name.removesuffix('_aligned').removesuffix('_any')}", kernel.blocks, 2**31 - 1))
+                limits.append((f"blocks of {kernel.name.removesuffix('_aligned').removesuffix('_any')}", kernel.blocks, 2**31 - 1))
             for b in kernel.parameters:
                 if b.role in ("workspace", "out") and b.count is not None and b.name.endswith("_blocks"):
-                    found.append((f"partial values of {b.origin}", b.count, case.most_handed))
-        return found
+                    limits.append((f"partial values of {b.origin}", b.count, case.most_handed))
+        return limits
 
 
 def _bytes(count: Operand, itemsize: int) -> Operand:

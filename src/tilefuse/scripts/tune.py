@@ -113,8 +113,8 @@ def best_known(search: ScriptSearch) -> Choice | None:
     row = script_journal(search.device, search.options).find(key)
     if row is None or not isinstance(row.get("parts"), list):
         return None
-    found = read_back(search, row["parts"])
-    return None if found is None else search.build(found)
+    combination = read_back(search, row["parts"])
+    return None if combination is None else search.build(combination)
 
 
 class ScriptTuner:
@@ -202,6 +202,6 @@ class ScriptTuner:
             self._drawn = [dict(zip(names, drawn_inputs(program, seed), strict=True)) for seed in range(count)]
             if program.device.type == "cuda":
                 moved = sum(t.numel() * t.element_size() for t in self._drawn[0].values())
-                wanted = num_sets(moved, self.search.device.l2_bytes)
-                self._drawn += [{n: t.clone() for n, t in self._drawn[k % count].items()} for k in range(count, wanted)]
+                count_needed = num_sets(moved, self.search.device.l2_bytes)
+                self._drawn += [{n: t.clone() for n, t in self._drawn[k % count].items()} for k in range(count, count_needed)]
         return [[drawn[n] for n in names] for drawn in self._drawn]

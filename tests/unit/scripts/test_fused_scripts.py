@@ -25,7 +25,7 @@ def some_combinations(graph: CallGraph, count: int, seed: int) -> list[Combinati
     """The best combination, the one without fusions, and others of a wide choice of implementations."""
     numbers = random.Random(seed)
     ways: dict[tuple[int, ...], list[FusionImplementation]] = {}
-    for f in find_fusions(graph).found:
+    for f in find_fusions(graph).legal:
         built = list(itertools.islice(implementations(graph, f, H200), 40))
         ways[f.calls] = [built[0], *numbers.sample(built[1:], min(3, len(built) - 1))]
     found = list(itertools.islice(combinations(graph, ways), 200))

@@ -29,7 +29,7 @@ FUSED = {
 def test_fusible_subgraphs(name: str) -> None:
     """Exactly the convex sets of one grid without a reduction's use that spare a transfer."""
     found = find_fusions(sequence(name, 96, 64))
-    assert sorted(f.calls for f in found.found if len(f.calls) > 1) == sorted(FUSED[name])
+    assert sorted(f.calls for f in found.legal if len(f.calls) > 1) == sorted(FUSED[name])
 
 
 def test_reasons_are_kept() -> None:
@@ -45,13 +45,13 @@ def test_numbers_go_with_their_first_user() -> None:
     """A quotient of two sums stands in the kernel of the update that uses it."""
     graph = script_graph("vector x, y; scalar r; input x, y, r; s = sdot(x, y); a = sdivide(r, s); z = saxpy(a, x, y); return z;",
                          {"x": (64,), "y": (64,)})
-    assert sorted(f.calls for f in find_fusions(graph).found) == [(0,), (1, 2)]
+    assert sorted(f.calls for f in find_fusions(graph).legal) == [(0,), (1, 2)]
 
 
 def test_decisions_are_deterministic_on_request() -> None:
     """Without atomics where results must not depend on the order of blocks; with them otherwise."""
     graph = sequence("bicgk", 2048, 2048)
-    fusion = find_fusions(graph).found[-1]
+    fusion = find_fusions(graph).legal[-1]
     free, fixed = (list_candidates(graph, fusion, H200, d) for d in (False, True))
     assert any(c.decision.finish == ATOMICS for c in free.kept)
     assert all(c.decision.finish != ATOMICS for c in fixed.kept)
@@ -61,7 +61,7 @@ def test_decisions_are_deterministic_on_request() -> None:
 def test_implementations_come_in_predicted_order() -> None:
     """Fusions that can be built come cheapest first, and are bounded on request."""
     graph = sequence("bicgk", 512, 512)
-    fusion = find_fusions(graph).found[-1]
+    fusion = find_fusions(graph).legal[-1]
     ways = list(implementations(graph, fusion, H200, most=5))
     assert len(ways) == 5
     assert [w.predicted_us for w in ways] == sorted(w.predicted_us for w in ways)
@@ -71,7 +71,7 @@ def test_updates_with_a_sum_run_in_short_blocks() -> None:
     """z = w - a v with z.u over 2^26 words: blocks of one group of loads are predicted first, and no last block waits for all of them."""
     graph = script_graph("vector w, v, u; input w, v, u; z = saxpy(-0.75, v, w); r = sdot(z, u); return z, r;",
                          dict.fromkeys("wvu", (1 << 26,)))
-    fusion = next(f for f in find_fusions(graph).found if len(f.calls) == 2)
+    fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
     best = list_candidates(graph, fusion, H200).kept[0]
     assert best.decision.iterations == best.decision.unroll and best.facts.blocks > 8000
     assert best.decision.finish != LAST_BLOCK
@@ -104,7 +104,7 @@ def test_combinations_from_the_best_on(name: str) -> None:
     graph = sequence(name, 96, 64)
     numbers = random.Random(name)
     ways = {f.calls: [FusionImplementation(f.calls, TEMPLATE if n else "routines", numbers.uniform(1, 2) * len(f.calls)) for n in range(2)]
-            for f in find_fusions(graph).found}
+            for f in find_fusions(graph).legal}
     got = [c.predicted_us for c in combinations(graph, ways)]
     assert got == pytest.approx(sorted(every_cover(graph, ways, frozenset(), [])))
 
@@ -114,7 +114,7 @@ def test_combinations_are_lazy() -> None:
     calls = " ".join(f"x{n + 1} = saxpy(0.5, x{n}, y);" for n in range(12))
     graph = script_graph(f"vector x0, y; input x0, y; {calls} return x12;", {"x0": (64,), "y": (64,)})
     ways = {f.calls: [FusionImplementation(f.calls, "routines", 1.0 + 0.1 * len(f.calls) + 0.01 * n) for n in range(8)]
-            for f in find_fusions(graph).found}
+            for f in find_fusions(graph).legal}
     first = list(itertools.islice(combinations(graph, ways), 3))
     assert [len(c.parts) for c in first] == [1, 1, 1]
 
@@ -127,7 +127,7 @@ def test_no_decision_is_predicted_below_its_bound(name: str, size: int) -> None:
     fast = {(c.function.name, i.name, f"{verb} {p.name}"): [(Environment(1, 8, 0), MOST_RATIO)] for c in graph.calls
             for i in c.function.implementations for verb, ps in (("load", c.function.inputs), ("store", c.function.outputs)) for p in ps}
     for times in (None, RoutineTimes("h200", 2.0, fast)):
-        for fusion in find_fusions(graph).found:
+        for fusion in find_fusions(graph).legal:
             bound = bound_us(graph, fusion, H200)
             assert all(bound <= c.prediction.us for c in list_candidates(graph, fusion, H200, times=times).kept)
 
@@ -136,7 +136,7 @@ def test_the_cheapest_combination_looks_at_few_fusions() -> None:
     """With lower bounds first: the same combination as with everything known, and most implementations never asked for."""
     graph = sequence("gemver", 64, 64)
     numbers = random.Random(5)
-    true = {f.calls: [FusionImplementation(f.calls, TEMPLATE, numbers.uniform(1, 2) * len(f.calls))] for f in find_fusions(graph).found}
+    true = {f.calls: [FusionImplementation(f.calls, TEMPLATE, numbers.uniform(1, 2) * len(f.calls))] for f in find_fusions(graph).legal}
     bounds = {calls: [FusionImplementation(calls, TEMPLATE, ways[0].predicted_us * 0.9)] for calls, ways in true.items()}
     asked: list[tuple[int, ...]] = []
 
@@ -154,7 +154,7 @@ def test_one_start_for_a_fused_kernel() -> None:
     """A fusion is predicted faster than its parts one after the other, by more than the transfers it spares."""
     graph = sequence("axpydot", 0, 1 << 14)
     fused, alone = [], []
-    for f in find_fusions(graph).found:
+    for f in find_fusions(graph).legal:
         (fused if len(f.calls) == 2 else alone).append(list_candidates(graph, f, H200).kept[0].prediction.us)
     assert fused[0] < 0.75 * sum(alone)
 
@@ -163,7 +163,7 @@ def test_routines_of_a_fusion_cover_for_each_other() -> None:
     """Copies of short walks alone reach half of the best rate; z = a x + y with three operands beside each other does not take twice as
     long as its bytes (waxpby of 2^26 f32: 185 us, where sums of such ratios said 331)."""
     graph = sequence("sscal", 0, 1 << 22)
-    best = list_candidates(graph, find_fusions(graph).found[0], H200).kept[0]
+    best = list_candidates(graph, find_fusions(graph).legal[0], H200).kept[0]
     environment = Environment(1, 8, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.5),) for m in best.facts.moved}
     assert len(slow) == 2
@@ -184,7 +184,7 @@ def test_walks_between_the_measured_ones_are_between_them() -> None:
 def test_measured_routines_change_the_order() -> None:
     """A load that was measured slow makes its implementation's prediction worse."""
     graph = sequence("sscal", 0, 1 << 22)
-    fusion = find_fusions(graph).found[0]
+    fusion = find_fusions(graph).legal[0]
     best = list_candidates(graph, fusion, H200).kept[0]
     environment = Environment(1, 1, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.2),) for m in best.facts.moved}
@@ -198,7 +198,7 @@ def test_short_sums_run_in_few_blocks(words: int, most: int) -> None:
     """z = a x + y and z.u: what a block exchanges at its end is not hidden where blocks load little. 2^18 words took 3.2 us in 512 blocks
     and 3.0 in 256 with as many loads under way, 2^20 words 7.5 in 2048 blocks and 6.8 in 512."""
     graph = sequence("axpydot", 0, words)
-    fusion = next(f for f in find_fusions(graph).found if len(f.calls) == 2)
+    fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
     kept = list_candidates(graph, fusion, H200).kept
     assert kept[0].decision.finish == ATOMICS and kept[0].facts.blocks <= most
     by_blocks = {c.facts.blocks: c.prediction.us for c in reversed(kept) if c.decision.finish == ATOMICS}
@@ -209,6 +209,6 @@ def test_short_sums_run_in_few_blocks(words: int, most: int) -> None:
 def test_triangles_are_walked_in_short_pieces(script: str, size: int, most: int) -> None:
     """Walks of twice as many tiles end at more different times: they took 11 % longer."""
     graph = script_graph(f"matrix A; vector x; input A, x; y = {script}(A, x); return y;", {"A": (size, size), "x": (size,)})
-    fusion = next(f for f in find_fusions(graph).found if len(f.calls) == 2)
+    fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
     best = list_candidates(graph, fusion, H200).kept[0]
     assert best.facts.ragged > 0 and best.decision.direction == "y" and best.decision.iterations <= most

@@ -60,10 +60,10 @@ def make_argument(value: Value, told: str, position: int, index: int, slots: tup
                     only_torch_reads and not value.shape and not updated)
 
 
-def is_numpy(given: Any) -> bool:
+def is_numpy(array: Any) -> bool:
     """Whether an argument is an array of NumPy. A process that has not imported NumPy has none."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(given, numpy.ndarray)
+    return numpy is not None and isinstance(array, numpy.ndarray)
 
 
 def as_numpy(result: Any) -> Any:
@@ -86,49 +86,49 @@ def all_numpy(tensors: Sequence[Any]) -> bool:
     return bool(tensors) and type(tensors[0]) is not torch.Tensor and all(map(is_numpy, tensors))
 
 
-def as_tensor(given: Any, name: str) -> torch.Tensor:
+def as_tensor(array: Any, name: str) -> torch.Tensor:
     """A torch tensor over the same memory. Raises: TypeMismatchError for what is no tensor."""
-    if isinstance(given, torch.Tensor):
-        return given
-    dtype: Any = getattr(given, "dtype", None)
+    if isinstance(array, torch.Tensor):
+        return array
+    dtype: Any = getattr(array, "dtype", None)
     if str(dtype) in NUMPY_EXTENSIONS:
         # numpy has bf16 and the 8-bit floats from ml_dtypes only, and torch knows neither: the bits travel as integers.
-        return as_tensor(given.view(f"u{dtype.itemsize}"), name).view(getattr(torch, str(dtype)))
-    if hasattr(given, "filled") and hasattr(given, "mask") and bool(given.mask.any()):
+        return as_tensor(array.view(f"u{dtype.itemsize}"), name).view(getattr(torch, str(dtype)))
+    if hasattr(array, "filled") and hasattr(array, "mask") and bool(array.mask.any()):
         raise TypeMismatchError(f"argument {name} has masked elements, which programs would read as others", hint="fill them: .filled(0)")
-    strides: Any = getattr(given, "strides", None)
-    if isinstance(strides, tuple) and any(s < 0 or s % given.itemsize for s in strides):
+    strides: Any = getattr(array, "strides", None)
+    if isinstance(strides, tuple) and any(s < 0 or s % array.itemsize for s in strides):
         # Torch has neither, and ends the process at a negative stride that comes by DLPack.
-        given = given.copy()
-    if hasattr(given, "__array_interface__") and not getattr(getattr(given, "flags", None), "writeable", True):
+        array = array.copy()
+    if hasattr(array, "__array_interface__") and not getattr(getattr(array, "flags", None), "writeable", True):
         # Torch warns of read-only memory; the program writes only to inputs that it updates.
-        return torch.from_numpy(given.copy())
-    if hasattr(given, "__dlpack__"):
+        return torch.from_numpy(array.copy())
+    if hasattr(array, "__dlpack__"):
         try:
-            return torch.from_dlpack(given)
+            return torch.from_dlpack(array)
         except (TypeError, RuntimeError, BufferError):
             pass
-    if hasattr(given, "__array__"):
+    if hasattr(array, "__array__"):
         try:
-            return torch.from_numpy(given.__array__())
+            return torch.from_numpy(array.__array__())
         except (TypeError, ValueError) as error:
             raise TypeMismatchError(f"argument {name} is an array of a type that torch lacks: {error}") from error
-    raise TypeMismatchError(f"argument {name} is a {type(given).__name__}, not a tensor", hint="pass a torch tensor or a DLPack array")
+    raise TypeMismatchError(f"argument {name} is a {type(array).__name__}, not a tensor", hint="pass a torch tensor or a DLPack array")
 
 
-def check_argument(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
+def check_argument(array: Any, want: Argument, device: torch.device) -> torch.Tensor:
     """The argument as a dense tensor on `device`, of any strides and alignment.
 
     Raises: TypeMismatchError, ShapeError or UserError (device), naming the argument and both sides of the difference.
     """
-    tensor = as_tensor(given, want.name)
+    tensor = as_tensor(array, want.name)
     if tensor.is_complex() and tensor.shape + (2,) == want.shape:
         # Complex numbers travel as pairs of reals.
         tensor = torch.view_as_real(tensor.resolve_conj())
     where = f"argument {want.position} ({want.name})"
     if tensor.dtype != want.dtype:
-        found = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
-        raise TypeMismatchError(f"{where} has dtype {found}, expected {DTYPE_NAMES[want.dtype]}",
+        dtype = DTYPE_NAMES.get(tensor.dtype, str(tensor.dtype))
+        raise TypeMismatchError(f"{where} has dtype {dtype}, expected {DTYPE_NAMES[want.dtype]}",
                                 hint=f"convert it with .to({want.dtype}), or compile for this dtype")
     if tensor.shape != want.shape:
         raise ShapeError(f"{where} has shape {tuple(tensor.shape)}, expected {tuple(want.shape)}",
@@ -148,26 +148,26 @@ def check_argument(given: Any, want: Argument, device: torch.device) -> torch.Te
     return tensor
 
 
-def adapt(given: Any, want: Argument, device: torch.device) -> torch.Tensor:
+def adapt(array: Any, want: Argument, device: torch.device) -> torch.Tensor:
     """The argument as the kernels need it: itself, or a copy with the right strides and alignment.
 
     Raises: as `check_argument`.
     """
-    tensor = check_argument(given, want, device)
+    tensor = check_argument(array, want, device)
     if any(want_step == 0 != step and n > 1 for n, step, want_step in zip(want.shape, tensor.stride(), want.strides)):
         raise ShapeError(f"argument {want.position} ({want.name}) has strides {tensor.stride()}, and was compiled as one that repeats its "
                          f"elements (strides {want.strides})", hint="compile it with an example that is not expanded")
     return tensor if fits(tensor, want.shape, want.strides) else relaid(tensor, want.shape, want.strides)
 
 
-def bind_constant(given: Any, value: Value, device: torch.device, copies: bool = False) -> torch.Tensor:
+def bind_constant(array: Any, value: Value, device: torch.device, copies: bool = False) -> torch.Tensor:
     """A constant on the program's device, in the layout of its value; the caller's own memory where that fits.
 
     copies: a tensor is copied where it would fit (arrays of NumPy come from importers, which keep none).
 
     Raises: TypeMismatchError or ShapeError when the data is not what the program was compiled for.
     """
-    tensor = as_tensor(given, value.name).detach()
+    tensor = as_tensor(array, value.name).detach()
     want = TORCH_DTYPES[value.dtype]
     if tensor.dtype != want:
         if DTYPE_NAMES.get(tensor.dtype) is None or tensor.element_size() != want.itemsize:
@@ -181,5 +181,5 @@ def bind_constant(given: Any, value: Value, device: torch.device, copies: bool =
     moved = tensor.to(device)
     if storage_bytes(value) == 0:
         return moved
-    shared = copies and isinstance(given, torch.Tensor) and moved.data_ptr() == tensor.data_ptr()
+    shared = copies and isinstance(array, torch.Tensor) and moved.data_ptr() == tensor.data_ptr()
     return moved if fits(moved, value.shape, value.strides) and not shared else relaid(moved, value.shape, value.strides)

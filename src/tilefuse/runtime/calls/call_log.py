@@ -1,6 +1,6 @@
-"""The log of calls: programs and recordings tell of their calls while the log `calls` is shown, and cost nothing while it is not.
+"""The log of calls: programs and recordings log their calls while the log `calls` is shown, at no cost while it is not.
 
-What is called is put around an instance's method when the log is switched on, and taken away when it is switched off.
+A wrapper replaces the instance's method while the log is on.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _guard = threading.Lock()
 
 
 def watch_calls(owner: Any, method: str, name: str) -> None:
-    """Has the calls of an instance's method logged while the log is shown. name: what the line calls it."""
+    """Logs the calls of an instance's method while the log is shown. name: the instance's name in the log."""
     with _guard:
         _watched[owner] = method, name
     if is_shown("calls"):
@@ -34,18 +34,18 @@ def _put_around(owner: Any, method: str, name: str) -> None:
     def call(*arguments: Any) -> Any:
         number = next(numbers)
         started = time.perf_counter()
-        made = inner(itself(), *arguments)
+        result = inner(itself(), *arguments)
         us = (time.perf_counter() - started) * 1e6
         _CALLS.log(logging.INFO if number == 1 else logging.DEBUG, "%s: call %d, %.1f us on the host", name, number, us)
-        return made
+        return result
 
     vars(owner)[method] = call
 
 
 def _changed() -> None:
     with _guard:
-        found = list(_watched.items())
-    for owner, (method, name) in found:
+        watched = list(_watched.items())
+    for owner, (method, name) in watched:
         if not is_shown("calls"):
             vars(owner).pop(method, None)
         elif method not in vars(owner):

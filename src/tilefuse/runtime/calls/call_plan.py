@@ -279,7 +279,7 @@ def _let_go(draft: _Draft) -> list[tuple[str, int]]:
     """
     end, given_up = len(draft.spec.steps) - 1, set(draft.spec.given_up)
     ends = sorted((use.last, n, name) for n, (name, use) in enumerate(draft.uses.items()) if draft.values[name].role == "input")
-    found: list[tuple[str, int]] = []
+    releases: list[tuple[str, int]] = []
     waiting: list[str] = []
     num_bytes = 0
     for last, _, name in ends:
@@ -288,26 +288,26 @@ def _let_go(draft: _Draft) -> list[tuple[str, int]]:
         waiting.append(name)
         num_bytes += storage_bytes(draft.values[name])
         if num_bytes >= WAITING_BYTES:
-            found += [(n, last) for n in waiting]
+            releases += [(n, last) for n in waiting]
             waiting, num_bytes = [], 0
-    return found
+    return releases
 
 
 def _views(draft: _Draft) -> tuple[tuple[str, ...], ...]:
     """When each view that a library call, a copy or the caller needs as a tensor is made: before its first such use."""
-    made: dict[str, None] = {}
+    created: dict[str, None] = {}
     rows: list[tuple[str, ...]] = []
     for step in (*draft.spec.steps, None):
         match step:
             case LibraryStep():
-                wanted: Sequence[str] = step.operands
+                tensors: Sequence[str] = step.operands
             case CopyStep():
-                wanted = (step.source, step.target)
+                tensors = (step.source, step.target)
             case None:
-                wanted = draft.spec.results
+                tensors = draft.spec.results
             case _:
-                wanted = ()
-        row = [n for n in dict.fromkeys(wanted) if draft.values[n].role == "view" and n not in made]
-        made.update(dict.fromkeys(row))
+                tensors = ()
+        row = [n for n in dict.fromkeys(tensors) if draft.values[n].role == "view" and n not in created]
+        created.update(dict.fromkeys(row))
         rows.append(tuple(row))
     return tuple(rows)

@@ -48,17 +48,17 @@ class CallTimes:
 
     @property
     def samples(self) -> list[float]:
-        return [us for found in self.rounds for us in found]
+        return [us for times in self.rounds for us in times]
 
     @property
     def medians(self) -> list[float]:
-        return [statistics.median(found) for found in self.rounds]
+        return [statistics.median(times) for times in self.rounds]
 
     @property
     def spread(self) -> float:
         """Range of the rounds' medians as a share of the median of all: what the same measurement may give the next time."""
-        found = self.medians
-        return (max(found) - min(found)) / statistics.median(self.samples) if found else 0.0
+        medians = self.medians
+        return (max(medians) - min(medians)) / statistics.median(self.samples) if medians else 0.0
 
     def summary(self) -> dict[str, float]:
         """Median, extremes, mean, percentiles, calls and calls a second. Units: microseconds."""
@@ -85,8 +85,8 @@ class Ratio:
 
 def ratio_of(over: CallTimes, under: CallTimes) -> Ratio:
     """How many times as long `over` takes as `under`."""
-    found = [a / b for a, b in zip(over.medians, under.medians) if b]
-    return Ratio(statistics.median(over.samples) / statistics.median(under.samples), min(found), max(found))
+    ratios = [a / b for a, b in zip(over.medians, under.medians) if b]
+    return Ratio(statistics.median(over.samples) / statistics.median(under.samples), min(ratios), max(ratios))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -103,7 +103,7 @@ def time_calls(calls: Mapping[str, Call], device: torch.device, budget: Budget, 
         raise OptionError(f"nothing called {measured!r} is measured", hint=", ".join(MEASURED))
     if measured != "call" and device.type != "cuda":
         raise OptionError(f"{measured} is a time of a GPU, and the model runs on the host", hint="measure call")
-    found = {name: CallTimes() for name in calls}
+    times = {name: CallTimes() for name in calls}
     with torch.no_grad():
         for call in calls.values():
             _warm(call, device, budget.warmup_s)
@@ -111,8 +111,8 @@ def time_calls(calls: Mapping[str, Call], device: torch.device, budget: Budget, 
         for turn in range(rounds):
             for name in names[turn % len(names):] + names[:turn % len(names)]:
                 least = (budget.iterations * (turn + 1)) // rounds - (budget.iterations * turn) // rounds
-                _round(calls[name], device, measured, least, budget.duration_s / rounds, found[name])
-    return found
+                _round(calls[name], device, measured, least, budget.duration_s / rounds, times[name])
+    return times
 
 
 def _warm(call: Call, device: torch.device, seconds: float) -> None:

@@ -78,18 +78,18 @@ class CapturedProgram:
             with torch.cuda.device(self.program.device):
                 return self(*tensors)
         with self._guard, torch.no_grad():
-            given = self._checked(tensors)
-            if not all(self._as_compiled(i, given[i]) for i in self._in_place):
+            checked = self._checked(tensors)
+            if not all(self._as_compiled(i, checked[i]) for i in self._in_place):
                 # Its copy would lie elsewhere each time: a plain call costs less than a recording.
                 return self.program(*tensors)
-            recording = self._recording(given)
+            recording = self._recording(checked)
             self._follow()
-            self._fill(recording, given)
+            self._fill(recording, checked)
             recording.graph.replay()
             for i in self._updated:
-                if given[i] is not recording.inputs[i]:
-                    given[i].copy_(recording.inputs[i])
-            return [self._result(tensor, place, given) for tensor, place in zip(recording.results, recording.places)]
+                if checked[i] is not recording.inputs[i]:
+                    checked[i].copy_(recording.inputs[i])
+            return [self._result(tensor, place, checked) for tensor, place in zip(recording.results, recording.places)]
 
     @property
     def zero_copy(self) -> tuple[int, ...]:
@@ -123,10 +123,10 @@ class CapturedProgram:
             stream.wait_stream(self._last_stream)
         self._last_stream = stream
 
-    def _result(self, tensor: torch.Tensor, place: int, given: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _result(self, tensor: torch.Tensor, place: int, arguments: Sequence[torch.Tensor]) -> torch.Tensor:
         """The result that the caller gets: its own argument where the program gives an input back."""
         if place >= 0:
-            return given[place]
+            return arguments[place]
         return tensor.clone() if self.copy_results else tensor
 
     def _checked(self, tensors: Sequence[Any]) -> list[torch.Tensor]:
@@ -140,10 +140,10 @@ class CapturedProgram:
         want = self.program.arguments[i]
         return fits(tensor, want.shape, want.strides)
 
-    def _fill(self, recording: _Recording, given: Sequence[torch.Tensor]) -> None:
+    def _fill(self, recording: _Recording, arguments: Sequence[torch.Tensor]) -> None:
         groups: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         for i in self._copied:
-            target, source = recording.inputs[i], given[i]
+            target, source = recording.inputs[i], arguments[i]
             if source is target or not target.numel():
                 continue
             targets, sources = groups.setdefault(target.dtype, ([], []))
@@ -153,19 +153,19 @@ class CapturedProgram:
             # One launch for all inputs of a dtype.
             torch._foreach_copy_(targets, sources)
 
-    def _recording(self, given: Sequence[torch.Tensor]) -> _Recording:
-        addresses = tuple(given[i].data_ptr() for i in self._in_place)
-        found = self._recordings.get(addresses)
-        if found is not None:
-            return found
-        inputs = tuple(self._buffers[i] if i in self._buffers else given[i] for i in range(len(given)))
-        recording = self._record(inputs, given)
+    def _recording(self, arguments: Sequence[torch.Tensor]) -> _Recording:
+        addresses = tuple(arguments[i].data_ptr() for i in self._in_place)
+        known = self._recordings.get(addresses)
+        if known is not None:
+            return known
+        inputs = tuple(self._buffers[i] if i in self._buffers else arguments[i] for i in range(len(arguments)))
+        recording = self._record(inputs, arguments)
         self._recordings[addresses] = recording
         if len(self._recordings) > MAX_RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
-    def _record(self, inputs: tuple[torch.Tensor, ...], given: Sequence[torch.Tensor]) -> _Recording:
+    def _record(self, inputs: tuple[torch.Tensor, ...], arguments: Sequence[torch.Tensor]) -> _Recording:
         program = self.program
         self.num_recordings += 1
         graph = torch.cuda.CUDAGraph()
@@ -174,7 +174,7 @@ class CapturedProgram:
                 self._stream.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(self._stream):
                     for i in self._copied:
-                        inputs[i].copy_(given[i])
+                        inputs[i].copy_(arguments[i])
                     frame = program.new_frame(self._stream.cuda_stream)
                     self._warm_up(frame, inputs)
                 torch.cuda.current_stream().wait_stream(self._stream)

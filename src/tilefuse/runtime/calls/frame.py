@@ -212,12 +212,12 @@ class Frame:
 
         def call() -> None:
             nonlocal is_checked
-            found = run([values[i] for i in operands])
+            tensors = run([values[i] for i in operands])
             if not is_checked:
-                _check_results(operator, found, results)
+                _check_results(operator, tensors, results)
                 is_checked = True
             for position, index, value, strides, slots in results:
-                tensor = found[position]
+                tensor = tensors[position]
                 assert tensor is not None
                 address = tensor.data_ptr()
                 if (tensor.stride() != strides or address & ALIGNMENT_MASK) and not fits(tensor, value.shape, strides):
@@ -285,10 +285,10 @@ class Frame:
         return release
 
 
-def _check_results(operator: str, found: Sequence[torch.Tensor | None], results: Sequence[tuple[int, int, Value, Any, Any]]) -> None:
+def _check_results(operator: str, tensors: Sequence[torch.Tensor | None], results: Sequence[tuple[int, int, Value, Any, Any]]) -> None:
     """Raises InternalError where an operator's results are none, or not of the planned types."""
     for position, _, value, *_ in results:
-        tensor = found[position]
+        tensor = tensors[position]
         if tensor is None:
             raise InternalError(f"library operator {operator} gave nothing for {value.name}")
         if tensor.dtype != TORCH_DTYPES[value.dtype] or tuple(tensor.shape) != value.shape:
@@ -303,8 +303,8 @@ def independent_copies(spec: ProgramSpec, plan: CallPlan, value_by_name: Mapping
         if plan.allocate_before[last + 1] or plan.views_before[last + 1]:
             break
         last += 1
-    found = list(range(number, last + 1))
-    return [number] if any(overwritten_sources(spec, value_by_name, n) for n in found) else found
+    numbers = list(range(number, last + 1))
+    return [number] if any(overwritten_sources(spec, value_by_name, n) for n in numbers) else numbers
 
 
 def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], number: int) -> list[int]:
@@ -312,12 +312,12 @@ def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], n
     step = spec.steps[number]
     assert isinstance(step, CopyStep)
     target, _ = root_of(value_by_name[step.target], value_by_name)
-    found = []
+    readers = []
     for n, later in enumerate(spec.steps[number + 1:], number + 1):
         if isinstance(later, CopyStep) and value_by_name[later.source].role == "input":
             if root_of(value_by_name[later.source], value_by_name)[0] == target:
-                found.append(n)
-    return found
+                readers.append(n)
+    return readers
 
 
 def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:

@@ -119,10 +119,10 @@ class CudaGraphs:
                 recorder = _RECORDERS[place] = Recorder(self._device)
             if not shared:
                 return Pool(recorder)
-            found = _POOLS.get(place)
-            if found is None:
-                found = _POOLS[place] = Pool(recorder)
-            return found
+            pool = _POOLS.get(place)
+            if pool is None:
+                pool = _POOLS[place] = Pool(recorder)
+            return pool
 
     def clock(self) -> DeviceClock:
         """A clock for the device's time between two points of the current stream."""

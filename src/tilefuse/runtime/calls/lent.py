@@ -1,4 +1,4 @@
-"""Results of a graph as a caller gets them: the graph's own memory, lent until the next call, or copies of it."""
+"""Results of a CUDA graph as the caller gets them: in the graph's own memory, lent until the next call, or copies of it."""
 from __future__ import annotations
 
 import functools
@@ -29,10 +29,10 @@ class LentResults:
 
 
 class SavedResults:
-    """Lent results that only autograd sees, from a forward part to its backward part: every call gives the same tensors.
+    """Lent results that only autograd sees, from a forward part to its backward part: every call returns the same tensors.
 
-    A tensor costs more than all else that a replay does for it. What a caller sees must be new, because callers write attributes.
-    Requires: `shows_holders()`.
+    Creating a tensor costs more than the rest of a replay's work for it. A tensor that a caller sees must be new, because callers set
+    attributes on it. Requires: `shows_holders()`.
     """
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
@@ -41,7 +41,7 @@ class SavedResults:
         self._holders = list(map(sys.getrefcount, self._tensors))
 
     def are_held(self) -> bool:
-        """Whether somebody still has one of the tensors, or another one over the memory."""
+        """Whether a caller still holds one of the tensors, or another tensor over the memory."""
         return list(map(sys.getrefcount, self._tensors)) != self._holders or self._storages.are_held()
 
     def give(self) -> list[torch.Tensor]:
@@ -84,7 +84,7 @@ class CopiedResults:
             shape, strides = tuple(tensor.shape), tuple(tensor.stride())
             span = storage_span(shape, strides)
             is_dense = span == tensor.numel() and not any(s == 0 and n > 1 for n, s in zip(shape, strides))
-            # A layout with gaps or repeated elements is copied whole, as the stretch of memory that it lies in.
+            # A layout with gaps or repeated elements is copied as the contiguous memory range that contains it.
             source = tensor if is_dense else window(tensor, (span,), (1,), 0)
             self._makers.append(empty_maker(tuple(source.shape), tuple(source.stride()), source.dtype, source.device))
             self._shapes.append(None if is_dense else (shape, strides))
@@ -96,18 +96,18 @@ class CopiedResults:
         self._has_gaps = any(s is not None for s in self._shapes)
 
     def are_held(self) -> bool:
-        """False: nobody but the graph has this memory."""
+        """False: only the graph uses this memory."""
         return False
 
     def give(self) -> list[torch.Tensor]:
-        """Copies, made on the current stream."""
-        made = [make() for make in self._makers]
+        """Copies of the results, on the current stream."""
+        copies = [make() for make in self._makers]
         for numbers, sources in self._groups:
-            torch._foreach_copy_([made[n] for n in numbers], sources)
+            torch._foreach_copy_([copies[n] for n in numbers], sources)
         if not self._has_gaps:
-            return made
+            return copies
         window = torch._C._dynamo.guards._reinterpret_tensor
-        return [t if s is None else window(t, s[0], s[1], 0) for t, s in zip(made, self._shapes)]
+        return [t if s is None else window(t, s[0], s[1], 0) for t, s in zip(copies, self._shapes)]
 
 
 class MixedResults:

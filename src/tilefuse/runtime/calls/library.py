@@ -258,13 +258,13 @@ def torch_operator(operator: str) -> Callable[..., Any]:
         raise NameLookupError(f"unknown library operator {operator}", hint=nearest(operator, LIBRARY))
     namespace, name, overload = parts
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    found: Callable[..., Any] | None = getattr(packet, overload, None)
-    if found is None:
+    overloaded: Callable[..., Any] | None = getattr(packet, overload, None)
+    if overloaded is None:
         raise NameLookupError(
             f"torch {torch.__version__} has no operator {operator}",
             hint="import the package that registers it, or compile again with this version of torch",
         )
-    return found
+    return overloaded
 
 
 @lru_cache(maxsize=4096)

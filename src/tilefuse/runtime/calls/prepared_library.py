@@ -41,9 +41,9 @@ def prepare_call(operator: str, attributes: Attributes, operands: Sequence[Value
     Raises: NameLookupError for an operator that is neither in `LIBRARY` nor known to torch.
     """
     prepare = _PREPARED.get(operator)
-    found = None if prepare is None else prepare(attributes, operands, device)
-    if found is not None:
-        return found
+    prepared = None if prepare is None else prepare(attributes, operands, device)
+    if prepared is not None:
+        return prepared
     if operator in LIBRARY or operator in OFF_THE_CPU:
         return functools.partial(_call_by_name, operator, attributes, device)
     return _torch_call(operator, attributes, device)
@@ -118,8 +118,8 @@ def _convolution_backward(attributes: Attributes, operands: Sequence[Value], dev
     def call(t: list[torch.Tensor]) -> Results:
         if relays:
             t = [one.contiguous() for one in t[:3]]
-        made: Results = backward(t[0], t[1], t[2], *rest)
-        return made
+        gradients: Results = backward(t[0], t[1], t[2], *rest)
+        return gradients
 
     return call
 
@@ -144,10 +144,10 @@ def _torch_call(operator: str, attributes: Attributes, device: torch.device) -> 
             t = as_traced(t, traced, exact=exact)
         results = function(*[v(t) if isinstance(v, _Place) else v for v in values],
                            **{n: v(t) if isinstance(v, _Place) else v for n, v in named.items()})
-        found = [as_reals(results)] if isinstance(results, torch.Tensor) else [
+        tensors = [as_reals(results)] if isinstance(results, torch.Tensor) else [
             None if r is None else as_reals(r) for r in flat_results(results)]
         # A window onto an operand would change when the operand's memory is used again.
-        return [None if r is None else r.clone() for r in found] if clones else found
+        return [None if r is None else r.clone() for r in tensors] if clones else tensors
 
     return call
 
@@ -165,8 +165,8 @@ def direct_function(operator: str) -> Callable[..., Any] | None:
     packet: Any = getattr(torch.ops.aten, name)
     if any(other != "default" and not other.endswith("out") for other in packet.overloads()):
         return None
-    found = getattr(torch._C._VariableFunctions, name, None)
-    return found if callable(found) else None
+    function = getattr(torch._C._VariableFunctions, name, None)
+    return function if callable(function) else None
 
 
 class _Place:

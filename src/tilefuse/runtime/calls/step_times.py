@@ -1,4 +1,4 @@
-"""How long each step of a program takes: events on the GPU, the clock on the host."""
+"""Times of a program's steps: by events on the GPU, by the clock on the host."""
 from __future__ import annotations
 
 import contextlib
@@ -16,27 +16,27 @@ from tilefuse.runtime.calls.callable_program import CallableProgram
 from tilefuse.runtime.calls.frame import Frame
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, Step
 
-# Long enough for Python to enqueue the steps behind it, so that their times contain no waiting for the next launch.
-# Source: H200, a layer norm that takes 12 us was shown with 45 us while the hold was a third of this.
+# Length of the hold kernel, in cycles per step: Python enqueues all steps behind it, so their times contain no wait for a launch.
+# Source: H200, a layer norm of 12 us: measured as 45 us with a third of this hold.
 HOLD_CYCLES_PER_STEP = 120_000
 MAX_HOLD_CYCLES = 400_000_000
 
-# Of programs whose steps take the host longer to enqueue. Units: cycles.
+# Longer holds of programs whose steps take longer to enqueue. Units: cycles.
 _hold: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-# Runs that are made for a wanted one, at most: some are not timed.
+# Largest number of runs per timed run: runs that waited for the host are not timed.
 MOST_RUNS = 4
 
 # (start after the first step's, duration) of each step by its number. Units: microseconds.
 StepSpans = dict[int, tuple[float, float]]
-# Time of a run before its first step and behind its last: on the host by the clock, 0 on a GPU, whose events know the steps alone.
+# Time of a run before its first step and after its last: by the clock on the host; 0 on a GPU, whose events cover only the steps.
 Around = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step's time. Units: `us` microseconds (median), `num_bytes` bytes it reads and writes by its plan (0: not known).
+    """One step's time. Units: `us` microseconds (median); `num_bytes` bytes read and written by its plan (0: unknown).
 
-    kind: "kernel", "library" or "copy". `limit_us`: what its bytes need at the device's bandwidth, by the plan (0: not known).
+    kind: "kernel", "library" or "copy". `limit_us`: time of its planned bytes at the device's bandwidth (0: unknown).
     """
 
     name: str
@@ -69,7 +69,7 @@ def profile_program(program: CallableProgram, tensors: Sequence[Any], repeats: i
 
 def _profile(program: CallableProgram, tensors: Sequence[Any], repeats: int) -> tuple[list[tuple[float, StepTime]], Around]:
     """(start after the first step's, times) of each step, and the time around the steps of a run; medians. Units: microseconds."""
-    given = _given(program, tensors)
+    inputs = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[list[tuple[float, float]]] = [[] for _ in program.spec.steps]
     around: list[Around] = []
@@ -77,7 +77,7 @@ def _profile(program: CallableProgram, tensors: Sequence[Any], repeats: int) -> 
         frame = program.new_frame(torch.cuda.current_stream(program.device).cuda_stream if gpu else 0)
         num_timed = 0
         for run in range(MOST_RUNS * (repeats + 2)):
-            _, times, outside = _timed_run(program, frame, given)
+            _, times, outside = _timed_run(program, frame, inputs)
             if run >= 2 and (times or not program.spec.steps):
                 num_timed += 1
                 around.append(outside)
@@ -89,8 +89,8 @@ def _profile(program: CallableProgram, tensors: Sequence[Any], repeats: int) -> 
     def median(values: list[float]) -> float:
         return statistics.median(values) if values else 0.0
 
-    rows = [(median([start for start, _ in found]), _row(program, step, median([us for _, us in found])))
-            for step, found in zip(program.spec.steps, samples)]
+    rows = [(median([start for start, _ in spans]), _row(program, step, median([us for _, us in spans])))
+            for step, spans in zip(program.spec.steps, samples)]
     return rows, (median([before for before, _ in around]), median([behind for _, behind in around]))
 
 
@@ -115,7 +115,7 @@ def measured_run(program: CallableProgram, tensors: Sequence[Any], repeats: int 
     Inputs are not changed. Raises: as a call of the program does.
     """
     rows, (before_us, behind_us) = _profile(program, tensors, repeats)
-    given = _given(program, tensors)
+    inputs = _given(program, tensors)
     gpu = program.device.type == "cuda"
     samples: list[float] = []
     with torch.no_grad():
@@ -123,7 +123,7 @@ def measured_run(program: CallableProgram, tensors: Sequence[Any], repeats: int 
             if gpu:
                 torch.cuda.synchronize(program.device)
             started = time.perf_counter()
-            program(*given)
+            program(*inputs)
             if gpu:
                 torch.cuda.synchronize(program.device)
             samples.append((time.perf_counter() - started) * 1e6)

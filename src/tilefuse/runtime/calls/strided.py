@@ -52,13 +52,13 @@ def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact
     exact: nothing but these strides (of extents above 1) will do; else also others whose last dimension has neighbours in memory and
     whose other strides are multiples of 16 bytes.
     """
-    found = list(operands)
-    for n, (tensor, wanted) in enumerate(zip(operands, strides, strict=True)):
-        if not isinstance(wanted, tuple) or not tensor.numel():
+    tensors = list(operands)
+    for n, (tensor, layout) in enumerate(zip(operands, strides, strict=True)):
+        if not isinstance(layout, tuple) or not tensor.numel():
             continue
-        if not (lies(tensor, wanted) if exact else tensor.stride() == wanted or _is_aligned(tensor)):
-            found[n] = relaid(tensor, tuple(tensor.shape), wanted)
-    return found
+        if not (lies(tensor, layout) if exact else tensor.stride() == layout or _is_aligned(tensor)):
+            tensors[n] = relaid(tensor, tuple(tensor.shape), layout)
+    return tensors
 
 
 def _is_aligned(tensor: torch.Tensor) -> bool:

@@ -52,7 +52,7 @@ def compose_routines(fused: FusedRoutines) -> tuple[Kernel, ...]:
 def _header(fused: FusedRoutines) -> tuple[str, ...]:
     names = ", ".join(f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})"
                       for c in (fused.call(k) for k in range(len(fused.decision.calls))))
-    moved = (f"moves {fused.transfers} words",) if fused.given is None else (_needs(fused.given.case),)
+    moved = (f"moves {fused.transfers} words",) if fused.sized is None else (_needs(fused.sized.case),)
     return (f"calls: {names}", f"decision: {fused.decision}", *moved)
 
 
@@ -80,13 +80,13 @@ def _block_indices(w: RoutineWriter) -> tuple[Stmt, ...]:
 
 def _shared_buffers(fused: FusedRoutines) -> tuple[Buffer, ...]:
     instances = 1 if fused.grid.nested else fused.decision.instances
-    found = []
+    buffers = []
     for name, offset in fused.shared.items():
         slab = name in fused.slab_words
         e = fused.elements[name.removesuffix("_partials") if slab else name]
         words = fused.slab_words[name] if slab else e.shared_words * instances
-        found.append(Buffer(name if slab else f"{name}_l", e.unit, words * e.units, "shared", "", e.variable, offset))
-    return tuple(found)
+        buffers.append(Buffer(name if slab else f"{name}_l", e.unit, words * e.units, "shared", "", e.variable, offset))
+    return tuple(buffers)
 
 
 def _declared(w: RoutineWriter, stage: Iterable[Step], known: frozenset[str]) -> tuple[Declare, ...]:
@@ -126,7 +126,7 @@ def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[
     turns = most_turns(w)
     if not inside_other:
         return (*before, *_tiles(w, block, tiles, chunks, chunks, body(fused.edge, tile, False), turns))
-    found: list[Stmt] = list(before)
+    statements: list[Stmt] = list(before)
     start = block
     grouped, ahead = chunks * unroll, chunks * (unroll - 1)
     singles = whole != number(0) and (unroll == 1 or not _divides(grouped, whole))
@@ -134,17 +134,17 @@ def _walk(w: RoutineWriter, outer: frozenset[str], inside_other: bool) -> tuple[
         # A block's tiles are one group, or fewer.
         group = (Let("tile", block, sizes.most(chunks)), *body(fused.group, tile, True))
         rest = _tiles(w, block, whole, chunks, chunks, body(fused.single, tile, True), turns)
-        found.append(If((sizes.below(block + ahead, whole),), group, rest))
+        statements.append(If((sizes.below(block + ahead, whole),), group, rest))
     else:
         if unroll > 1 and may_exceed(whole, ahead):
-            found += _tiles(w, block, whole - ahead, grouped, chunks, body(fused.group, tile, True), turns // unroll)
+            statements += _tiles(w, block, whole - ahead, grouped, chunks, body(fused.group, tile, True), turns // unroll)
             rest, start = behind_groups(w, block, whole, grouped)
-            found += rest
+            statements += rest
         if singles:
-            found += _tiles(w, start, whole, chunks, chunks, body(fused.single, tile, True), turns)
+            statements += _tiles(w, start, whole, chunks, chunks, body(fused.single, tile, True), turns)
     if tiles != whole:
-        found += edge_tile(w, body(fused.edge, tile, False), whole, tiles)
-    return tuple(found)
+        statements += edge_tile(w, body(fused.edge, tile, False), whole, tiles)
+    return tuple(statements)
 
 
 def _divides(by: Affine, e: Affine) -> bool:

@@ -57,11 +57,11 @@ SECOND_THREADS, SECOND_WORDS = 256, 32
 
 def _finished_by(w: RoutineWriter, finish: str) -> list[Element]:
     """One element of every output whose partial values are finished so."""
-    found: dict[str, Element] = {}
+    element_by_variable: dict[str, Element] = {}
     for e in w.fused.elements.values():
         if e.partial and w.fused.reductions[e.variable].finish == finish:
-            found.setdefault(e.variable, e)
-    return list(found.values())
+            element_by_variable.setdefault(e.variable, e)
+    return list(element_by_variable.values())
 
 
 def last_blocks(w: RoutineWriter) -> tuple[Stmt, ...]:
@@ -69,22 +69,22 @@ def last_blocks(w: RoutineWriter) -> tuple[Stmt, ...]:
     by_blocks: dict[tuple[str, ...], list[Element]] = {}
     for e in _finished_by(w, LAST_BLOCK):
         by_blocks.setdefault(w.fused.reductions[e.variable].over, []).append(e)
-    found: list[Stmt] = []
+    statements: list[Stmt] = []
     for n, (over, elements) in enumerate(by_blocks.items()):
         kept = [d for d in w.fused.grid.extents if d not in over]
         index, cells = number(0), number(1)
         for d in kept:  # one direction at most: the blocks along the other share the words
             index, cells = w.block(d), w.blocks(d)
         counter, last = f"arrivals_{n}", f"last_{n}"
-        count = None if w.fused.given is None else w.sizes.count(cells)
+        count = None if w.fused.sized is None else w.sizes.count(cells)
         w.scratch.append(Buffer(counter, I32, w.sizes.most(cells), "global", "counter", "", 0, count))
         body: list[Stmt] = []
         w.extra_read = False
         for e in elements:
             body += _of_this_block(w, e)
-        found += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, _as_known(w.sizes.partials(elements[0].variable))),
+        statements += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, _as_known(w.sizes.partials(elements[0].variable))),
                   IfValue(Reg(last, BOOL), tuple(body), uniform=True)]
-    return tuple(found)
+    return tuple(statements)
 
 
 def _as_known(e: Affine) -> int | Affine:
@@ -141,25 +141,25 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     held = [Bound(word, 0, words)] if wide > words else []
     whole_rows = all(c % extent == 0 for c in (stride.const, *(c for _, c in stride.terms)))
     held += [w.sizes.below(start + word, stride)] if tiles and extent != e.words and not whole_rows else []
-    found: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(held), (loop,)) if held else loop]
+    statements: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(held), (loop,)) if held else loop]
     mapping = ThreadMapping((1,), (axis("tx"),) if wide > 1 else ())
     combination = combine_threads(mapping, (wide, each), threads, (wide,) if wide > 1 else ())
     if isinstance(combination, Rejected):
         raise InternalError(f"partial values of %{e.variable} cannot be combined: {combination}; please report")
-    found += exchange(w, e, value, combination)
+    statements += exchange(w, e, value, combination)
     if combination.copies > 1:
         slab = _extra_slab(w, e, combination.copies * wide)
         done = f"{value}_done"
-        found += [*([Barrier()] if w.extra_read else []), *to_slab(e, value, combination, slab), Barrier()]
+        statements += [*([Barrier()] if w.extra_read else []), *to_slab(e, value, combination, slab), Barrier()]
         w.extra_read = True
-        found += _guarded(words, threads, (*from_slab(w, e, slab, combination.copies, wide, axis("thread"), done),
+        statements += _guarded(words, threads, (*from_slab(w, e, slab, combination.copies, wide, axis("thread"), done),
                                            *_whole(w, e, done, axis("thread"), tiles, extent)))
     else:
         at = substitute(combination.word, {"slot": number(0)})
         bounds = (*repeated_once(combination), *((Bound(at, 0, words),) if wide > words else ()))
         done_here = _whole(w, e, value, at, tiles, extent)
-        found += [If(bounds, done_here)] if bounds else done_here
-    return tuple(found)
+        statements += [If(bounds, done_here)] if bounds else done_here
+    return tuple(statements)
 
 
 def _guarded(words: int, threads: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -196,9 +196,9 @@ def _second_kernel(w: RoutineWriter, e: Element) -> Kernel:
     scratch = replace(own.scratch[0], role="in")
     shared = max((b.num_elements * b.dtype.itemsize for b in own.extra), default=0)
     launch = Launch(blocks, SECOND_THREADS, 1, -(-shared // 16) * 16, w.fused.device.starts_early)
-    made = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
+    kernel = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
                   (f"adds up the partial values of %{e.variable}",), routines=own.namespaces.texts())
-    return own.sizes.of(made, most(ceil(own.sizes.count(count), words), 1))
+    return own.sizes.of(kernel, most(ceil(own.sizes.count(count), words), 1))
 
 
 def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
@@ -221,6 +221,6 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
         call = RoutineCall(name, (Pointer(e.variable, at),), (Touched(e.variable, at, (), True),))
         body.append(If((own.sizes.below(word, count),), (call,)))
     launch = Launch(-(-largest // SECOND_THREADS), SECOND_THREADS, 1, 0, w.fused.device.starts_early)
-    made = Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",),
+    kernel = Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",),
                   routines=own.namespaces.texts())
-    return (own.sizes.of(made, ceil(words, SECOND_THREADS)),)
+    return (own.sizes.of(kernel, ceil(words, SECOND_THREADS)),)

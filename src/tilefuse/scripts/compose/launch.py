@@ -28,9 +28,9 @@ class LaunchSizes:
         self.known: dict[str, Size] = {}
         self.extents: dict[str, int] = {}
         self.num_named = 0
-        if fused.given is None:
+        if fused.sized is None:
             return
-        graph, grid, longest = fused.graph, fused.grid, fused.given.case.most_extent
+        graph, grid, longest = fused.graph, fused.grid, fused.sized.case.most_extent
         for v in graph.variables.values():
             for name in (*v.sizes, *((v.leading,) if v.leading else ())):
                 self.known[name] = Size(name, longest, name)
@@ -52,17 +52,17 @@ class LaunchSizes:
 
     # -- what launches are told
 
-    def told(self, kernel: Kernel) -> tuple[Size, ...]:
+    def arguments(self, kernel: Kernel) -> tuple[Size, ...]:
         """The sizes that a kernel's text names."""
         used = index_names(kernel.body)
         return tuple(size for name, size in self.known.items() if name in used)
 
     def of(self, kernel: Kernel, blocks: Operand) -> Kernel:
-        """A kernel of so many blocks, told the sizes that its text names."""
+        """The kernel with `blocks` blocks and the sizes that its text names as arguments."""
         if not self.known:
             return kernel
         launch = replace(kernel.launch, num_blocks=min(kernel.launch.num_blocks, MOST_BLOCKS))
-        return replace(kernel, sizes=self.told(kernel), blocks=blocks, launch=launch)
+        return replace(kernel, sizes=self.arguments(kernel), blocks=blocks, launch=launch)
 
     @property
     def most_blocks(self) -> int:
@@ -87,15 +87,15 @@ class LaunchSizes:
     def words(self, variable: str) -> tuple[int, Operand | None]:
         """(most words, count of words) of a variable in memory."""
         v = self.fused.graph.variables[variable]
-        if self.fused.given is None or not v.sizes:
+        if self.fused.sized is None or not v.sizes:
             return extent_in_memory(self.fused.graph, variable), None
-        return self.fused.given.case.most_indexed, words_of(v)
+        return self.fused.sized.case.most_indexed, words_of(v)
 
     # -- index expressions
 
     @property
     def _walks_all(self) -> bool:
-        return self.fused.given is not None and self.fused.given.walks_all
+        return self.fused.sized is not None and self.fused.sized.walks_all
 
     @property
     def chunks(self) -> Affine:
@@ -137,8 +137,8 @@ class LaunchSizes:
     @property
     def most_handed(self) -> int:
         """Partial values of one output in the workspace, at most."""
-        assert self.fused.given is not None
-        return self.fused.given.case.most_handed
+        assert self.fused.sized is not None
+        return self.fused.sized.case.most_handed
 
     # -- bounds and what is not affine
 

@@ -22,8 +22,8 @@ class _Namespace:
     function: str
     implementation: Implementation
     macros: dict[str, str]
-    wanted: dict[str, None] = field(default_factory=dict)
-    made: dict[str, str] = field(default_factory=dict)
+    called: dict[str, None] = field(default_factory=dict)
+    generated: dict[str, str] = field(default_factory=dict)
 
 
 class Namespaces:
@@ -50,7 +50,7 @@ class Namespaces:
         """Qualified name of a routine of the library ("load A", "compute", "store y")."""
         space = self.space(function, implementation, contiguous)
         name = implementation.routines[role]
-        self.spaces[space].wanted.setdefault(name)
+        self.spaces[space].called.setdefault(name)
         return f"{space}::{name}"
 
     def clear(self, function: ElementaryFunction, implementation: Implementation, count: int) -> str:
@@ -59,17 +59,17 @@ class Namespaces:
         name = f"neutral_{count}"
         if function.state:
             self._wrap(space, name, f"set_{name}", [("unsigned int*", "words")], {"words": count}, function)
-            self.spaces[space].made.setdefault(f"set_{name}", clear_text(function.state, function.neutral, count, f"set_{name}"))
+            self.spaces[space].generated.setdefault(f"set_{name}", clear_text(function.state, function.neutral, count, f"set_{name}"))
             self._order(space, f"set_{name}", name)
         else:
-            self.spaces[space].made.setdefault(name, clear_text(C_TYPES[function.dtype.name], function.neutral, count, name))
+            self.spaces[space].generated.setdefault(name, clear_text(C_TYPES[function.dtype.name], function.neutral, count, name))
         return f"{space}::{name}"
 
     def padding(self, function: ElementaryFunction, implementation: Implementation, parameter: str) -> str:
         """Qualified name of a routine that sets one word to the padding of a parameter: (word*)."""
         space = self.space(function, implementation)
         dtype = function.parameter(parameter).dtype or function.dtype
-        self.spaces[space].made.setdefault(f"padding_{parameter}",
+        self.spaces[space].generated.setdefault(f"padding_{parameter}",
                                            clear_text(C_TYPES[dtype.name], f"PAD_{parameter}", 1, f"padding_{parameter}"))
         return f"{space}::padding_{parameter}"
 
@@ -109,27 +109,27 @@ class Namespaces:
     def _wrap(self, space: str, name: str, called: str, parameters: list[tuple[str, str]], states: dict[str, int],
               function: ElementaryFunction) -> None:
         own = self.spaces[space]
-        own.wanted.setdefault(function.state)
-        own.made.setdefault(name, wrapped_text(name, called, parameters, states, function.state))
+        own.called.setdefault(function.state)
+        own.generated.setdefault(name, wrapped_text(name, called, parameters, states, function.state))
 
     def _order(self, space: str, first: str, then: str) -> None:
         """Puts one made function before another that calls it."""
-        made = self.spaces[space].made
-        text = made.pop(then)
-        made[then] = text
-        assert first in made
+        texts = self.spaces[space].generated
+        text = texts.pop(then)
+        texts[then] = text
+        assert first in texts
 
     def texts(self) -> tuple[RoutineText, ...]:
         """Texts of the routines that the kernel carries."""
-        found = []
+        routines = []
         for name, space in self.spaces.items():
-            text = cut_routines(space.implementation.source, space.macros, space.wanted) if space.wanted else ""
-            made = replace_macros("".join(space.made.values()), space.macros)
-            if text.strip() or made:
-                whole = text.strip("\n") + "\n" + made
+            text = cut_routines(space.implementation.source, space.macros, space.called) if space.called else ""
+            generated = replace_macros("".join(space.generated.values()), space.macros)
+            if text.strip() or generated:
+                whole = text.strip("\n") + "\n" + generated
                 remember_text(whole.strip(), Origin(f"function {space.function}", _place(space.implementation, whole.strip())))
-                found.append(RoutineText(name, whole))
-        return tuple(found)
+                routines.append(RoutineText(name, whole))
+        return tuple(routines)
 
 
 def _place(implementation: Implementation, text: str) -> Callable[[int], str]:

@@ -53,7 +53,7 @@ def operator_of(function: ElementaryFunction) -> tuple[str, str]:
 
 def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination) -> tuple[Stmt, ...]:
     """The exchanges within warps: afterwards a thread holds `combination.slots` words at the start of its array."""
-    found: list[Stmt] = []
+    statements: list[Stmt] = []
     slots = combination.slots << sum(halved for _, halved in combination.lanes)
     units = e.units
     for bit, halved in combination.lanes:
@@ -71,8 +71,8 @@ def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination)
                 else:
                     body.append(Assign(Reg(sent, e.unit, number(u)), own))
                 body.append(Shuffle(Reg(got, e.unit, number(u)), Reg(sent, e.unit, number(u)), "xor", 1 << bit))
-            found += (*body, *combine(w, e, Reg(array, e.unit, number(slot * units)), Reg(got, e.unit, number(0))))
-    return tuple(found)
+            statements += (*body, *combine(w, e, Reg(array, e.unit, number(slot * units)), Reg(got, e.unit, number(0))))
+    return tuple(statements)
 
 
 def repeated_once(combination: Combination) -> tuple[Bound, ...]:
@@ -104,13 +104,13 @@ def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int | Affine, strid
         at = (begins + word) * e.units
         return [*stated, *(Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units))]
 
-    found: list[Stmt] = [Declare(value, e.unit, e.units), *load(number(0), value)]
+    statements: list[Stmt] = [Declare(value, e.unit, e.units), *load(number(0), value)]
     if not rows.is_const or rows.const > 1:
         other = f"{value}_other"
-        into, more = Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0))
-        body = (Declare(other, e.unit, e.units), *load(axis("row"), other), *combine(w, e, into, more))
-        found.append(For("row", number(1), rows, 1, body))
-    return tuple(found)
+        into, addend = Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0))
+        body = (Declare(other, e.unit, e.units), *load(axis("row"), other), *combine(w, e, into, addend))
+        statements.append(For("row", number(1), rows, 1, body))
+    return tuple(statements)
 
 
 def row_of_workspace(w: RoutineWriter, row: Affine, stride: Affine) -> tuple[tuple[Stmt, ...], Affine]:
@@ -124,8 +124,8 @@ def gather(w: RoutineWriter, e: Element, slab: str) -> tuple[Stmt, ...]:
     combination = w.fused.reductions[e.variable].combination
     if combination is None:
         return ()
-    found = exchange(w, e, f"{e.name}_l", combination)
-    return (*found, *to_slab(e, f"{e.name}_l", combination, slab)) if slab else found
+    statements = exchange(w, e, f"{e.name}_l", combination)
+    return (*statements, *to_slab(e, f"{e.name}_l", combination, slab)) if slab else statements
 
 
 def finish(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt, ...]:
@@ -142,12 +142,12 @@ def finish(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt,
             return (*from_slab(w, e, source, rows, stride, word, value), *deliver(w, e, Reg(value, e.unit, number(0)), word, tiles))
 
         return w.spread_over_threads(e.words, one)
-    found: list[Stmt] = []
+    statements: list[Stmt] = []
     for slot in range(combination.slots):
         word = substitute(combination.word, {"slot": number(slot)})
-        found += deliver(w, e, Reg(f"{e.name}_l", e.unit, number(slot * e.units)), word, tiles)
+        statements += deliver(w, e, Reg(f"{e.name}_l", e.unit, number(slot * e.units)), word, tiles)
     bounds = repeated_once(combination)
-    return (If(bounds, tuple(found)),) if bounds else tuple(found)
+    return (If(bounds, tuple(statements)),) if bounds else tuple(statements)
 
 
 def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
@@ -161,7 +161,7 @@ def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Seque
         index, bounds = place(w, e, word, tiles)
         update = Atomic(operator_of(function)[1], e.variable, index, value)
         return (If(bounds, (update,)),) if bounds else (update,)
-    if len(reduction.over) == len(w.fused.grid.extents) and w.fused.given is not None:
+    if len(reduction.over) == len(w.fused.grid.extents) and w.fused.sized is not None:
         row = axis("block")  # every block has a row
     else:
         row = number(0)
@@ -221,7 +221,7 @@ def workspace(w: RoutineWriter, e: Element) -> str:
         # A second kernel reads what this one leaves; a last block reads it before the kernel ends.
         role = "out" if reduction.finish == SECOND_KERNEL else "workspace"
         words, count = reduction.partials * e.units, None
-        if w.fused.given is None:
+        if w.fused.sized is None:
             words *= padded_words(w, e).const
         else:
             words = w.sizes.most_handed * e.units

@@ -34,16 +34,16 @@ def fill(w: RoutineWriter, e: Element, again: bool) -> tuple[Stmt, ...]:
 def keep(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
     """Adds up the words and stores the sum where it has an impossible value."""
     total = Reg(f"{e.name}_kept", e.unit)
-    found: list[Stmt] = [Declare(total.name, e.unit, None, const(0, e.unit))]
+    statements: list[Stmt] = [Declare(total.name, e.unit, None, const(0, e.unit))]
     if e.in_registers:
         words: list[KExpr] = [Reg(f"{e.name}_l", e.unit, number(n)) for n in range(e.held * e.units)]
     else:
         words = [Load(f"{e.name}_l", e.unit, axis("thread") % (e.words * e.units))]
-    found += [Assign(total, Call("add", (total, word))) for word in words]
+    statements += [Assign(total, Call("add", (total, word))) for word in words]
     name = f"{KEPT}_{e.unit.name}"
     if all(b.name != name for b in w.scratch):
         w.scratch.append(Buffer(name, e.unit, 1, "global", "workspace"))
     unreached: KExpr = Call("eq", (total, const(UNREACHED if e.unit.is_float else 123456789, e.unit)))
     hit = f"{e.name}_hit"
-    found += [Declare(hit, BOOL, None, unreached), IfValue(Reg(hit, BOOL), (Store(name, number(0), total),))]
-    return tuple(found)
+    statements += [Declare(hit, BOOL, None, unreached), IfValue(Reg(hit, BOOL), (Store(name, number(0), total),))]
+    return tuple(statements)

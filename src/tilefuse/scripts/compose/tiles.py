@@ -17,8 +17,8 @@ def may_exceed(e: Affine, least: Affine) -> bool:
 
 def most_turns(w: RoutineWriter) -> int:
     """Tiles that a block takes at most, where that is known and calls give the sizes; else 0. (Known sizes say it themselves.)"""
-    given = w.fused.given
-    return 0 if given is None or given.walks_all else w.fused.decision.iterations
+    sized = w.fused.sized
+    return 0 if sized is None or sized.walks_all else w.fused.decision.iterations
 
 
 def up_to_multiple(w: RoutineWriter, name: str, e: Affine, by: Affine) -> tuple[tuple[Stmt, ...], Affine]:
@@ -38,10 +38,10 @@ def behind_groups(w: RoutineWriter, start: Affine, stop: Affine, grouped: Affine
 def edge_tile(w: RoutineWriter, body: tuple[Stmt, ...], whole: Affine, tiles: Affine, reached: tuple[Bound, ...] = ()) -> tuple[Stmt, ...]:
     """The tile behind the whole ones, where there is one, by the block whose turn it is; `reached`: bounds besides."""
     sizes, d = w.sizes, w.walk
-    told = Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words")
+    comment = Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words")
     edge = (Let("tile", whole, sizes.most(whole) + 1), *body)
     if most_turns(w) == 1:  # as many blocks as tiles
-        return told, If((sizes.equal(w.block(d), whole), *reached), edge)
+        return comment, If((sizes.equal(w.block(d), whole), *reached), edge)
     stated, last = sizes.remainder("last_turn", whole, sizes.chunks, max(sizes.most(sizes.chunks) - 1, 0))
     there = () if tiles.is_const else (Bound(tiles - whole, 1, sizes.most(tiles) + 1),)
-    return told, *stated, If((sizes.equal(w.block(d), last), *there, *reached), edge)
+    return comment, *stated, If((sizes.equal(w.block(d), last), *there, *reached), edge)

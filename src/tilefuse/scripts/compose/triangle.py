@@ -1,12 +1,12 @@
-"""Walks over the tiles of a triangle: tiles wholly on the other side of the diagonal are neither loaded nor computed.
+"""Walks over the tiles of a triangle: tiles entirely on the other side of the diagonal are neither loaded nor computed.
 
     lower, along x    t . . .      lower, along y    t . . .        strip across the walk | walk
                       t t . .                        t t . .        along x a walk ends early, along y it starts late
                       t t t .                        t t t .        (upper: the other way round)
                       t t t t                        t t t t
-A block keeps the tiles whose numbers it has in a whole grid, so that who completes which words does not change. Tiles that hold part of
-the diagonal are computed whole: the routines leave out words beyond it. What a tile that is left out would hand on of its own (a row of
-the workspace) is neutral and written without it.
+A block keeps the tile numbers that it has in a full grid, so the same block completes each word. Tiles that contain part of the diagonal
+are computed whole, and their routines skip the words beyond it. A skipped tile would write its own row of the workspace; the block writes
+the neutral element there instead.
 """
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stm
     early = ends_early(fused)
     whole = sizes.whole(d) if inside_other else tiles
     # Tiles before `ends` and, in whole tiles, from `begins` on hold words of the triangle. The last strip reaches all.
-    found: list[Stmt] = []
+    statements: list[Stmt] = []
     ends, begins, stop, start = tiles, number(0), whole, block
     if early and inside_other:
-        found.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, sizes.most(tiles) + 1))
+        statements.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, sizes.most(tiles) + 1))
         ends = axis("ends")
         stop = ends
         if whole not in (tiles, number(0)):
-            found.append(Let("stop", OfTwo("least", ends, whole), sizes.most(whole) + 1))
+            statements.append(Let("stop", OfTwo("least", ends, whole), sizes.most(whole) + 1))
             stop = axis("stop")
     elif not early:
-        found.append(Let("begins", w.block(o) * strip // along, sizes.most(tiles) + 1))
+        statements.append(Let("begins", w.block(o) * strip // along, sizes.most(tiles) + 1))
         begins = axis("begins")
         stated, start = _own(w, "begin", block, begins)
-        found += stated
+        statements += stated
     if not inside_other:
-        found.append(_for(start, tiles, chunks, body(fused.edge, tile, False)))
+        statements.append(_for(start, tiles, chunks, body(fused.edge, tile, False)))
     else:
         if unroll > 1 and may_exceed(whole, chunks * (unroll - 1)):
-            found.append(_for(start, stop - chunks * (unroll - 1), chunks * unroll, body(fused.group, tile, True)))
+            statements.append(_for(start, stop - chunks * (unroll - 1), chunks * unroll, body(fused.group, tile, True)))
             stated, start = behind_groups(w, start, stop, chunks * unroll)
-            found += stated
+            statements += stated
         if whole != number(0):
-            found.append(_for(start, stop, chunks, body(fused.single, tile, True)))
+            statements.append(_for(start, stop, chunks, body(fused.single, tile, True)))
         if tiles != whole:
-            found += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (sizes.equal(ends, whole + 1),) if early else ())
+            statements += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (sizes.equal(ends, whole + 1),) if early else ())
     if early:
         if not inside_other:
-            return tuple(found)
+            return tuple(statements)
         stated, start = _own(w, "end", block, ends)
-        return (*found, *stated, *_neutral(w, start, tiles))
-    return (*found, *_neutral(w, block, begins))
+        return (*statements, *stated, *_neutral(w, start, tiles))
+    return (*statements, *_neutral(w, block, begins))
 
 
 def _for(start: Affine, stop: Affine, step: Affine, body: tuple[Stmt, ...]) -> For:
@@ -86,13 +86,13 @@ def _own(w: RoutineWriter, name: str, block: Affine, least: Affine) -> tuple[tup
 
 def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
     """Rows of the workspace that the tiles left out would have filled become neutral."""
-    fused, found = w.fused, []
+    fused, statements = w.fused, []
     for variable, reduction in fused.reductions.items():
         if reduction.accumulated or reduction.finish not in (LAST_BLOCK, SECOND_KERNEL):
             continue
         e = next(e for e in fused.elements.values() if e.variable == variable and e.partial)
-        found.append(_for(start, stop, w.sizes.chunks, _neutral_words(w, e)))
-    return tuple(found)
+        statements.append(_for(start, stop, w.sizes.chunks, _neutral_words(w, e)))
+    return tuple(statements)
 
 
 def _neutral_words(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:

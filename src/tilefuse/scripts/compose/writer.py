@@ -56,9 +56,9 @@ class Where:
 
 def _wide(fused: FusedRoutines, function: ElementaryFunction) -> bool:
     """Whether the routines of a function compute indices of 64 bits. Partial values that hold an index do in every case of given sizes."""
-    if fused.given is None or function.state:
+    if fused.sized is None or function.state:
         return function.name in fused.wide_routines
-    return fused.given.case.most_indexed > MOST_NARROW
+    return fused.sized.case.most_indexed > MOST_NARROW
 
 
 class RoutineWriter:
@@ -201,17 +201,17 @@ class RoutineWriter:
     def contiguous(self, k: int) -> frozenset[str]:
         """Parameters of a call whose elements, inside the data, have rows that are 16-byte aligned in memory."""
         call, implementation = self.fused.call(k), self.fused.implementation(k)
-        found = set()
+        names = set()
         for p, variable in zip((*call.function.inputs, *call.function.outputs), (*call.arguments, *call.results), strict=True):
             if p.extents and isinstance(variable, str):
                 v = self.fused.graph.variables[variable]
                 vector, strides = 16 // v.dtype.itemsize, strides_of(v)
                 own = implementation.geometry.extents[p.extents[-1]]
-                aligned = self.fused.given is not None and self.fused.given.case.aligned
+                aligned = self.fused.sized is not None and self.fused.sized.case.aligned
                 rows = all(s.const % vector == 0 if s.is_const else aligned for s in strides[:-1])
                 if strides[-1] == number(1) and own % vector == 0 and rows:
-                    found.add(p.name)
-        return frozenset(found)
+                    names.add(p.name)
+        return frozenset(names)
 
     def uses(self, variable: str, writes: bool, updates: bool = False) -> None:
         """Makes a variable a parameter of the kernel."""
@@ -228,10 +228,10 @@ class RoutineWriter:
         tx, ty, instance = self.coordinates(threads)
         arguments: list[Pointer | Reg | Affine | KExpr] = []
         reads, writes, held = [], [], 1
-        given = (*call.arguments, *call.results)
+        operands = (*call.arguments, *call.results)
         for n, (p, name) in enumerate(zip((*function.inputs, *function.outputs), s.elements, strict=True)):
             if name is None:
-                arguments.append(self.scalar(given[n], p.dtype or function.dtype))
+                arguments.append(self.scalar(operands[n], p.dtype or function.dtype))
                 continue
             e = self.fused.elements[name]
             arguments.append(self.register(e) if e.in_registers else Pointer(f"{e.name}_l", self.shared_index(e, instance)))
@@ -251,14 +251,14 @@ class RoutineWriter:
             return (RoutineCall(name, (*arguments, tx, ty), (*reads, *writes)), *named)
         return self.where_participating(threads, (RoutineCall(name, (*arguments, tx, ty), (*reads, *writes)),))
 
-    def scalar(self, given: str | float, dtype: DType) -> KExpr:
+    def scalar(self, operand: str | float, dtype: DType) -> KExpr:
         """A scalar argument: a number, or the word of a variable, loaded once."""
-        if not isinstance(given, str):
-            return const(given, dtype)
-        if given not in self.scalars:
-            self.uses(given, False)
-            self.scalars[given] = Reg(f"{given}_l", dtype)
-        return self.scalars[given]
+        if not isinstance(operand, str):
+            return const(operand, dtype)
+        if operand not in self.scalars:
+            self.uses(operand, False)
+            self.scalars[operand] = Reg(f"{operand}_l", dtype)
+        return self.scalars[operand]
 
     def clear(self, e: Element) -> tuple[Stmt, ...]:
         """Partial values become neutral, in all threads: those that do not take part are combined too."""
@@ -294,11 +294,11 @@ class RoutineWriter:
         """body(slot, coordinates) for every word that a thread holds."""
         assert isinstance(e.place, ThreadMapping)
         tx, ty, _ = self.coordinates(e.threads)
-        found: list[Stmt] = []
+        statements: list[Stmt] = []
         for slot in range(e.held):
             names = {"tx": tx, "ty": ty} | slot_coordinates(e.place.slots, number(slot))
-            found += body(number(slot), [substitute(a, names) for a in e.place.at])
-        return tuple(found)
+            statements += body(number(slot), [substitute(a, names) for a in e.place.at])
+        return tuple(statements)
 
     def put(self, source: Element, target: Element) -> tuple[Stmt, ...]:
         """Registers to shared memory; of threads with copies one writes."""

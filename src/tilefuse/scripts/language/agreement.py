@@ -34,9 +34,9 @@ def _extents(function: ElementaryFunction) -> Iterator[Disagreement]:
     for name in function.over:
         if name not in sizes:
             yield "over", f"{name} is no size of the parameters ({', '.join(sizes)})", nearest(name, sizes) or ""
-    given = {e for p in function.inputs for e in p.extents}
+    operands = {e for p in function.inputs for e in p.extents}
     for p in function.outputs:
-        if unknown := [e for e in p.extents if e not in given]:
+        if unknown := [e for e in p.extents if e not in operands]:
             yield "outputs", f"{p.name} has the extent {unknown[0]}, which no input has", "sizes come from the arguments"
 
 

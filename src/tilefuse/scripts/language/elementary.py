@@ -170,9 +170,9 @@ class ElementaryFunction:
     def timed_name(self) -> str:
         """The name with a digest of all that decides how long the function takes: another text of a routine has other times."""
         routines = [(i.name, i.geometry, sorted(i.places.items()), sorted(i.routines.items()), i.source) for i in self.implementations]
-        told = repr((self.kind, self.dtype, self.inputs, self.outputs, self.over, self.operator, self.neutral, sorted(self.padding.items()),
+        text = repr((self.kind, self.dtype, self.inputs, self.outputs, self.over, self.operator, self.neutral, sorted(self.padding.items()),
                      sorted(self.meaning.items()), self.positions, self.state, self.finishes, self.triangle, routines))
-        return f"{self.name}@{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        return f"{self.name}@{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def parameter(self, name: str) -> Parameter:
         """The input or output of that name."""
@@ -274,8 +274,8 @@ class FunctionCall:
     def operands(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
         """(parameter, variable, size names) of every vector or matrix that the call reads or writes, and of scalars it gives."""
         read = zip(self.function.inputs, self.arguments, strict=True)
-        found = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
-        return (*found, *((p.name, v, p.extents) for p, v in zip(self.function.outputs, self.results, strict=True)))
+        operands = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
+        return (*operands, *((p.name, v, p.extents) for p, v in zip(self.function.outputs, self.results, strict=True)))
 
     @functools.cached_property
     def grid_sizes(self) -> tuple[str, ...]:
@@ -309,9 +309,9 @@ class CallGraph:
 
     @functools.cached_property
     def _readers(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, dict[int, None]] = {}
+        readers: dict[str, dict[int, None]] = {}
         for k, call in enumerate(self.calls):
             for argument in call.arguments:
                 if isinstance(argument, str):
-                    found.setdefault(argument, {})[k] = None
-        return {name: tuple(calls) for name, calls in found.items()}
+                    readers.setdefault(argument, {})[k] = None
+        return {name: tuple(calls) for name, calls in readers.items()}

@@ -85,7 +85,7 @@ class _Resolver:
                 raise NameLookupError(f"the input {name.text} is not declared", where=name.span,
                                       hint=nearest(name.text, declared) or f"say what it is: scalar {name.text}; or vector or matrix")
             self.known[name.text], self.kinds[name.text] = name.span, declared[name.text][0]
-        calls = tuple(made for s in self.script.statements for made in self.call(s))
+        calls = tuple(one for s in self.script.statements for one in self.call(s))
         inputs = {n.text for n in self.script.inputs}
         for name in self.script.results:
             if name.text in inputs:
@@ -104,12 +104,12 @@ class _Resolver:
 
     def live(self, calls: Sequence[ResolvedCall]) -> tuple[ResolvedCall, ...]:
         """The calls that a result depends on."""
-        wanted = {n.text for n in self.script.results}
+        needed = {n.text for n in self.script.results}
         kept: list[ResolvedCall] = []
         for call in reversed(calls):
-            if wanted & {r.text for r in call.statement.results}:
+            if needed & {r.text for r in call.statement.results}:
                 kept.append(call)
-                wanted |= {a.text for a in call.statement.arguments if isinstance(a, Name)}
+                needed |= {a.text for a in call.statement.arguments if isinstance(a, Name)}
         return tuple(reversed(kept))
 
     def call(self, statement: Statement, within: tuple[str, ...] = ()) -> Iterator[ResolvedCall]:
@@ -158,16 +158,17 @@ class _Resolver:
 
     def function(self, statement: Statement) -> AnyFunction:
         name = statement.function
-        found = self.library.called(name.text)
-        if not found:
+        overloads = self.library.called(name.text)
+        if not overloads:
             known = self.library.calls
             raise NameLookupError(f"there is no function {name.text}", where=name.span,
                                   hint=nearest(name.text, known) or f"the library has: {', '.join(sorted(known))}")
-        for function in found:
+        for function in overloads:
             if len(function.inputs) == len(statement.arguments):
                 return function
-        raise ParseError(f"{name.text} takes {' or '.join(str(len(f.inputs)) for f in found)} arguments, {len(statement.arguments)} given",
-                         where=name.span, hint="write " + " or ".join(map(_form, found)))
+        counts = " or ".join(str(len(f.inputs)) for f in overloads)
+        raise ParseError(f"{name.text} takes {counts} arguments, {len(statement.arguments)} given",
+                         where=name.span, hint="write " + " or ".join(map(_form, overloads)))
 
     def argument(self, argument: Name | Number, parameter: Parameter, function: AnyFunction) -> None:
         if isinstance(argument, Number):
@@ -215,37 +216,37 @@ def call_graph(resolved: ResolvedScript, shapes: Mapping[str, ArgumentShape], na
     Raises: ShapeError where sizes disagree, with the shapes of both sides; UserError for an input without a shape.
     """
     variables: dict[str, Variable] = {}
-    for given in resolved.script.inputs:
-        variables[given.text] = _input(resolved, given, shapes.get(given.text))
+    for name_of_input in resolved.script.inputs:
+        variables[name_of_input.text] = _input(resolved, name_of_input, shapes.get(name_of_input.text))
     calls: list[FunctionCall] = []
     for call in resolved.calls:
-        made = _sized(call, variables)
-        calls.append(made)
+        sized = _sized(call, variables)
+        calls.append(sized)
         for parameter, result in zip(call.function.outputs, call.statement.results, strict=True):
-            shape = tuple(made.sizes[e] for e in parameter.extents)
+            shape = tuple(sized.sizes[e] for e in parameter.extents)
             order = _result_order(resolved, call, parameter, result.text, variables)
             variables[result.text] = Variable(result.text, resolved.dtypes[result.text], shape, order)
     graph = CallGraph(name, variables, resolved.inputs, resolved.outputs, tuple(calls))
     return _turned(graph, resolved.library)
 
 
-def _input(resolved: ResolvedScript, given: Name, argument: ArgumentShape | None) -> Variable:
-    kind, dtype = resolved.kinds[given.text], resolved.dtypes[given.text]
+def _input(resolved: ResolvedScript, name: Name, argument: ArgumentShape | None) -> Variable:
+    kind, dtype = resolved.kinds[name.text], resolved.dtypes[name.text]
     rank = ("scalar", "vector", "matrix").index(kind)
     if argument is None:
         if rank:
-            raise UserError(f"no shape is given for the {kind} {given.text}", where=given.span,
+            raise UserError(f"no shape is given for the {kind} {name.text}", where=name.span,
                             hint="every vector and matrix input needs one")
-        return Variable(given.text, dtype, ())
+        return Variable(name.text, dtype, ())
     shape, strides = argument.shape, argument.strides
     if rank == 0 and all(e == 1 for e in shape):
-        return Variable(given.text, dtype, ())
+        return Variable(name.text, dtype, ())
     if len(shape) != rank:
-        wanted = ("a number or an array of one word", "an array of one dimension", "an array of two dimensions")[rank]
-        raise ShapeError(f"{given.text} is a {kind}, the argument has shape {_shape(shape)}", where=given.span, hint=f"give {wanted}")
-    declared = bool(resolved.script.declared[given.text][1])
+        expected = ("a number or an array of one word", "an array of one dimension", "an array of two dimensions")[rank]
+        raise ShapeError(f"{name.text} is a {kind}, the argument has shape {_shape(shape)}", where=name.span, hint=f"give {expected}")
+    declared = bool(resolved.script.declared[name.text][1])
     column_major = declared if not strides or rank < 2 else _is_column_major(shape, strides, declared)
-    return Variable(given.text, dtype, shape, column_major, strides)
+    return Variable(name.text, dtype, shape, column_major, strides)
 
 
 def _is_column_major(shape: tuple[int, ...], strides: tuple[int, ...], declared: bool) -> bool:

@@ -6,7 +6,7 @@
 
 A reduction reaches over the product behind it, not over a sum: `sum(j) a[j] * b[j] + c` adds c once. Functions are those of the operator
 table; `where(condition, a, b)`, `wide(a)` (in f64 from there on), `real(a)` (back in the function's type), `inf` and `nan` are added.
-What must not come in: routines, sizes of elements, devices.
+Routines, sizes of elements and devices must not come in.
 """
 from __future__ import annotations
 
@@ -117,19 +117,19 @@ class _Parser:
         return text
 
     def words(self, close: str, what: str) -> tuple[str, ...]:
-        found = [self.word(what)]
+        words = [self.word(what)]
         while self.accept(","):
-            found.append(self.word(what))
+            words.append(self.word(what))
         self.expect(close)
-        return tuple(found)
+        return tuple(words)
 
     def equations(self) -> tuple[Equation, ...]:
-        found = [self.equation()]
+        equations = [self.equation()]
         while self.accept(";"):
-            found.append(self.equation())
+            equations.append(self.equation())
         if self.tokens[self.position][0] != "end":
             self.fail(f"expected an operator or ';', found {self.tokens[self.position][1]!r}")
-        return tuple(found)
+        return tuple(equations)
 
     def equation(self) -> Equation:
         name = self.word("the name of a result")
@@ -146,27 +146,27 @@ class _Parser:
         return left
 
     def sum(self) -> Term:
-        found = self.product()
+        term = self.product()
         while (piece := self.tokens[self.position][1]) in ("+", "-"):
             self.position += 1
-            found = Applied(_OPERATORS[piece], (found, self.product()))
-        return found
+            term = Applied(_OPERATORS[piece], (term, self.product()))
+        return term
 
     def product(self) -> Term:
-        found = self.factor()
+        term = self.factor()
         while (piece := self.tokens[self.position][1]) in ("*", "/"):
             self.position += 1
-            found = Applied(_OPERATORS[piece], (found, self.factor()))
-        return found
+            term = Applied(_OPERATORS[piece], (term, self.factor()))
+        return term
 
     def factor(self) -> Term:
         kind, text, at = self.tokens[self.position]
         if self.accept("-"):
             return Applied("neg", (self.factor(),))
         if self.accept("("):
-            found = self.comparison()
+            term = self.comparison()
             self.expect(")")
-            return found
+            return term
         if kind == "number":
             self.position += 1
             return Literal(float(text))
@@ -242,9 +242,9 @@ def check_meaning(function: ElementaryFunction, output: str) -> None:
         extents[equation.name] = tuple(sizes[a] for a in equation.axes)
     if equations[-1].name != output:
         fail(f"the last equation defines {equations[-1].name}, not {output}")
-    wanted = function.parameter(output).extents
-    if extents[output] != wanted:
-        fail(f"{output} has the extents {list(wanted)}, the meaning gives {list(extents[output])}")
+    expected = function.parameter(output).extents
+    if extents[output] != expected:
+        fail(f"{output} has the extents {list(expected)}, the meaning gives {list(extents[output])}")
 
 
 def _elements(term: Term) -> Iterator[Element]:
@@ -288,12 +288,12 @@ class _Lowering:
 
     def imported(self) -> Imported:
         calls = [self.graph.calls[n] for n in self.numbers]
-        made = {r for c in calls for r in c.results}
+        computed = {r for c in calls for r in c.results}
         read_outside = {a for n, c in enumerate(self.graph.calls) if n not in self.numbers for a in c.arguments}
         results = [r for c in calls for r in c.results if r in self.graph.outputs or r in read_outside]
         if set(self.graph.outputs) <= set(results):  # a whole script returns its results in its own order
             results = [*self.graph.outputs, *(r for r in results if r not in self.graph.outputs)]
-        for name in dict.fromkeys(a for c in calls for a in c.arguments if isinstance(a, str) and a not in made):
+        for name in dict.fromkeys(a for c in calls for a in c.arguments if isinstance(a, str) and a not in computed):
             variable = self.graph.variables[name]
             self.values[name] = self.builder.input(name, variable.dtype, variable.shape)
         for call_made in calls:
@@ -305,13 +305,13 @@ class _Lowering:
         return Imported(built, layouts={k: s for k, s in layouts.items() if k in inputs},
                         result_layouts={k: s for k, s in layouts.items() if k in built.results})
 
-    def call(self, made: FunctionCall) -> None:
-        self.builder.span = None if made.span is None else replace(made.span, operator=made.function.name)
-        for parameter, result in zip(made.function.outputs, made.results, strict=True):
-            if parameter.name not in made.function.meaning:
-                raise UnsupportedError(f"{made.function.name} has no meaning in its metadata", where=made.span,
+    def call(self, call: FunctionCall) -> None:
+        self.builder.span = None if call.span is None else replace(call.span, operator=call.function.name)
+        for parameter, result in zip(call.function.outputs, call.results, strict=True):
+            if parameter.name not in call.function.meaning:
+                raise UnsupportedError(f"{call.function.name} has no meaning in its metadata", where=call.span,
                                        hint="only its routines can compute it, no template")
-            self.values[result] = _CallLowering(self.builder, made, self.values, self.graph.variables[result].dtype).output(
+            self.values[result] = _CallLowering(self.builder, call, self.values, self.graph.variables[result].dtype).output(
                 parameter.name, result)
 
 
@@ -324,17 +324,17 @@ class _Typed:
 class _CallLowering:
     """The equations of one output of one call."""
 
-    def __init__(self, builder: GraphBuilder, made: FunctionCall, values: Mapping[str, str], dtype: DType) -> None:
-        self.builder, self.made, self.dtype = builder, made, dtype
-        function = made.function
+    def __init__(self, builder: GraphBuilder, call: FunctionCall, values: Mapping[str, str], dtype: DType) -> None:
+        self.builder, self.called, self.dtype = builder, call, dtype
+        function = call.function
         self.real = function.dtype
         # parameter or earlier equation -> (value's name or number, extents)
         self.known: dict[str, tuple[str | float, tuple[str, ...]]] = {
-            p.name: (values[a] if isinstance(a, str) else a, p.extents) for p, a in zip(function.inputs, made.arguments, strict=True)}
+            p.name: (values[a] if isinstance(a, str) else a, p.extents) for p, a in zip(function.inputs, call.arguments, strict=True)}
 
     def output(self, name: str, result: str) -> str:
         """The value of the output; `result` is the variable's name."""
-        equations = parse_meaning(self.made.function.meaning[name])
+        equations = parse_meaning(self.called.function.meaning[name])
         value = ""
         for number, equation in enumerate(equations):
             last = number == len(equations) - 1
@@ -350,18 +350,19 @@ class _CallLowering:
 
     def node(self, term: Term, axes: tuple[str, ...], sizes: Mapping[str, str], name: str, dtype: DType | None) -> str:
         """A node for a term over the axes: a reduction where the term is one, else a map."""
-        shape = tuple(self.made.sizes[sizes[a]] for a in axes)
+        shape = tuple(self.called.sizes[sizes[a]] for a in axes)
         if isinstance(term, Reduction):
             body = self.typed(term.body, (*axes, *term.axes), sizes, name)
-            over = tuple((a, self.made.sizes[sizes[a]]) for a in term.axes)
+            over = tuple((a, self.called.sizes[sizes[a]]) for a in term.axes)
             own = I64 if term.monoid.startswith("arg") else body.dtype
             if dtype is None or dtype == own:
                 return self.builder.add_reduction(name, term.monoid, own, shape, axes, over, body.expr)
             inner = self.builder.add_reduction(f"{name}_{term.monoid}", term.monoid, own, shape, axes, over, body.expr)
             return self.builder.map(name, dtype, shape, axes, cast(Read(inner, tuple(map(axis, axes))), dtype))
-        made = self.typed(term, axes, sizes, name)
-        wanted = dtype or made.dtype
-        return self.builder.map(name, wanted, shape, axes, made.expr if made.dtype == wanted else cast(made.expr, wanted))
+        typed = self.typed(term, axes, sizes, name)
+        result_dtype = dtype or typed.dtype
+        converted = typed.expr if typed.dtype == result_dtype else cast(typed.expr, result_dtype)
+        return self.builder.map(name, result_dtype, shape, axes, converted)
 
     def typed(self, term: Term, axes: tuple[str, ...], sizes: Mapping[str, str], name: str) -> _Typed:
         """A term as a scalar expression over the axes; reductions inside become nodes of their own."""
@@ -381,8 +382,8 @@ class _CallLowering:
                 return _Typed(Read(inner, tuple(map(axis, used))), self.builder.type_of(inner).dtype)
             case Applied("wide" | "real" as to, (operand,)):
                 dtype = F64 if to == "wide" else self.real
-                found = self.typed(operand, axes, sizes, name)
-                return found if found.dtype == dtype else _Typed(cast(found.expr, dtype), dtype)
+                typed = self.typed(operand, axes, sizes, name)
+                return typed if typed.dtype == dtype else _Typed(cast(typed.expr, dtype), dtype)
             case Applied("select", (condition, then, otherwise)) if (holds := self.decided(condition)) is not None:
                 return self.typed(then if holds else otherwise, axes, sizes, name)
             case Applied(function, operands):
@@ -399,13 +400,13 @@ class _CallLowering:
     def applied(self, function: str, operands: list[tuple[Term, _Typed]]) -> _Typed:
         """A function of operands brought to one type; numbers take that of the others."""
         values = operands[1:] if function == "select" else operands
-        given = [t.dtype for o, t in values if not isinstance(o, Literal)] or [t.dtype for _, t in values]
-        common = max(given, key=lambda d: (d.is_float, d.bits))
+        dtypes = [t.dtype for o, t in values if not isinstance(o, Literal)] or [t.dtype for _, t in values]
+        common = max(dtypes, key=lambda d: (d.is_float, d.bits))
 
-        def brought(term: Term, made: _Typed) -> Expr:
+        def brought(term: Term, typed: _Typed) -> Expr:
             if isinstance(term, Literal):
                 return const(int(term.value) if common.is_integer else term.value, common)
-            return made.expr if made.dtype == common else cast(made.expr, common)
+            return typed.expr if typed.dtype == common else cast(typed.expr, common)
 
         exprs = [brought(o, t) for o, t in values]
         if function == "select":

@@ -107,11 +107,11 @@ class MetadataReader:
 
     def texts(self, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
         """A list of texts."""
-        found = self.take(table, key, list, [])
-        wrong = [x for x in found if not isinstance(x, str)]
+        texts = self.take(table, key, list, [])
+        wrong = [x for x in texts if not isinstance(x, str)]
         if wrong:
             self.slip(key, f"{wrong[0]!r} is not a text in quotes", f"for example {_EXAMPLES.get(key, '')}")
-        return tuple(x for x in found if isinstance(x, str))
+        return tuple(x for x in texts if isinstance(x, str))
 
     # -- the function
 
@@ -164,36 +164,36 @@ class MetadataReader:
                           "letters, digits and _, no word of the language")
         if not names:
             self.slip("names", "no name is given", "names = { f32 = \"saxpy\", f64 = \"daxpy\" }")
-        found: list[ElementaryFunction | ComposedFunction] = []
-        made = self.composed if table.get("kind") == COMPOSED else self.function
+        functions: list[ElementaryFunction | ComposedFunction] = []
+        read = self.composed if table.get("kind") == COMPOSED else self.function
         for dtype in (F32, F64):
             if only in (None, dtype) and isinstance(names.get(dtype.name), str):
                 before = len(self.slips)
-                function = made(table, dtype, names)
+                function = read(table, dtype, names)
                 self.slips[before:] = [s for s in dict.fromkeys(self.slips[before:]) if s not in self.slips[:before]]
-                found += [function] if function is not None else []
-        return tuple(found)
+                functions += [function] if function is not None else []
+        return tuple(functions)
 
     def composed(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ComposedFunction | None:
         """The function that is some calls of others, for one element type, or None."""
         before = len(self.slips)
         self.known_keys({k: v for k, v in table.items() if k != "kind"}, COMPOSED_KEYS)
         inputs, outputs = self.parameters(table, "inputs"), self.parameters(table, "outputs")
-        made = ComposedFunction(names[dtype.name], dtype, inputs, outputs, self.by_type(table, "calls", dtype),
+        function = ComposedFunction(names[dtype.name], dtype, inputs, outputs, self.by_type(table, "calls", dtype),
                                 self.by_type(table, "called", dtype), self.take(table, "brief", str, ""), str(self.folder))
         for name in dict.fromkeys(p.name for p in outputs if p in inputs):
             self.slip("outputs", f"{name} names two parameters", "results are new values: give the output a name of its own")
         if not outputs:
             self.slip("outputs", "no output is given", _EXAMPLES["outputs"])
-        if not made.calls:
+        if not function.calls:
             self.slip("calls", f"no calls are given for {dtype}", 'calls = { f32 = "t = sgemv(A, x); y = svadd(t, x);" }')
         else:
             try:
-                parse_calls(made.calls, made.name)
+                parse_calls(function.calls, function.name)
             except CompilerError as error:
                 place = error.where.column if isinstance(error.where, Span) else 1
-                self.slip(f"calls.{dtype}", f"{error.message} (character {place} of {made.calls!r})", error.hint or "")
-        return made if len(self.slips) == before else None
+                self.slip(f"calls.{dtype}", f"{error.message} (character {place} of {function.calls!r})", error.hint or "")
+        return function if len(self.slips) == before else None
 
     def function(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ElementaryFunction | None:
         """The function for one element type, or None."""
@@ -218,33 +218,33 @@ class MetadataReader:
         for key, message, remedy in disagreements(shell, table):
             self.slip(key, message, remedy)
         self.meanings(shell)
-        given = self.take(table, "implementation", list, [])
-        if not given:
+        fields = self.take(table, "implementation", list, [])
+        if not fields:
             self.slip("implementation", "no implementation is given", "add an [[implementation]] table: docs/blas.md shows one")
-        made = tuple(i for number, one in enumerate(given) for i in self.implementations(shell, table, one, number))
+        function = tuple(i for number, one in enumerate(fields) for i in self.implementations(shell, table, one, number))
         seen: set[str] = set()
-        for one in made:
+        for one in function:
             if one.name in seen:
                 self.slip("implementation.name", f"two implementations are called {one.name!r}", "give each a name of its own")
             seen.add(one.name)
         if len(self.slips) > before:
             return None
-        return replace(shell, implementations=made)
+        return replace(shell, implementations=function)
 
     def kind(self, table: Mapping[str, Any]) -> HigherOrder | None:
         """The higher-order function."""
         value = self.take(table, "kind", str, "")
-        found = next((k for k in HigherOrder if k.value == value), None)
-        if found is None:
+        kind = next((k for k in HigherOrder if k.value == value), None)
+        if kind is None:
             legal = [k.value for k in HigherOrder]
             self.slip("kind", f"{value!r} is no kind of function" if value else "is missing",
                       nearest(value, legal) or f"one of: {', '.join(legal)}")
-        return found
+        return kind
 
     def parameters(self, table: Mapping[str, Any], key: str) -> tuple[Parameter, ...]:
         """Parameters from texts like "A[m, n]", "x[n]", "alpha"."""
         types = self.take(table, "types", dict, {})
-        found: list[Parameter] = []
+        parameters: list[Parameter] = []
         for text in self.texts(table, key):
             match = _PARAMETER.match(text.strip())
             if match is None or match[1] in _RESERVED:
@@ -255,13 +255,13 @@ class MetadataReader:
             if dtype is not None and dtype not in DTYPES:
                 self.slip(f"types.{match[1]}", f"{dtype!r} is no data type", nearest(str(dtype), DTYPES) or "for example i64")
                 dtype = None
-            found.append(Parameter(match[1], tuple(e for e in match.groups()[1:] if e), DTYPES[dtype] if dtype else None))
-        return tuple(found)
+            parameters.append(Parameter(match[1], tuple(e for e in match.groups()[1:] if e), DTYPES[dtype] if dtype else None))
+        return tuple(parameters)
 
     def named(self, table: Mapping[str, Any], key: str, parameters: tuple[Parameter, ...], dtype: DType | None = None) -> dict[str, str]:
         """A table of texts by parameter name; with `dtype`, a text may also be given by element type: { f32 = ..., f64 = ... }."""
         names = [p.name for p in parameters]
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for name, value in self.take(table, key, dict, {}).items():
             if dtype is not None and isinstance(value, dict):
                 value = value.get(dtype.name)
@@ -270,16 +270,16 @@ class MetadataReader:
             elif not isinstance(value, str):
                 self.slip(f"{key}.{name}", f"{value!r} is not a text in quotes", f'{name} = "..."')
             else:
-                found[name] = value
-        return found
+                texts[name] = value
+        return texts
 
     def by_type(self, table: Mapping[str, Any], key: str, dtype: DType) -> str:
         """A name that differs by element type: { f32 = ..., f64 = ... }."""
-        found = self.take(table, key, dict, {}).get(dtype.name, "")
-        if not isinstance(found, str):
-            self.slip(f"{key}.{dtype.name}", f"{found!r} is not a text in quotes", f'{key} = {{ f32 = "s...", f64 = "d..." }}')
+        by_type = self.take(table, key, dict, {}).get(dtype.name, "")
+        if not isinstance(by_type, str):
+            self.slip(f"{key}.{dtype.name}", f"{by_type!r} is not a text in quotes", f'{key} = {{ f32 = "s...", f64 = "d..." }}')
             return ""
-        return found
+        return by_type
 
     def meanings(self, function: ElementaryFunction) -> None:
         """Findings about meanings that do not parse or name what the function does not have."""
@@ -294,40 +294,40 @@ class MetadataReader:
 
     # -- implementations
 
-    def implementations(self, function: ElementaryFunction, table: Mapping[str, Any], given: Any, number: int) -> Iterator[Implementation]:
+    def implementations(self, function: ElementaryFunction, table: Mapping[str, Any], fields: Any, number: int) -> Iterator[Implementation]:
         """Every geometry of one [[implementation]] table."""
         where = f"implementation[{number}]."
-        if not isinstance(given, dict):
-            self.slip(where[:-1], f"{_short(given)} is no table", "write [[implementation]] on a line of its own, then its keys")
+        if not isinstance(fields, dict):
+            self.slip(where[:-1], f"{_short(fields)} is no table", "write [[implementation]] on a line of its own, then its keys")
             return
-        self.known_keys(given, IMPLEMENTATION_KEYS, where)
-        name = self.take(given, "name", str, "", where)
+        self.known_keys(fields, IMPLEMENTATION_KEYS, where)
+        name = self.take(fields, "name", str, "", where)
         if not re.fullmatch(_NAME, name):
             self.slip(where + "name", f"{name!r} is no name", 'letters, digits and _, for example name = "registers"')
             return
         before = len(self.slips)
         constants = self.take(table, "macros", dict, {})
-        source, routines = self.routine_text(function, table, given, name, where)
+        source, routines = self.routine_text(function, table, fields, name, where)
         if len(self.slips) > before:
             return
-        for threads, macros in self.geometries(given, table, where):
+        for threads, macros in self.geometries(fields, table, where):
             values = {"VEC": 16 // function.dtype.itemsize, "BX": threads[0], "BY": threads[1], **macros}
-            extents = self.tile(function, given, values, where)
+            extents = self.tile(function, fields, values, where)
             if extents is None:
                 return
             values |= {f"TILE_{size.upper()}": extent for size, extent in extents.items()}
-            places = self.places(function, given, values, threads, extents, where)
+            places = self.places(function, fields, values, threads, extents, where)
             if places is None:
                 return
             title = " ".join([name, f"{threads[0]}x{threads[1]}", *(f"{k}={v}" for k, v in macros.items() if k not in constants)])
-            file = str(self.text_folder / given.get("text", f"{name}.h"))
+            file = str(self.text_folder / fields.get("text", f"{name}.h"))
             yield Implementation(title, Geometry(threads, extents, values), places, routines, source, file)
 
-    def geometries(self, given: Mapping[str, Any], table: Mapping[str, Any],
+    def geometries(self, fields: Mapping[str, Any], table: Mapping[str, Any],
                    where: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
         """Threads and macros: every combination of the listed values, with the function's own."""
-        threads = self.take(given, "threads", list, [], where)
-        macros = self.take(given, "macros", dict, {}, where) | self.take(table, "macros", dict, {})
+        threads = self.take(fields, "threads", list, [], where)
+        macros = self.take(fields, "macros", dict, {}, where) | self.take(table, "macros", dict, {})
         lists: list[list[int]] = []
         for key, values in macros.items():
             listed = values if isinstance(values, list) else [values]
@@ -348,40 +348,40 @@ class MetadataReader:
                 for values in product(*lists):
                     yield (pair[0], pair[1]), dict(zip(macros, values, strict=True))
 
-    def tile(self, function: ElementaryFunction, given: Mapping[str, Any], macros: Mapping[str, int], where: str) -> dict[str, int] | None:
+    def tile(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], where: str) -> dict[str, int] | None:
         """Words of an element along each size; None with a finding where one is missing or no positive number."""
-        tile = self.take(given, "tile", dict, {}, where)
+        tile = self.take(fields, "tile", dict, {}, where)
         self.known_keys(tile, function.sizes, where + "tile.")
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for size in function.sizes:
             key = f"{where}tile.{size}"
             if size not in tile:
                 self.slip(key, "is missing: how many words an element has along this size", f'tile = {{ {size} = "4 * VEC * BX" }}')
                 return None
             try:
-                found[size] = whole_number(tile[size], macros)
+                sizes[size] = whole_number(tile[size], macros)
             except CompilerError as error:
                 self.slip(key, error.message, error.hint or "")
                 return None
-            if found[size] <= 0:
-                self.slip(key, f"{tile[size]!r} is {found[size]} for {_values(macros)}", "an element has at least one word")
+            if sizes[size] <= 0:
+                self.slip(key, f"{tile[size]!r} is {sizes[size]} for {_values(macros)}", "an element has at least one word")
                 return None
-        return found
+        return sizes
 
-    def places(self, function: ElementaryFunction, given: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
+    def places(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
                extents: Mapping[str, int], where: str) -> dict[str, Place] | None:
         """Where each element lies, for one geometry; None with a finding."""
         listed: dict[str, Any] = {}
-        for names, value in self.take(given, "places", dict, {}, where).items():
+        for names, value in self.take(fields, "places", dict, {}, where).items():
             listed |= dict.fromkeys((n.strip() for n in names.split(",")), value)
         parameters = (*function.inputs, *function.outputs)
         self.known_keys(listed, tuple(p.name for p in parameters if p.extents), where + "places.")
-        found: dict[str, Place] = {}
+        places: dict[str, Place] = {}
         for p in parameters:
             key = f"{where}places.{p.name}"
             if not p.extents:
                 if p in function.outputs:
-                    found[p.name] = ThreadMapping((), ())
+                    places[p.name] = ThreadMapping((), ())
                 continue
             value = listed.get(p.name)
             if not isinstance(value, dict):
@@ -390,8 +390,8 @@ class MetadataReader:
             place = self.place(p, value, macros, threads, extents, key)
             if place is None:
                 return None
-            found[p.name] = place
-        return found
+            places[p.name] = place
+        return places
 
     def place(self, p: Parameter, value: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
               extents: Mapping[str, int], key: str) -> Place | None:
@@ -433,26 +433,26 @@ class MetadataReader:
 
     # -- routines
 
-    def routine_text(self, function: ElementaryFunction, table: Mapping[str, Any], given: Mapping[str, Any], name: str,
+    def routine_text(self, function: ElementaryFunction, table: Mapping[str, Any], fields: Mapping[str, Any], name: str,
                      where: str) -> tuple[str, dict[str, str]]:
         """The C text and the function of each routine, with the number of parameters checked."""
-        file = self.text_folder / self.take(given, "text", str, f"{name}.h", where)
+        file = self.text_folder / self.take(fields, "text", str, f"{name}.h", where)
         try:
             source = file.read_text(encoding="utf-8")
         except OSError as error:
             self.slip(where + "text", f"{file} cannot be read: {error.strerror}",
                       'put the routines there, or name their file: text = "..."')
             return "", {}
-        wanted = self.wanted_routines(function)
-        told = self.take(given, "routines", dict, {}, where)
-        self.known_keys(told, tuple(wanted), where + "routines.")
-        routines = {r: str(told.get(r, r.replace(' ', '_'))) for r in wanted}
+        forms = self.wanted_routines(function)
+        renamed = self.take(fields, "routines", dict, {}, where)
+        self.known_keys(renamed, tuple(forms), where + "routines.")
+        routines = {r: str(renamed.get(r, r.replace(' ', '_'))) for r in forms}
         for special in ("combine", "finish"):
             if special in table:
                 routines[special] = self.take(table, special, str, "")
         defined = {m[1]: len(m[2].split(",")) if m[2].strip() else 0 for m in _ROUTINE.finditer(source)}
         for routine, function_name in routines.items():
-            form = wanted.get(routine) or _SPECIAL[routine]
+            form = forms.get(routine) or _SPECIAL[routine]
             if function_name not in defined:
                 self.slip(f"{where}routines.{routine}", f"{file.name} defines no routine {function_name}",
                           nearest(function_name, defined) or f"TF_ROUTINE void {function_name}({', '.join(form)})", str(file))
@@ -464,19 +464,19 @@ class MetadataReader:
     @staticmethod
     def wanted_routines(function: ElementaryFunction) -> dict[str, tuple[str, ...]]:
         """Routine -> its parameters, as C text."""
-        wanted: dict[str, tuple[str, ...]] = {}
+        forms: dict[str, tuple[str, ...]] = {}
         for p in function.inputs:
             if p.extents:
-                wanted[f"load {p.name}"] = _access_form("const REAL* p", "REAL* e", len(p.extents))
+                forms[f"load {p.name}"] = _access_form("const REAL* p", "REAL* e", len(p.extents))
         state = function.state or "REAL"
-        wanted["compute"] = (
+        forms["compute"] = (
             *(f"const REAL* {p.name}" if p.extents else f"REAL {p.name}" for p in function.inputs),
             *(f"{state}* {p.name}" for p in function.outputs),
             *(f"INDEX {size}" for size in function.sizes if function.positions), "int tx", "int ty")
         for p in function.outputs:
             if p.extents:
-                wanted[f"store {p.name}"] = _access_form("REAL* p", "const REAL* e", len(p.extents))
-        return wanted
+                forms[f"store {p.name}"] = _access_form("REAL* p", "const REAL* e", len(p.extents))
+        return forms
 
 
 _SPECIAL = {"combine": ("STATE* into", "const STATE* other"), "finish": ("const STATE* s", "TYPE* out")}
@@ -496,9 +496,9 @@ def _access_form(memory: str, element: str, rank: int) -> tuple[str, ...]:
 
 
 def _reach(at: Affine, spans: Mapping[str, int]) -> tuple[int, int]:
-    found = bounds(at, spans)
-    assert found is not None  # every variable of a coordinate has a span
-    return found
+    reached = bounds(at, spans)
+    assert reached is not None  # every variable of a coordinate has a span
+    return reached
 
 
 def _values(macros: Mapping[str, int]) -> str:

@@ -1,6 +1,6 @@
 """Numbers and coordinates in the metadata of elementary functions: integer expressions over macro names, and affine ones over threads.
 
-`4 * VEC * BX` is a number once the macros are known; `VEC * tx + s0` is a coordinate. What must not come in: anything about functions.
+`4 * VEC * BX` is a number once the macros are known; `VEC * tx + s0` is a coordinate. Functions must not come in.
 """
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilefuse.ir.affine import Affine, axis, number
 
 def whole_number(text: str | int, macros: Mapping[str, int]) -> int:
     """The value of an integer expression. Raises: ParseError for a name that is no macro, or a division with a remainder."""
-    found = coordinate(text, macros, ())
-    return found.const
+    value = coordinate(text, macros, ())
+    return value.const
 
 
 def coordinate(text: str | int, macros: Mapping[str, int], variables: tuple[str, ...]) -> Affine:

@@ -25,22 +25,22 @@ Found = TypeVar("Found")
 class OnDemand(Mapping[str, Found]):
     """Functions by name; those that are only listed are read when they are asked for."""
 
-    def __init__(self, given: Mapping[str, Found | Listed], stamp: Stamp) -> None:
-        self._given = dict(given)
+    def __init__(self, initial: Mapping[str, Found | Listed], stamp: Stamp) -> None:
+        self._functions = dict(initial)
         self._stamp = stamp
 
     def __getitem__(self, name: str) -> Found:
-        found = self._given[name]
-        return cast(Found, _made(found, self._stamp)) if isinstance(found, Listed) else found
+        function = self._functions[name]
+        return cast(Found, _made(function, self._stamp)) if isinstance(function, Listed) else function
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._given)
+        return iter(self._functions)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._functions)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._given
+        return name in self._functions
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ def _folders(folder: Path) -> Sequence[Path]:
 
 def _stamp(folder: Path) -> Stamp:
     """Names, sizes and times of the files, so that a changed library is read again."""
-    found: list[tuple[str, int, int]] = []
+    files: list[tuple[str, int, int]] = []
     for one in _folders(folder):
         with os.scandir(one) as entries:
-            found += [(e.path, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.is_file()]
-    return tuple(sorted(found))
+            files += [(e.path, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.is_file()]
+    return tuple(sorted(files))
 
 
 @cache
@@ -124,11 +124,11 @@ def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
 def _made(one: Listed, stamp: Stamp) -> AnyFunction:
     """One function of the shipped library. Raises: UserError where its metadata are wrong (somebody changed them)."""
     reader = MetadataReader(one.folder)
-    found = [f for f in reader.functions(one.dtype) if f.name == one.name]
+    functions = [f for f in reader.functions(one.dtype) if f.name == one.name]
     _usable(one.folder, reader.slips)
-    if not found:
+    if not functions:
         raise InternalError(f"{one.name} is in {one.folder} by name only; please report")
-    return found[0]
+    return functions[0]
 
 
 @cache

@@ -29,14 +29,14 @@ class _Piece:
     text: str
 
 
-def cut_routines(source: str, macros: Mapping[str, str], wanted: Iterable[str]) -> str:
+def cut_routines(source: str, macros: Mapping[str, str], names: Iterable[str]) -> str:
     """The part of a source that the `wanted` functions need, in its order, with macros replaced.
 
     Raises: UserError when a wanted function is not defined.
     """
     pieces = _pieces(without_comments(source))
     by_name = {p.name: p for p in pieces if p.name}
-    todo, kept = list(wanted), set[str]()
+    todo, kept = list(names), set[str]()
     for name in todo:
         if name not in by_name:
             raise UserError(f"the routine text defines no function {name}; it defines {', '.join(by_name) or 'nothing'}")
@@ -75,18 +75,18 @@ def enclosing_routine(text: str, line: int) -> str:
 
 def routine_line(source: str, name: str) -> int:
     """Number of the line that defines a function or a struct in a library's text, from 1; 0 where it is not there."""
-    found = name and re.search(rf"^(?:TF_ROUTINE|TF_INLINE|(?:typedef\s+)?struct)\b[^;{{}}()]*?\b{name}\b", source, re.MULTILINE)
-    return source.count("\n", 0, found.start()) + 1 if found else 0
+    line = name and re.search(rf"^(?:TF_ROUTINE|TF_INLINE|(?:typedef\s+)?struct)\b[^;{{}}()]*?\b{name}\b", source, re.MULTILINE)
+    return source.count("\n", 0, line.start()) + 1 if line else 0
 
 
 def _pieces(text: str) -> list[_Piece]:
     """Top-level definitions in order: a preprocessor line, or everything up to a `;` or closing brace outside of all brackets."""
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     current: list[str] = []
     depth = 0
     for line in text.splitlines():
         if not depth and not current and line.lstrip().startswith("#"):
-            found.append(_Piece("", line))
+            pieces.append(_Piece("", line))
             continue
         if not line.strip() and not current:
             continue
@@ -95,9 +95,9 @@ def _pieces(text: str) -> list[_Piece]:
         depth += sum(code.count(c) for c in "({[") - sum(code.count(c) for c in ")}]")
         if depth == 0 and code.rstrip().endswith((";", "}")):
             piece = "\n".join(current)
-            found.append(_Piece(_defined_name(piece), piece))
+            pieces.append(_Piece(_defined_name(piece), piece))
             current = []
-    return found
+    return pieces
 
 
 def _defined_name(piece: str) -> str:
@@ -117,12 +117,12 @@ def state_bytes(text: str, struct: str) -> int:
 
     Raises: UserError when the struct is not there or holds anything but numbers of 4 or 8 bytes.
     """
-    found = re.search(rf"struct\s+{struct}\s*\{{(.*?)\}}", text, re.DOTALL)
-    if not found:
+    definition = re.search(rf"struct\s+{struct}\s*\{{(.*?)\}}", text, re.DOTALL)
+    if not definition:
         raise UserError(f"the routine text defines no struct {struct}",
                         hint="the combine routine's partial values need a struct of numbers")
     end, widest = 0, 4
-    for declaration in filter(None, (d.strip() for d in found.group(1).split(";"))):
+    for declaration in filter(None, (d.strip() for d in definition.group(1).split(";"))):
         field = _FIELD.match(" ".join(declaration.split()))
         if not field or field.group(1) not in FIELD_BYTES:
             raise UserError(f"struct {struct} has a field that is not a number: {declaration}", hint=f"known are {', '.join(FIELD_BYTES)}")

@@ -6,7 +6,7 @@
     s = sgemtv(A, r);
     return q, s;
 
-Comments are `//`, `#` and `/* */`. What a call means is not known here: `scripts/language/lower.py` looks functions up.
+Comments are `//`, `#` and `/* */`. The parser does not know functions: `scripts/language/lower.py` looks them up.
 """
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Parser:
     # -- tokens
 
     def _cut(self) -> list[_Token]:
-        found: list[_Token] = []
+        tokens: list[_Token] = []
         at = 0
         while at < len(self.text):
             match = _TOKEN.match(self.text, at)
@@ -127,9 +127,9 @@ class _Parser:
                 self.fail(f"unexpected character {self.text[at]!r}", at, "a script has names, numbers and = ( ) , ;")
             kind = str(match.lastgroup)
             if kind not in ("space", "comment"):
-                found.append(_Token(kind, match[0], at))
+                tokens.append(_Token(kind, match[0], at))
             at = match.end()
-        return [*found, _Token("end", "the end of the script", len(self.text))]
+        return [*tokens, _Token("end", "the end of the script", len(self.text))]
 
     def span(self, at: int) -> Span:
         line = bisect_right(self.line_starts, at)
@@ -154,29 +154,29 @@ class _Parser:
         self.position += 1
         return True
 
-    def found(self) -> str:
+    def piece_found(self) -> str:
         """The current token, as messages name it."""
         return self.token.text if self.token.kind == "end" else repr(self.token.text)
 
     def expect(self, symbol: str, why: str, hint: str | None = None) -> None:
         if not self.accept(symbol):
             at = self.after_last() if symbol == ";" else self.token.at
-            self.fail(f"expected {symbol!r} {why}, found {self.found()}", at, hint)
+            self.fail(f"expected {symbol!r} {why}, found {self.piece_found()}", at, hint)
 
     def name(self, what: str) -> Name:
         token = self.token
         if token.kind != "word":
-            self.fail(f"expected {what}, found {self.found()}", token.at)
+            self.fail(f"expected {what}, found {self.piece_found()}", token.at)
         if token.text in WORDS:
             self.fail(f"{token.text!r} is a word of the language and cannot be {what}", token.at, "choose another name")
         self.position += 1
         return Name(token.text, self.span(token.at))
 
     def listed(self, item: Callable[[], T]) -> tuple[T, ...]:
-        found = [item()]
+        items = [item()]
         while self.accept(","):
-            found.append(item())
-        return tuple(found)
+            items.append(item())
+        return tuple(items)
 
     # -- statements
 
@@ -258,10 +258,10 @@ class _Parser:
         if token.kind == "number":
             self.position += 1
             return Number(float(token.text), self.span(token.at))
-        found = self.name("an argument")
+        name = self.name("an argument")
         if self.token.text == "(":
-            self.fail("a call cannot be an argument", self.token.at, f"write `t = {found.text}(...);` and pass t")
-        return found
+            self.fail("a call cannot be an argument", self.token.at, f"write `t = {name.text}(...);` and pass t")
+        return name
 
 
 def _kind_of(word: str) -> str | None:

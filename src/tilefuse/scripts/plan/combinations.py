@@ -1,11 +1,12 @@
-"""Combinations of fusion implementations that cover all calls of a script, from the best predicted on, made one after the other.
+"""Combinations of fusion implementations that cover all calls of a script, generated lazily in order of predicted time.
 
     calls 0 1 2 3      {0,1} template 1.2 us    {0,1} routines 1.3 us    {2} ...    {3} ...    {2,3} ...
     first: the cheapest cover; then the next one, whichever fusion or implementation it changes
 
-Best first over covers: the lowest call not covered yet takes a fusion, its implementations in order of predicted time. What is left costs
-at least its cheapest cover, which is found once for every set of calls: so nothing is looked at that does not lead to a combination, but
-for covers whose kernels would wait for each other. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+Best-first search over covers: the lowest uncovered call takes a fusion, whose implementations come in order of predicted time. The
+uncovered calls cost at least their cheapest cover, computed once per set of calls. The search therefore expands only covers that lead to a
+combination, except covers whose kernels would wait for each other.
+Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ ROUTINES, TEMPLATE = "routines", "template"
 
 @dataclass(frozen=True)
 class FusionImplementation:
-    """One way to run some calls in one kernel (with what clears or finishes its reductions). Units: predicted time in microseconds.
+    """One way to run some calls in one kernel, plus kernels that clear or finish its reductions. Units: predicted time in microseconds.
 
-    kind      "routines": the library's routines glued as `decision` says; "template": compiled from the meanings of the calls
-    content   what the kind needs to be built, where that is not the decision
+    kind      "routines": the library's routines, fused as `decision` states; "template": compiled from the meanings of the calls
+    content   data of the kind besides the decision
     """
 
     calls: tuple[int, ...]
@@ -56,7 +57,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class _Cover:
-    """A cover in the making: its last part is number `rank` of its fusion's implementations."""
+    """A partial cover: its last part is number `rank` of its fusion's implementations."""
 
     parts: tuple[FusionImplementation, ...]
     rank: int
@@ -67,8 +68,8 @@ class _Cover:
 def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Sequence[FusionImplementation]]) -> Iterator[Combination]:
     """All combinations, in order of predicted time; equal ones in the order of the table.
 
-    implementations: by the calls of the fusion; those of one fusion in any order. Nothing is yielded where some call has none.
-    Cost: lazy; memory grows with the combinations taken.
+    implementations: by the calls of the fusion; those of one fusion in any order. A call without any leaves no combination.
+    Cost: lazy; memory grows with the combinations consumed.
     """
     everything = (1 << len(graph.calls)) - 1
     table = {sum(1 << c for c in calls): sorted(ways, key=lambda w: w.predicted_us) for calls, ways in implementations.items() if ways}
@@ -76,7 +77,7 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
 
     @functools.cache
     def rest_us(covered: int) -> float:
-        """The cheapest cover of what is left, whatever waits for whom. Units: microseconds."""
+        """Cost of the cheapest cover of the uncovered calls, ignoring cycles between kernels. Units: microseconds."""
         if covered == everything:
             return 0.0
         lowest = (~covered & covered + 1).bit_length() - 1
@@ -106,7 +107,7 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
     while queue:
         _, _, cover, mask = heapq.heappop(queue)
         last = cover.parts[-1]
-        # The same fusion's next implementation stands for all later ones.
+        # The queue holds one entry per fusion: its next implementation enters when this one leaves.
         push(cover.parts[:-1], cover.covered & ~mask, cover.cost_us - last.predicted_us, mask, cover.rank + 1)
         ordered = in_order(graph, cover.parts)
         if ordered is None:
@@ -119,10 +120,10 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
 
 def cheapest(graph: CallGraph, table: MutableMapping[tuple[int, ...], Sequence[FusionImplementation]],
              true: Callable[[tuple[int, ...]], Sequence[FusionImplementation]], enough_us: float = math.inf) -> Combination | None:
-    """The first of `combinations`, where a fusion's implementations are found out only if they may be part of it.
+    """The first of `combinations`; a fusion's true implementations are computed only if they may be part of it. None without a cover.
 
-    table: for each fusion implementations that promise at least what its true ones, given by `true`, do; those looked at are put in.
-    enough_us: a promise above this is given back as it is. None where no combination covers the calls.
+    table: for each fusion, implementations with lower bounds on the times of its true ones, which `true` computes; they replace the bounds.
+    enough_us: a combination whose bound exceeds this is returned unrefined.
     """
     known: set[tuple[int, ...]] = set()
     while True:
@@ -137,9 +138,9 @@ def cheapest(graph: CallGraph, table: MutableMapping[tuple[int, ...], Sequence[F
 
 
 def in_order(graph: CallGraph, parts: Sequence[FusionImplementation]) -> tuple[FusionImplementation, ...] | None:
-    """Parts in an order in which each finds its operands computed; None where two wait for each other.
+    """Parts in topological order of their data; None if they form a cycle.
 
-    Calls that no part covers are treated as kernels of their own.
+    Each call that no part covers counts as its own kernel.
     """
     kernel_of = {c: n for n, p in enumerate(parts) for c in p.calls}
     for c in range(len(graph.calls)):

@@ -135,8 +135,8 @@ class ElementFacts:
                     self.made_held += max(operand.held, 1) * operand.item // 4
                     self.reductions.append(operand)
                     continue
-                made = (implementation.places.get(p.name), implementation.geometry.threads if operand.held else None)
-                seen.setdefault((variable, operand.axes), []).append(made)
+                place = (implementation.places.get(p.name), implementation.geometry.threads if operand.held else None)
+                seen.setdefault((variable, operand.axes), []).append(place)
                 self.made_shared += operand.shared_words * operand.item
                 if p.extents and (variable in graph.outputs or any(u not in calls for u in graph.readers(variable))):
                     self.stores.append(operand)
@@ -177,12 +177,12 @@ class ElementFacts:
             flight += copies * (o.held or -(-o.words // self.threads)) * o.item
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
-        found = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
+        facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
                       unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed,
                       min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
-        return self.finished(found, decision, blocks)
+        return self.finished(facts, decision, blocks)
 
-    def finished(self, found: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:
+    def finished(self, facts: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:
         """The same walk with another finish of its reductions."""
         if blocks is None:
             blocks = {d: -(-n // decision.iterations) if d == decision.direction else n for d, n in self.num_tiles.items()}
@@ -200,5 +200,5 @@ class ElementFacts:
                 own = o.words // self.instances * (decision.iterations if decision.direction in o.axes else 1)
                 loads += -(-own * shares // self.threads) if own < self.threads else -(-own // self.threads) * shares
         # Written out, as thousands are made before the first program and `replace` takes twice as long.
-        return Facts(found.threads, found.moved, found.tiles, found.blocks, found.unroll, found.flushes, found.registers,
-                     found.shared_bytes, found.flight_bytes, partial, atomics, loads, extra, found.passed, found.ragged)
+        return Facts(facts.threads, facts.moved, facts.tiles, facts.blocks, facts.unroll, facts.flushes, facts.registers,
+                     facts.shared_bytes, facts.flight_bytes, partial, atomics, loads, extra, facts.passed, facts.ragged)

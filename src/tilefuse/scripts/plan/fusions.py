@@ -1,7 +1,7 @@
 """All fusions of a script: subgraphs of its calls that one kernel can run and that spare a transfer.
 
 A fusion is convex, its calls share one grid (equal nesting, equal extents), no call uses the result of a reduction that another one
-computes, and at least one load or store is spared. What is not a fusion keeps the reason.
+computes, and the fusion saves at least one load or store. Each rejected set of calls keeps its reason.
 Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", sections 3.2 and 4.2.
 """
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.grid import Grid, bind_grid
 
-# Sets of calls looked at; scripts of the paper's sizes stay far below.
+# Largest number of sets of calls to examine; scripts of the paper's sizes have far fewer.
 MOST_SETS = 1000
 
 
@@ -24,7 +24,7 @@ class Fusion:
     """Calls that one kernel may run. Units: words.
 
     calls   numbers in the script, ascending; a single call is a fusion too
-    spared  words of global memory that are neither stored nor loaded because of the fusion
+    spared  words of global memory that the fusion neither stores nor loads, compared with one kernel per call
     """
 
     calls: tuple[int, ...]
@@ -34,24 +34,24 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Fusions:
-    """Legal fusions, single calls first, and those that were given up: (calls, why)."""
+    """Legal fusions, single calls first, and rejected sets of calls: (calls, reason)."""
 
-    found: tuple[Fusion, ...]
+    legal: tuple[Fusion, ...]
     rejected: tuple[tuple[tuple[int, ...], Rejected], ...]
 
 
 def find_fusions(graph: CallGraph) -> Fusions:
     """All fusions of a script.
 
-    Calls of numbers alone belong to the call that uses their result first and go with it: every block of its kernel runs them.
-    Cost: one step a connected set of such groups that fits one grid; at most MOST_SETS of them.
+    A call on numbers alone belongs to the first call that uses its result. Every block of that call's kernel runs it.
+    Cost: one step per connected set of such groups that fits one grid; at most MOST_SETS of them.
     """
     groups = call_groups(graph)
     shared = [_vectors(graph, g) for g in groups]
     after = _reached(graph)
-    found: list[Fusion] = []
+    fusions: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
-    # Single groups first, then what spares most: where there are too many sets, those are found.
+    # Single groups come first, then the sets that save most: `MOST_SETS` cuts off the others.
     todo: list[tuple[int, tuple[int, ...]]] = [(-(1 << 62), (n,)) for n in range(len(groups))]
     seen = {numbers for _, numbers in todo}
     while todo:
@@ -60,7 +60,7 @@ def find_fusions(graph: CallGraph) -> Fusions:
         grid = bind_grid(graph, calls)
         why = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
         if why is not None:
-            # Both grow worse with more calls, so nothing larger is tried.
+            # A larger set fails for the same reason, so none is tried.
             rejected.append((calls, why))
             continue
         assert isinstance(grid, Grid)
@@ -71,19 +71,19 @@ def find_fusions(graph: CallGraph) -> Fusions:
         elif len(current) > 1 and not spared:
             rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
         else:
-            found.append(Fusion(calls, grid, spared))
+            fusions.append(Fusion(calls, grid, spared))
         own = frozenset(v for n in current for v in shared[n])
         for n in range(len(groups)):
             wider = tuple(sorted((*current, n)))
             if n not in current and own & shared[n] and wider not in seen and len(seen) < MOST_SETS:
                 seen.add(wider)
                 heapq.heappush(todo, (-spared, wider))
-    found.sort(key=lambda f: (len(f.calls), f.calls))
-    return Fusions(tuple(found), tuple(rejected))
+    fusions.sort(key=lambda f: (len(f.calls), f.calls))
+    return Fusions(tuple(fusions), tuple(rejected))
 
 
 def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
-    """Calls with those of numbers alone that they are the first to need; numbers that nobody reads stand for themselves."""
+    """Each call with the calls on numbers alone that it is the first to use. An unused number is a group of its own."""
     home = list(range(len(graph.calls)))
     for c in reversed(range(len(graph.calls))):
         readers = [r for result in graph.calls[c].results for r in graph.readers(result)]
@@ -96,9 +96,9 @@ def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
 
 
 def calls_between_matrices(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
-    """Calls on vectors and numbers that stand between the same calls on matrices: each set is convex, and may be compiled as a whole.
+    """Convex sets of calls on vectors and numbers between the same calls on matrices. Each set may be compiled as a whole.
 
-    Only of scripts that have both; sets of one group are left out: they are fusions themselves.
+    Scripts without calls on matrices have none. Sets of a single group are left out, because they are fusions already.
     """
     nested = [c.function.kind.nested for c in graph.calls]
     stage: list[int] = []
@@ -109,8 +109,8 @@ def calls_between_matrices(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
     for group in call_groups(graph):
         if not any(nested[c] for c in group):
             by_stage.setdefault(max(stage[c] for c in group), []).append(group)
-    found = [tuple(sorted(c for group in groups for c in group)) for groups in by_stage.values() if len(groups) > 1]
-    return tuple(found) if any(nested) else ()
+    call_sets = [tuple(sorted(c for group in groups for c in group)) for groups in by_stage.values() if len(groups) > 1]
+    return tuple(call_sets) if any(nested) else ()
 
 
 def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
@@ -120,7 +120,7 @@ def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
 
 
 def _reached(graph: CallGraph) -> list[int]:
-    """For every call the set (as bits) of those that depend on it."""
+    """For every call, the set of calls that depend on it, as bits."""
     after = [0] * len(graph.calls)
     for c in reversed(range(len(graph.calls))):
         for result in graph.calls[c].results:
@@ -130,7 +130,7 @@ def _reached(graph: CallGraph) -> list[int]:
 
 
 def _between(calls: tuple[int, ...], after: list[int], count: int) -> int | None:
-    """A call outside that depends on one of the set and on which another one depends."""
+    """A call outside the set that depends on one of its calls and on which another one depends; None for a convex set."""
     inside = sum(1 << c for c in calls)
     reached = 0
     for c in calls:
@@ -139,7 +139,7 @@ def _between(calls: tuple[int, ...], after: list[int], count: int) -> int | None
 
 
 def reduced_inside(graph: CallGraph, calls: tuple[int, ...]) -> Rejected | None:
-    """Why a set of calls needs a global barrier inside: a reduction's result is complete only when all blocks are done."""
+    """The reason why a set of calls needs a grid barrier: a call uses a reduction's result, which is complete only after all blocks."""
     for c in calls:
         if not graph.calls[c].function.kind.reduces:
             continue
@@ -152,7 +152,7 @@ def reduced_inside(graph: CallGraph, calls: tuple[int, ...]) -> Rejected | None:
 
 
 def spared_words(graph: CallGraph, calls: tuple[int, ...], grid: Grid) -> int:
-    """Words of global memory that a fusion of these calls neither loads nor stores, compared with one kernel a call.
+    """Words of global memory that a fusion of these calls neither loads nor stores, compared with one kernel per call.
 
     Units: words, each variable counted once however often a kernel reads it.
     """
@@ -172,7 +172,7 @@ def spared_words(graph: CallGraph, calls: tuple[int, ...], grid: Grid) -> int:
 
 
 def _read(graph: CallGraph, call: int, axis_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(variable, directions) of everything that a call reads."""
+    """(variable, directions) of every operand that a call reads."""
     one = graph.calls[call]
     outputs = {p.name for p in one.function.outputs}
     for name, variable, sizes in one.operands:

@@ -56,7 +56,7 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
 
     Cost: linear in the decisions; nothing is scheduled.
     """
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     pruned: list[tuple[Decision, Rejected]] = []
     for decision, facts in _decisions(graph, fusion, device, deterministic):
         why = _pruned(facts, device)
@@ -64,13 +64,13 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
             pruned.append((decision, why))
             continue
         environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
-        found.append(Candidate(decision, facts, predict(facts, device, times, environment)))
+        candidates.append(Candidate(decision, facts, predict(facts, device, times, environment)))
     # Of equal ones those with more loads under way, up to what all measured best ones had.
-    found.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, 160), c.facts.registers,
+    candidates.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, 160), c.facts.registers,
                               c.facts.shared_bytes))
     kept: list[Candidate] = []
     by_walk: dict[object, list[Candidate]] = {}
-    for c in found:
+    for c in candidates:
         d, f = c.decision, c.facts
         equals = by_walk.setdefault((d.direction, d.finish, d.unroll, f.blocks, f.threads, f.tiles), [])
         better = next((k for k in equals if _dominates(k.facts, f)), None)
@@ -90,7 +90,7 @@ def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
     full = len(fusion.grid.extents)
     loaded: dict[str, int] = {}
     stored: dict[str, int] = {}
-    made = {r for c in fusion.calls for r in graph.calls[c].results}
+    computed = {r for c in fusion.calls for r in graph.calls[c].results}
     for c in fusion.calls:
         function = graph.calls[c].function
         for name, variable, sizes in graph.calls[c].operands:
@@ -98,7 +98,7 @@ def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
                 continue
             of = graph.variables[variable]
             num_bytes = prod(of.shape) * of.dtype.itemsize // (2 if fusion.grid.triangle else 1)
-            if variable not in made:
+            if variable not in computed:
                 loaded[variable] = num_bytes
             elif name in {p.name for p in function.outputs} and not function.kind.reduces and (
                     variable in graph.outputs or any(u not in fusion.calls for u in graph.readers(variable))):
@@ -113,13 +113,13 @@ def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: 
 
     candidates: what `list_candidates` gave for these arguments, where it was asked already.
     """
-    made = 0
+    num_built = 0
     for c in (candidates or list_candidates(graph, fusion, device, deterministic, times)).kept:
-        if most is not None and made >= most:
+        if most is not None and num_built >= most:
             return
         fused = schedule_routines(graph, c.decision, name, device)
         if isinstance(fused, FusedRoutines):
-            made += 1
+            num_built += 1
             yield FusionImplementation(fusion.calls, ROUTINES, c.prediction.us, c.decision, fused)
 
 
@@ -247,16 +247,16 @@ def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: 
     at_once = device.num_multiprocessors * max(1024 // elements.threads, 1)
     copies = any(direction in o.axes for o in elements.stores)
     for unroll in unrolls if copies else unrolls[-2:]:
-        found = dict.fromkeys([unroll] if not matters or tiles * across <= 4 * at_once else [])
+        iterations = dict.fromkeys([unroll] if not matters or tiles * across <= 4 * at_once else [])
         if matters and copies:
-            found |= dict.fromkeys((unroll, 2 * unroll))
+            iterations |= dict.fromkeys((unroll, 2 * unroll))
         if matters:
             for rounds in GRID_ROUNDS:
                 chunks = max(rounds * at_once // max(across, 1), 1)
-                found[max(-(-tiles // chunks), unroll)] = None
+                iterations[max(-(-tiles // chunks), unroll)] = None
             if across >= device.num_multiprocessors:
-                found[tiles] = None
-        yield from ((unroll, n) for n in found)
+                iterations[tiles] = None
+        yield from ((unroll, n) for n in iterations)
 
 
 def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:

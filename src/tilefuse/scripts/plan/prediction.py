@@ -1,14 +1,13 @@
-"""How long a fused kernel of routines takes: launch, transfers and computing that cover for each other, and what ends its sums, from
-routines timed one by one on the device.
+"""Predicted time of a fused kernel of routines: launch, overlapping transfers and computation, and the finish of its sums.
 
-A routine is timed by itself in simulated fusion environments: threads a block, tiles a block, shared memory that other data of a fusion
-would take. What is kept is a ratio: the time its bytes need at the device's best over the time it took, start of the kernel left out.
-The paper sums whole running times, so that each routine of a fusion brings its own start of a kernel along, and fused kernels look
-slower than they are. Here the bytes of all routines are added first and pass the device's transfer curve once: one start, one ramp, one
-tail, at the rate that the loads under way allow. Nor do ratios add up: a routine alone keeps fewer loads under way than beside others,
-which cover for it. The slowest one by itself is what the fused kernel takes at least. Index arithmetic that routines share is left out of
-their compute times. Source: Filipovic et al., sections 4.2 and 5.3. Of 192 fused kernels measured on one H200, 2026-11-22, predictions from
-sums of ratios had a standard deviation of 0.17 in their logarithm, with the slowest routine as a bound 0.11.
+Each routine is timed alone on the device, in simulated fusion environments: threads per block, tiles per block, shared memory of the
+fusion's other data. The table stores a ratio: time of its bytes at the device's best rate, over its measured time without the kernel start.
+The paper sums whole running times. Each routine then brings its own kernel start, and fused kernels look slower than they are. Here the
+bytes of all routines are added and pass the device's transfer curve once: one start, one ramp and one tail, at the rate that the loads in
+flight allow. Ratios do not add up either: a routine alone has fewer loads in flight than one beside others, which hide its latency. The
+slowest routine alone is a lower bound on the fused kernel's time. Compute times exclude index arithmetic, which routines share.
+Source: Filipovic et al., sections 4.2 and 5.3. H200, 2026-11-22, 192 fused kernels: the logarithm of prediction over measurement has a
+standard deviation of 0.17 with sums of ratios, and of 0.11 with the slowest routine as a bound.
 """
 from __future__ import annotations
 
@@ -21,59 +20,61 @@ from tilefuse.plan.price.roofline import price_work
 from tilefuse.scripts.plan.facts import Facts
 from tilefuse.target.device import DeviceSpec
 
-# The constants below were fitted to 525 measured kernels: of four scripts over vectors (2**16 to 2**24 words, f32 and f64) and four over
-# matrices (1024 x 1024 to 16384 x 16384), on one H200, 2026-11-21. The logarithm of prediction over measurement has a standard deviation
-# of 0.09 (0.18 before that), and of 32 scripts and sizes the first predicted ran at less than 0.95 of the best in three (0.92 to 0.93).
-# Time that a kernel's start costs less than that of calibration's copies: it stands ready while the one ahead ends. Units: microseconds.
+# The constants below are fitted to 525 measured kernels: four scripts over vectors (2**16 to 2**24 words, f32 and f64) and four over
+# matrices (1024 x 1024 to 16384 x 16384), H200, 2026-11-21. The logarithm of prediction over measurement has a standard deviation of 0.09
+# (0.18 before the fit). In 3 of 32 scripts and sizes the best predicted program ran at less than 0.95 of the best speed (0.92 to 0.93).
+
+# Saving of a kernel's start over that of calibration's copies: it becomes ready while its predecessor ends. Units: microseconds.
 STANDING_READY_US = 0.95
-# Transfers, computing and latency cover for each other but for what the sum of these powers leaves.
+# Exponent of the norm that combines transfers, computation and latency, which overlap almost completely.
 COVER_POWER = 6
-# Cost of an exchange over a block for each group of tiles, beside its loads: barriers, shuffles, shared memory. Units: microseconds.
+# Cost of an exchange within a block, for each group of tiles: barriers, shuffles, shared memory. Units: microseconds.
 FLUSH_US = 0.3
-# From the first load of a group of tiles to the last word of the first load, under load. Units: microseconds.
+# Latency of the first load of a group of tiles, on a busy device. Units: microseconds.
 LATENCY_US = 1.0
-# A thousand blocks that exchange partial values at their end: each loads nothing meanwhile. Units: microseconds; bytes of a block with
-# which the others hide half of it.
+# Cost of the final exchange of partial values for a thousand blocks, which load nothing meanwhile. Units: microseconds. Bytes per block at
+# which other blocks hide half of it.
 EXCHANGES_US, EXCHANGE_BYTES = 0.47, 16 << 10
-# Rate at which one multiprocessor can load, in shares of the rate of each when all load.
+# Largest load rate of one multiprocessor, as a multiple of its share when all load.
 OWN_SHARES = 2.1
-# Arrival of the last block and what it does beside its loads; one of its loads, many under way; each block's wait for its own arrival,
-# a thousand of them (z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 with 16384). Units: microseconds.
+# Last block's work besides its loads; one of its loads, with many in flight; a thousand blocks' waits for their own arrivals.
+# Units: microseconds. H200, z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 us with 16384.
 LAST_BLOCK_US, LAST_LOAD_US, ARRIVALS_US = 1.7, 0.008, 0.55
-# A kernel before or behind, that the next one of a graph follows closely; what one that combines partial values takes beyond one that
-# clears words. Units: microseconds.
+# Additional kernel in a graph before or after the main one; further cost of one that combines partial values instead of clearing words.
+# Units: microseconds.
 EXTRA_KERNEL_US, COMBINING_KERNEL_US = 0.7, 0.15
-# Where all blocks run at once, one's loads, sums and exchange are not hidden behind another's: for each KiB that a block has under way.
+# Cost for each KiB that a block has in flight, in a grid of a single wave: no later block hides its loads, sums and exchange.
 # Units: microseconds.
 ONE_WAVE_US = 0.01
-# Atomic additions to distinct words, all multiprocessors together. Units: updates a microsecond.
+# Rate of atomic additions to distinct words, on all multiprocessors together. Units: updates per microsecond.
 ATOMICS_PER_US = 400000.0
-# Share of a vector's bytes that counts where every block reads it again: the caches serve it.
+# Share of the bytes of a vector to count if every block reads it again: the caches serve the rest.
 CACHED_SHARE = 0.02
-# Time of loads, as a share of the device's copies of as many bytes: 1 GiB is read in 237 us, copied in 252.
+# Time of loads, as a share of that of copies of as many bytes. H200, 1 GiB: read in 237 us, copied in 252 us.
 READ_SHARE = 0.93
-# Share of the best rate that loads word by word reach, and rows of a tile so short that memory turns to another row: half at so many bytes.
-# Assumed: the kernels measured at sizes beyond the caches had wide loads; rows of 512 bytes reached 0.74 to 0.95, those of 4096 all of it.
+# Share of the best rate of loads word by word. Length of a tile's rows at which half of the best rate is reached, and length from which all
+# of it is, in bytes: short rows change the DRAM page often.
+# Assumed: the kernels measured beyond the caches had wide loads; rows of 512 bytes reached 0.74 to 0.95, those of 4096 all of it.
 WORD_BY_WORD, ROW_BYTES, LONG_ROW_BYTES = 0.9, 64, 4096
-# Share that each doubling of a block's walk adds, since a block loads nothing while it computes: up to 0.02 in four scripts.
-# Share that a register beyond some adds: fewer warps cover for each other; it decides between decisions that are alike otherwise.
+# Relative cost of each doubling of a block's walk, since a block loads nothing while it computes: up to 0.02 in four scripts. Relative cost
+# of each register beyond the free ones, which lowers occupancy; it decides between otherwise equal decisions.
 WALK_SHARE, REGISTER_SHARE, FREE_REGISTERS = 0.008, 0.0004, 60
-# Time that the uneven ends of a triangle's walks add: so much times the part of a side that one block walks. It decides
-# between walks that are alike otherwise. Source: symmetric products on one H200: 8192 x 8192 f64 took 74.9 us with walks of a 32nd of a
-# side and 83.4 of a 16th, 16384 x 16384 f32 132.5 with a 64th and 149.1 with a 33rd.
+# Relative cost of uneven ends of a triangle's walks, per share of a side that one block walks. It decides between otherwise equal walks.
+# H200, symmetric products: 8192 x 8192 f64 74.9 us with walks of a 32nd of a side, 83.4 us with a 16th; 16384 x 16384 f32 132.5 us with a
+# 64th, 149.1 us with a 33rd.
 RAGGED_SHARE = 0.4
-# Probes that seem to be faster than the device's best by more than this were timed wrongly.
+# Upper bound on a probe's ratio. A larger one is a timing error.
 MOST_RATIO = 1.1
-# Loads under way, in parts of the device's saturating bytes, with which half of the best rate is reached.
+# Loads in flight at which half of the best rate is reached, as a share of the device's saturating bytes.
 HALF_FLIGHT = 0.19
-# More than this many times the saturating bytes under way gain nothing.
+# Multiple of the saturating bytes beyond which further loads in flight gain nothing.
 ENOUGH_FLIGHT = 5.0
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A simulated fusion: instances a block, tiles a block and the direction of the walk over them, shared memory beside the routine's
-    own. Units: bytes."""
+    """A simulated fusion: instances per block, tiles per block and the direction of the walk over them, and shared memory besides the
+    routine's own, in bytes."""
 
     instances: int
     iterations: int
@@ -89,9 +90,9 @@ RoutineName = tuple[str, str, str]
 class RoutineTimes:
     """Routines of a device, timed one by one. `scripts.calibrate` fills it.
 
-    transfers  routine -> (environment, ratio): the time that its bytes need at the device's best rate, over the time they took
+    transfers  routine -> (environment, ratio): time of its bytes at the device's best rate, over their measured time
     computes   routine -> (environment, microseconds for a million words of the function's largest operand)
-    start_us   of a kernel that does nothing, in a CUDA graph; it is left out of both
+    start_us   time of an empty kernel in a CUDA graph; neither table includes it
     """
 
     device: str
@@ -101,9 +102,9 @@ class RoutineTimes:
 
 
 def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Environment, ...]:
-    """The environments in which a routine of instances with so many threads is timed; `moves`: it loads or stores.
+    """The environments in which to time a routine whose instance has `threads` threads. moves: it loads or stores.
 
-    What computes is timed in one walk: its operands stay on chip, and neither a block's walk nor other data's memory changes its work.
+    A compute routine is timed in a single walk: its operands are on chip, so neither the walk nor other data's memory changes its work.
     """
     instances = (1,) if nested or threads > 256 else (1, 2)
     directions = ("x", "y") if nested else ("x",)
@@ -112,13 +113,12 @@ def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Enviro
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
-    """Entry of the table from a probe of a load or store, at most MOST_RATIO. Units: bytes moved, microseconds of the probe, of an empty
-    kernel."""
+    """Table entry of a load or store, at most MOST_RATIO. Units: bytes moved; microseconds of the probe and of an empty kernel."""
     return min(num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, 0.01), MOST_RATIO)
 
 
 def compute_us(num_words: int, us: float, start_us: float) -> float:
-    """Entry of the table from a probe of a compute routine: microseconds for a million words of the function's largest operand."""
+    """Table entry of a compute routine: microseconds for a million words of the function's largest operand."""
     return max(us - start_us, 0.0) / num_words * 1e6
 
 
@@ -134,8 +134,8 @@ class Prediction:
 
     @property
     def us(self) -> float:
-        """The time of the kernel, and of those before and behind it."""
-        # Computing that takes less than half of the transfers would add less than timings of probes differ by.
+        """Time of the kernel and of its additional kernels."""
+        # Computation that takes less than half of the transfers adds less than the spread of the probes' times.
         computing_us = self.compute_us if self.compute_us > self.transfer_us / 2 else 0.0
         parts = (self.transfer_us, computing_us, self.serial_us)
         covered = sum(part**COVER_POWER for part in parts) ** (1 / COVER_POWER)
@@ -172,13 +172,13 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
             computing_us += (us or 0.0) * largest / 4e6
     needed += facts.partial_bytes / 2
     walked = 1 + WALK_SHARE * log2(groups) + REGISTER_SHARE * max(facts.registers - FREE_REGISTERS, 0) + RAGGED_SHARE * facts.ragged
-    # The curve has the ramp of a copy with loads enough under way; fewer of them bound the rate.
+    # The curve includes the ramp of a copy with enough loads in flight. Fewer loads bound the rate.
     transfer_us = walked * max(price_work(Work(global_bytes=int(needed)), device).global_us,
                                needed / device.global_bytes_per_s * 1e6 / loads)
     if each <= resident:
         transfer_us += ONE_WAVE_US * facts.flight_bytes * facts.threads / 1024
-    # Blocks of a multiprocessor take turns: their bytes as fast as it can load alone, or the latency that the others' bytes do not cover.
-    # The fullest multiprocessor has more blocks than the mean, but all share one memory: it is not done later than that.
+    # Blocks of a multiprocessor run in waves. Each wave takes its bytes at the multiprocessor's own rate, or the latency that the other
+    # blocks' bytes do not hide. The fullest multiprocessor has more blocks than the mean.
     turns = each * groups / together
     fullest = max(each * device.num_multiprocessors / facts.blocks, 1.0)
     bytes_us = needed / device.global_bytes_per_s * 1e6 / (turns * together) * fullest / OWN_SHARES
@@ -194,18 +194,18 @@ def predict(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None,
 
 
 def least_us(read_bytes: int, written_bytes: int, device: DeviceSpec) -> float:
-    """Lower bound on `predict` where a kernel moves so many bytes: its start and its transfers alone. Units: microseconds."""
+    """Lower bound on `predict` for a kernel that moves these bytes: its start and its transfers. Units: microseconds."""
     needed = int(read_bytes * READ_SHARE + written_bytes)
     return behind_another_us(price_work(Work(global_bytes=needed), device).us)
 
 
 def behind_another_us(us: float) -> float:
-    """Time that a kernel adds to a program in a graph, given its time by itself: some of its start passes while the one ahead ends."""
+    """Time that a kernel adds to a graph, from its time alone: part of its start overlaps the end of its predecessor."""
     return max(us - STANDING_READY_US, us / 4)
 
 
 def last_block_us(blocks: int) -> float:
-    """Time in which so many blocks count their arrivals and the last one combines their partial results. Units: microseconds."""
+    """Time for the arrivals of `blocks` blocks and for the last one's work besides its loads. Units: microseconds."""
     return LAST_BLOCK_US + ARRIVALS_US * blocks / 1000
 
 
@@ -217,18 +217,18 @@ def flight_ratio(facts: Facts, device: DeviceSpec, blocks: int) -> float:
     return under_way / (under_way + HALF_FLIGHT) * (ENOUGH_FLIGHT + HALF_FLIGHT) / ENOUGH_FLIGHT
 
 
-def between_walks(measured: Sequence[tuple[Environment, float]], wanted: Environment) -> float | None:
-    """The value of the walk that a block makes, between those measured in the environments most like the wanted one; None without any.
+def between_walks(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:
+    """The value for the environment's walk, interpolated between walks measured in the most similar environments; None without any.
 
-    Along the walk's logarithm: the first tiles of a block bring most of the loads that cover for each other.
+    The interpolation is linear in the walk's logarithm: the first tiles of a block add most of the overlapping loads.
     """
-    near = nearest(measured, wanted)
+    near = nearest(measured, environment)
     if near is None:
         return None
-    like = min((e for e, _ in measured), key=lambda e: _distance(e, wanted))
+    like = min((e for e, _ in measured), key=lambda e: _distance(e, environment))
     walks = {e.iterations: value for e, value in measured
              if (e.instances, e.extra_shared_bytes, e.direction) == (like.instances, like.extra_shared_bytes, like.direction)}
-    tiles = max(wanted.iterations, 1)
+    tiles = max(environment.iterations, 1)
     below, above = max((n for n in walks if n <= tiles), default=0), min((n for n in walks if n >= tiles), default=0)
     if not below or not above or below == above:
         return near
@@ -236,11 +236,11 @@ def between_walks(measured: Sequence[tuple[Environment, float]], wanted: Environ
     return walks[below] * (1 - part) + walks[above] * part
 
 
-def nearest(measured: Sequence[tuple[Environment, float]], wanted: Environment) -> float | None:
-    """The value measured in the environment most like the wanted one; None if there is none."""
-    return min(measured, key=lambda pair: _distance(pair[0], wanted))[1] if measured else None
+def nearest(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:
+    """The value measured in the most similar environment; None if there is none."""
+    return min(measured, key=lambda pair: _distance(pair[0], environment))[1] if measured else None
 
 
-def _distance(e: Environment, wanted: Environment) -> float:
-    return (abs(log(e.instances / wanted.instances)) + abs(log(e.iterations / max(wanted.iterations, 1)))
-            + abs(e.extra_shared_bytes - wanted.extra_shared_bytes) / (32 << 10) + 4 * (e.direction != wanted.direction))
+def _distance(e: Environment, environment: Environment) -> float:
+    return (abs(log(e.instances / environment.instances)) + abs(log(e.iterations / max(environment.iterations, 1)))
+            + abs(e.extra_shared_bytes - environment.extra_shared_bytes) / (32 << 10) + 4 * (e.direction != environment.direction))

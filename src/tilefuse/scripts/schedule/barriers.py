@@ -52,15 +52,15 @@ def place_barriers(before: Sequence[Step], bodies: Sequence[Sequence[Step]], aft
 
 def _stage(steps: Sequence[Step], state: State, accesses: Callable[[Step], SharedAccesses],
            overlap: Callable[[str, str], bool]) -> tuple[tuple[Step, ...], State]:
-    found: list[Step] = []
+    placed: list[Step] = []
     for step in steps:
         touched = accesses(step)
         if _first_condition(touched, state) or _second_condition(touched, state, overlap):
-            found.append(BlockBarrier())
+            placed.append(BlockBarrier())
             state = frozenset()
-        found.append(step)
+        placed.append(step)
         state |= {(e, who, False) for e, who in touched.reads} | {(e, who, True) for e, who in touched.writes}
-    return tuple(found), state
+    return tuple(placed), state
 
 
 def _first_condition(touched: SharedAccesses, state: State) -> bool:

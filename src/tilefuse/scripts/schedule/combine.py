@@ -64,11 +64,11 @@ def thread_coordinates(threads: tuple[int, int]) -> dict[str, Affine]:
 
 def slot_coordinates(slots: Sequence[int], flat: Affine) -> dict[str, Affine]:
     """s0, s1, ... of the slot with number `flat`, last one fastest."""
-    found, left = {}, prod(slots)
+    coordinates, left = {}, prod(slots)
     for n, extent in enumerate(slots):
         left //= extent
-        found[f"s{n}"] = (flat // left) % extent if n else flat // left
-    return found
+        coordinates[f"s{n}"] = (flat // left) % extent if n else flat // left
+    return coordinates
 
 
 def words_held(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int) -> np.ndarray:

@@ -38,7 +38,7 @@ def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Time
 
     Loads and stores of vectors and tiles are alike in most functions of a library.
     """
-    found: dict[object, list[Timed]] = {}
+    classes: dict[object, list[Timed]] = {}
     for function in functions:
         for n, implementation in enumerate(function.implementations):
             for role, name in implementation.routines.items():
@@ -48,8 +48,8 @@ def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Time
                 macros = routine_macros(function, implementation) | {"INDEX": "int", name: "routine", f"CONTIGUOUS_{parameter}": "1"}
                 text = " ".join(cut_routines(implementation.source, macros, [name]).split())
                 geometry = implementation.geometry
-                found.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(Timed(function, n, role))
-    return tuple(tuple(members) for members in found.values())
+                classes.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(Timed(function, n, role))
+    return tuple(tuple(members) for members in classes.values())
 
 
 def probe_graph(function: ElementaryFunction, sizes: tuple[int, ...]) -> CallGraph:
@@ -90,7 +90,7 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
     if verb not in ("load", "compute", "store"):
         return Rejected(Reason.UNSUPPORTED_OP, f"no routine {routine}")
 
-    def wanted(step: Step) -> bool:
+    def is_probed(step: Step) -> bool:
         match step:
             case Load(e) | Store(e):
                 return verb == type(step).__name__.lower() and whole.elements[e].owner[1] == parameter
@@ -98,7 +98,7 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
                 return verb == "compute"
         return isinstance(step, BlockBarrier) and verb == "compute"
 
-    stages = [[s for s in stage if wanted(s)] for stage in (whole.before, whole.group, whole.single, whole.edge)]
+    stages = [[s for s in stage if is_probed(s)] for stage in (whole.before, whole.group, whole.single, whole.edge)]
     named = list(dict.fromkeys(e for stage in stages for s in stage for e in elements_of(s) if e in whole.elements))
     loaded = {s.element for stage in stages for s in stage if isinstance(s, Load)}
     filled = [e for e in named if e not in loaded and not whole.elements[e].partial]
@@ -114,13 +114,13 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
 
 def _uses(stage: Iterable[Step], whole: FusedRoutines) -> list[Step]:
     """Uses of what a tile's steps load or compute, but for what is accumulated over tiles."""
-    found: list[Step] = []
+    uses: list[Step] = []
     for s in stage:
         if isinstance(s, Load):
-            found.append(Keep(s.element))
+            uses.append(Keep(s.element))
         if isinstance(s, Compute):
-            found += [Keep(e) for e in s.outputs if not _accumulated(whole, e)]
-    return found
+            uses += [Keep(e) for e in s.outputs if not _accumulated(whole, e)]
+    return uses
 
 
 def _accumulated(whole: FusedRoutines, name: str) -> bool:

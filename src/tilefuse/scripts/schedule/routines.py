@@ -59,7 +59,7 @@ class FusedRoutines:
     transfers  words moved between global memory and the chip
     extra_shared_bytes  allocated and not used: a probe's stand-in for other data of a fusion
     wide_routines  functions whose routines compute indices of 64 bits; those of all others have 32
-    given      where calls give the sizes; numbers of tiles, blocks and words are then what is expected
+    sized      sizes that each call decides; None for fixed sizes. Numbers of tiles, blocks and words are then the expected ones
     """
 
     name: str
@@ -84,7 +84,7 @@ class FusedRoutines:
     transfers: int
     device: DeviceSpec = field(repr=False)
     extra_shared_bytes: int = 0
-    given: GivenSizes | None = None
+    sized: GivenSizes | None = None
 
     def call(self, k: int) -> FunctionCall:
         """The call at position k of the calling order."""
@@ -129,12 +129,12 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     if walk not in num_tiles:
         return Rejected(Reason.DOMAIN_MISMATCH, f"no direction {walk} in a grid of {', '.join(num_tiles)}")
     chunks = -(-num_tiles[walk] // decision.iterations)
-    given = GivenSizes(grid.nested and chunks == 1) if grid.named else None
+    sized = GivenSizes(grid.nested and chunks == 1) if grid.named else None
     wide = wide_routines(graph, decision, grid, tiles)
     stages = order_steps(graph, decision, grid, words, lambda k: _unit(graph, decision, k, wide))
     if isinstance(stages, Rejected):
         return stages
-    reductions = _reductions(graph, decision, grid, stages, threads, num_tiles, chunks, given)
+    reductions = _reductions(graph, decision, grid, stages, threads, num_tiles, chunks, sized)
     if isinstance(reductions, Rejected):
         return reductions
     instances = decision.instances if not grid.nested else 1
@@ -145,7 +145,7 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     placed = _barriers(stages, slab_words, plan, instances)
     return FusedRoutines(name, graph, decision, grid, threads, tiles, num_tiles, chunks, stages.elements, reductions, placed.before,
                          placed.bodies[0], placed.bodies[1], placed.bodies[2], placed.after, plan.offset_by_name, slab_words,
-                         plan.allocated_bytes, wide, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device, given=given)
+                         plan.allocated_bytes, wide, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device, sized=sized)
 
 
 def _element_words(graph: CallGraph, decision: Decision, grid: Grid) -> dict[str, int] | Rejected:
@@ -172,7 +172,7 @@ def wide_routines(graph: CallGraph, decision: Decision, grid: Grid, tiles: Mappi
     A routine may compute (first word of the tile + words of the tile) * stride, summed over the dimensions, before it compares with the
     size of the data. Where calls give the sizes, all do.
     """
-    found = set()
+    wide = set()
     for c, axis_of in zip(decision.calls, grid.axis_of, strict=True):
         call = graph.calls[c]
         for _, name, sizes in call.operands:
@@ -180,8 +180,8 @@ def wide_routines(graph: CallGraph, decision: Decision, grid: Grid, tiles: Mappi
             reach = (call.sizes[n] + tiles[axis_of[n]] for n in sizes)
             farthest = sum(words * max(stride, 1) for words, stride in zip(reach, v.word_strides, strict=True))
             if call.named or farthest > MOST_NARROW:
-                found.add(call.function.name)
-    return frozenset(found)
+                wide.add(call.function.name)
+    return frozenset(wide)
 
 
 def extent_in_memory(graph: CallGraph, variable: str) -> int:
@@ -207,15 +207,15 @@ def index_type(wide: bool) -> str:
 
 
 def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages, threads: int, num_tiles: Mapping[str, int],
-                chunks: int, given: GivenSizes | None) -> dict[str, Reduction] | Rejected:
-    found: dict[str, Reduction] = {}
+                chunks: int, sized: GivenSizes | None) -> dict[str, Reduction] | Rejected:
+    reductions: dict[str, Reduction] = {}
     for e in stages.elements.values():
-        if not e.partial or e.variable in found:
+        if not e.partial or e.variable in reductions:
             continue
         over = tuple(d for d in grid.extents if d not in e.axes)
         accumulated = decision.direction in over
         partials = prod(chunks if d == decision.direction else num_tiles[d] for d in over)
-        single = partials == 1 if given is None else not over or over == (decision.direction,) and given.walks_all
+        single = partials == 1 if sized is None else not over or over == (decision.direction,) and sized.walks_all
         # A sum that needs no combination at the expected sizes may need one at others.
         finish = SINGLE if single else LAST_BLOCK if decision.finish == SINGLE else decision.finish
         function = graph.calls[decision.calls[e.owner[0]]].function
@@ -224,12 +224,12 @@ def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages
                             f"{function.name} combines partial values with a routine, for which there are no atomics")
         combination = None
         if isinstance(e.place, ThreadMapping):
-            made = combine_threads(e.place, e.threads, threads, e.extents)
-            if isinstance(made, Rejected):
-                return made
-            combination = made
-        found[e.variable] = Reduction(e.variable, accumulated, over, partials, finish, combination)
-    return found
+            combined = combine_threads(e.place, e.threads, threads, e.extents)
+            if isinstance(combined, Rejected):
+                return combined
+            combination = combined
+        reductions[e.variable] = Reduction(e.variable, accumulated, over, partials, finish, combination)
+    return reductions
 
 
 def _with_slabs(stages: Stages, reductions: Mapping[str, Reduction], instances: int) -> tuple[Stages, dict[str, int]]:

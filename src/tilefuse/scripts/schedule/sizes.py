@@ -102,18 +102,18 @@ def with_named_sizes(graph: CallGraph, leading: Collection[str] = ()) -> CallGra
 def size_names(graph: CallGraph) -> tuple[str, ...]:
     """Names of the sizes that a call gives, in the order in which the inputs (and then other variables) have them."""
     order = [*graph.inputs, *graph.variables]
-    found = dict.fromkeys(s for n in order for s in _by_memory(graph.variables[n]))
-    return tuple(found)
+    names = dict.fromkeys(s for n in order for s in _by_memory(graph.variables[n]))
+    return tuple(names)
 
 
 def expected_sizes(graph: CallGraph) -> dict[str, int]:
     """Sizes by name as they are expected: those that programs are chosen for."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for v in graph.variables.values():
-        found |= dict(zip(v.sizes, v.shape, strict=False))
+        sizes |= dict(zip(v.sizes, v.shape, strict=False))
         if v.leading:
-            found[v.leading] = max(v.word_strides)
-    return found
+            sizes[v.leading] = max(v.word_strides)
+    return sizes
 
 
 def _by_memory(v: Variable) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def _searched(function: CompiledScript, extents: Extents, strides: Extents, targ
     calls = search.graph.calls
     facts: dict[str, Any] = {
         "device": device.name, "calls": [f"{', '.join(c.results)} = {c.function.name}({', '.join(map(str, c.arguments))})" for c in calls],
-        "fusions": [{"calls": list(f.calls), "spared_words": f.spared} for f in search.fusions.found],
+        "fusions": [{"calls": list(f.calls), "spared_words": f.spared} for f in search.fusions.legal],
         "rejected": [{"calls": list(c), "reason": r.reason.value, "detail": r.detail}
                      for c, r in (*search.unimplemented(), *search.fusions.rejected)]}
     rows: list[dict[str, Any]] = []
