@@ -80,7 +80,7 @@ EMPTY_NAMES_KNOWN = {
     14, "passes": 109, "plan": 147, "runtime": 62, "standalone": 36, "target": 10, "templates": 238, "tools": 110,
 }
 CLAUSES_FIRST_KNOWN = {
-    "": 1, "arrays": 4, "docs": 13, "driver": 13, "frontends": 2, "inspection": 2, "ir": 2, "passes": 2, "plan": 6, "runtime": 3,
+    "": 1, "arrays": 4, "driver": 13, "frontends": 2, "inspection": 2, "ir": 2, "passes": 2, "plan": 6, "runtime": 3,
     "standalone": 1, "templates": 13,
 }
 

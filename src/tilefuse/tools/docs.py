@@ -87,7 +87,7 @@ def passes_page() -> str:
     return "\n\n".join((
         NOTICE,
         "# Passes",
-        "A pass gives a new graph or the same object. What it does not list as preserved counts as lost; the order of a pipeline is "
+        "A pass returns a new graph or the same object. Properties that it does not list as preserved are lost. The order of a pipeline is "
         "checked before anything runs. Pipelines are text, the same in code, in tests and in `tilefuse opt --passes`.",
         "## The order of a compile",
         "Normal form, whatever the device (the option `passes` replaces it):",
