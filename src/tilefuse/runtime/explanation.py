@@ -47,9 +47,9 @@ def _tell_places(data: Mapping[str, Any], places: Mapping[str, tuple[str, str, s
 def explanation_text(explanation: Mapping[str, Any]) -> str:
     """The explanation in short lines, for a person without the command line at hand."""
     head = (f"{explanation['name']} on {explanation['device']}: {explanation['num_kernels']} kernels "
-            f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} unfused), "
+            f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} without fusion), "
             f"{len(explanation['library'])} library calls; "
-            f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} unfused)")
+            f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} without fusion)")
     lines = [head]
     if told := totals_text(explanation.get("totals", {})):
         lines.append(f"  {told}")

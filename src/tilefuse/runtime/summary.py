@@ -324,9 +324,9 @@ def counts_text(explanation: Mapping[str, Any], steps: Sequence[Step]) -> str:
     """How many kernels, calls and fallbacks, and how many kernels without fusion."""
     kernels = [s for s in steps if s.kind == "kernel"]
     forms = len({s.form for s in kernels})
-    counts = [counted(len(kernels), "kernel") + (f" ({forms} distinct)" if forms < len(kernels) else "")]
-    if explanation.get("unfused_kernels"):
-        counts.append(f"{explanation['unfused_kernels']} unfused")
+    unfused = explanation.get("unfused_kernels")
+    remarks = ([f"{forms} distinct"] if forms < len(kernels) else []) + ([f"{unfused} without fusion"] if unfused else [])
+    counts = [counted(len(kernels), "kernel") + (f" ({', '.join(remarks)})" if remarks else "")]
     calls = [s for s in steps if s.kind == "call"]
     counts.append(counted(len(calls), "library call"))
     least = sum(s.least for s in calls)
@@ -350,7 +350,7 @@ def moved_text(explanation: Mapping[str, Any], steps: Sequence[Step]) -> str:
     limit_us = moved / speed * 1e6 if speed else 0.0
     share = f", {limit_us / us:.0%} of the predicted time" if us else ""
     least_us = f"; at full bandwidth {time_text(limit_us)}{share}" if limit_us else ""
-    return f"{bytes_text(moved)} moved" + (f", {bytes_text(unfused)} unfused" if unfused else "") + least_us
+    return f"{bytes_text(moved)} moved" + (f" ({bytes_text(unfused)} without fusion)" if unfused else "") + least_us
 
 
 def _place_lines(number: int, place: Place) -> Iterator[str]:

@@ -300,9 +300,10 @@ def info_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts.get("conditions"):
         yield from (f"condition {text}" for text in facts["conditions"])
     if "kernels" in facts:
-        distinct = f" ({facts['distinct_kernels']} distinct)" if facts.get("distinct_kernels", facts["kernels"]) < facts["kernels"] else ""
-        before = f", {facts['unfused_kernels']} unfused" if facts.get("unfused_kernels") else ""
-        yield f"kernels {facts['kernels']}{distinct}{before}"
+        distinct = facts.get("distinct_kernels", facts["kernels"])
+        remarks = [f"{distinct} distinct"] if distinct < facts["kernels"] else []
+        remarks += [f"{facts['unfused_kernels']} without fusion"] if facts.get("unfused_kernels") else []
+        yield f"kernels {facts['kernels']}" + (f" ({', '.join(remarks)})" if remarks else "")
     if "weights" in facts or "weight_bytes" in facts:
         count = f"{facts['weights']}, " if "weights" in facts else ""
         yield f"weights {count}{bytes_text(facts.get('weight_bytes', 0))}" if facts.get("weights", 1) else "weights none"

@@ -35,7 +35,8 @@ EXPLANATION: dict[str, Any] = {
 
 def test_the_summary_tells_counts_causes_and_places() -> None:
     text = "\n".join(summary_lines(EXPLANATION))
-    for piece in ("6.50 us a call predicted, unfused 13.00 us", "1 kernel, 4 unfused, 1 library call, 1 without a prediction, 1 fallback",
+    for piece in ("6.50 us a call predicted, unfused 13.00 us",
+                  "1 kernel (4 without fusion), 1 library call, 1 without a prediction, 1 fallback",
                   "2.0 MiB moved", "at least 4.00 us   62%  calls of foo (1 step)", "1.75 us   27%  memory below full bandwidth",
                   "0.50 us    8%  launches", "0.25 us    4%  memory at full bandwidth", "1. at least 4.00 us, 62%: foo (call 0)",
                   "runs in the framework: no rule", "12% of the bytes in flight", "2. 2.50 us, 38%: n0, n1",

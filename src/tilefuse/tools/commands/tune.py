@@ -96,7 +96,7 @@ def import_file(path: Annotated[Path, typer.Argument(help="a file written by `ti
     """Add the results of an exported file that are new or faster."""
     from tilefuse.driver.measure.tuning_results import import_results
 
-    _tell(f"{import_results(Options.from_environment(), path)} results added")
+    _tell(f"{counted(import_results(Options.from_environment(), path), 'result')} added")
 
 
 @tuning_app.command("clear")
@@ -104,7 +104,8 @@ def clear() -> None:
     """Remove every tuning result."""
     from tilefuse.driver.measure.tuning_results import results_by_device
 
-    _tell(f"{sum(r.clear() for r in results_by_device(Options.from_environment()).values())} results removed")
+    removed = sum(results.clear() for results in results_by_device(Options.from_environment()).values())
+    _tell(f"{counted(removed, 'result')} removed")
 
 
 def _tell(text: Any) -> None:
