@@ -11,7 +11,7 @@ from tilefuse.ir.dtype import BF16, F16, F64
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.record import Online
 
 DEVICES = {"sm_80": A100, "sm_90a": H200}
 CASES = {c.name: c for c in (

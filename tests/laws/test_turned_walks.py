@@ -13,15 +13,15 @@ import pytest
 
 from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
 from tests.unit.templates.test_compose import buffer_of
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Choice, Pointwise
 
 EXTENTS = (1, 2, 3, 5, 8, 9, 16, 17, 24, 33, 40)
 WIDE = {"f32": "f32", "f64": "f64", "f16": "f32", "bf16": "f32", "i8": "i32", "i32": "i32"}

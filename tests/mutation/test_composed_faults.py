@@ -26,10 +26,10 @@ from tests.unit.templates.pattern_graphs import (
 )
 from tests.unit.templates.test_compose import assert_within, buffer_of, laid_out
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import Choice
 from tilefuse.ir.interpret import interpret
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Choice
 
 CASES: dict[str, tuple[Pattern, Callable[[Domain], Choice]]] = {
     "cluster": (layer_norm(2, 100), rows(2, 32, 1, cluster=2)),

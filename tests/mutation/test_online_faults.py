@@ -13,7 +13,7 @@ from tests.unit.templates.online_graphs import with_logarithm
 from tests.unit.templates.stitched_cases import StitchedCase
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.ir.dtype import F16, F64
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.record import Online
 
 # Statements that order threads and copies; loops and bounds are planted in the stitched kernels, which are written by the same statements.
 KINDS = ("wait", "copies", "copy", "barrier", "shuffle", "at the place of")

@@ -4,7 +4,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.resolved import Domain
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts as Layouts
 from tilefuse.target.device import DeviceSpec
@@ -30,12 +33,45 @@ class EdgeLevel:
     level: Level
 
 
+class Choice(Protocol):
+    """The record of a template: how it spreads one pattern over the machine. Immutable, comparable, hashable.
+
+    template: the template's name, for texts and explanations; code finds the template by the record's type (`templates/registry.py`).
+    """
+
+    template: ClassVar[str]
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a block."""
+        ...
+
+    @property
+    def resident(self) -> int:
+        """Blocks that must fit a multiprocessor together; 0 sets no bound on registers."""
+        ...
+
+    @property
+    def streams_results(self) -> bool:
+        """Whether results leave the second-level cache first where the kernel moves more than it holds."""
+        ...
+
+
+class StagePlan(Protocol):
+    """Stages of a kernel with their places in shared memory. Its template reads the rest of it, and nobody else does."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory a block. Units: bytes."""
+        ...
+
+
 @dataclass(frozen=True)
 class TileProgram:
     """All decisions of one kernel: template, tiles, launch, traffic. `templates.compose` turns it into kernel IR and decides nothing.
 
     graph        the pattern as a graph of its own: inputs are the boundary values, results the values it writes
-    template     "pointwise", "transpose", "rows", "columns", "stitched", "online" or "packed"
+    choice       the template's record; internal: the walked domain, or the stages; None where parts have theirs
     notation     the schedule in the template notation of FusionStitching 5.2, for `explain`
     layouts      strides of every boundary value
     parameters   template-specific decisions (threads per row, vector width, cluster, ...), sorted pairs
@@ -46,7 +82,7 @@ class TileProgram:
 
     name: str
     graph: Graph
-    template: str
+    choice: Choice = field(compare=False, repr=False)
     notation: str
     layouts: Layouts
     parameters: tuple[tuple[str, object], ...]
@@ -56,8 +92,19 @@ class TileProgram:
     bytes_written: int
     flops: int
     work_us: float = 0.0
-    choice: object = field(default=None, compare=False, repr=False)
-    internal: object = field(default=None, compare=False, repr=False)
+    internal: Domain | StagePlan | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def template(self) -> str:
+        """The name of the choice's template, for texts and explanations."""
+        return self.choice.template
+
+    @property
+    def domain(self) -> Domain:
+        """The walked domain. Raises: InternalError for kernels of stages and packed ones."""
+        if not isinstance(self.internal, Domain):
+            raise InternalError(f"kernel {self.name} ({self.template}) walks no domain")
+        return self.internal
 
     @property
     def bytes_moved(self) -> int:

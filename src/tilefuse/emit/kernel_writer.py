@@ -36,8 +36,6 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Columns
 
 # Monoids of scans that use each operand once. Operands of the others are held in registers.
 USED_ONCE = ("sum", "prod", "max", "min")
@@ -72,8 +70,7 @@ class KernelWriter:
     def __init__(self, program: TileProgram, device: DeviceSpec, taken: Iterable[str] = ()) -> None:
         self.program = program
         self.device = device
-        assert isinstance(program.internal, Domain)
-        self.domain: Domain = program.internal
+        self.domain = program.domain
         self.emitter = Emitter(self.domain)
         self.emitter.names.update(taken)
         self.shared_bytes = 0
@@ -158,8 +155,7 @@ class KernelWriter:
         and below. H200, 60 patterns of rows above the size of L2: usual priority up to 1.8 % faster for rows, up to 3 % slower for
         elementwise and persistent kernels.
         """
-        choice = self.program.choice
-        return "stream" if self.floods and not (isinstance(choice, Rows) and not choice.groups) else ""
+        return "stream" if self.floods and self.program.choice.streams_results else ""
 
     @property
     def floods(self) -> bool:
@@ -364,8 +360,7 @@ class KernelWriter:
                         self.device.starts_early)
         header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
                   f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes")
-        resident = program.choice.resident if isinstance(program.choice, Rows | Columns) else 0
-        resident = self.device.bounded_blocks(resident, launch.num_threads)
+        resident = self.device.bounded_blocks(program.choice.resident, launch.num_threads)
         return Kernel(program.name, buffers, launch, tuple(e.frame.statements), header, min_blocks=resident,
                       num_barriers=self.num_barriers, narrow=self.narrow)
 

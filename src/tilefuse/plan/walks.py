@@ -3,7 +3,7 @@
     scores = q k'   ->  scale, mask, maximum, exp, sum, divide  ->   y = p v        {scores, ..., y}
 
 No part of such a set is worth a kernel on its own: only together the scores never reach memory. So they are found as a whole, and large
-products join a kernel only here. Whether the set has the form is for the scheduler to say (`templates/staged/online_products.py`).
+products join a kernel only here. Whether the set has the form is for the scheduler to say (`templates/staged/online/products.py`).
 """
 from __future__ import annotations
 

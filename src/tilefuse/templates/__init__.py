@@ -1,7 +1,22 @@
-"""Floor 4: how one pattern becomes one kernel: tiles, templates, storage; feasibility and cost facts for the planner."""
+"""Floor 5: how one pattern becomes one kernel: tiles, templates, storage; feasibility and cost facts for the planner.
+
+The templates are listed here: importing the package registers them.
+"""
 from __future__ import annotations
 
+from tilefuse.templates.columns.template import ColumnsTemplate
+from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.packed.packed import Known
+from tilefuse.templates.packed.template import PackedTemplate
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
+from tilefuse.templates.registry import register
+from tilefuse.templates.rows.template import RowsTemplate
+from tilefuse.templates.staged.online.template import OnlineTemplate
+from tilefuse.templates.staged.template import StitchedTemplate
+from tilefuse.templates.transpose.template import TransposeTemplate
 
-__all__ = ["Known", "pattern_graph", "schedule_pattern"]
+TEMPLATES = (FlatTemplate(), TransposeTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(), PackedTemplate())
+for _template in TEMPLATES:
+    register(_template)
+
+__all__ = ["TEMPLATES", "Known", "pattern_graph", "schedule_pattern"]

@@ -9,9 +9,10 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Template, agree, keeps
 from tilefuse.templates.packed.packed_by_hand import packed_by_hand
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.staged.online_program import online_by_hand
+from tilefuse.templates.staged.online.program import online_by_hand
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched_by_hand import stitched_by_hand
-from tilefuse.templates.template import Online, Stitched
 from tilefuse.templates.walk_template import LAUNCH_SETTINGS, choice_by_hand, template_of
 from tilefuse.templates.whole_in_block import in_own_words
 

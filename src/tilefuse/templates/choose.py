@@ -4,12 +4,12 @@ from __future__ import annotations
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.access import accesses, contiguous_axes
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import Choice
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.columns.choose import choose_columns
 from tilefuse.templates.flat.choose import choose_pointwise
 from tilefuse.templates.rows.choose import choose_rows
 from tilefuse.templates.rows.choose_carried import choose_carried
-from tilefuse.templates.template import Choice
 
 
 def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:

@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.domain.access import Access, accesses, stride_of
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import evaluate
-from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
-from tilefuse.templates.columns.starts import num_tiles
-from tilefuse.templates.flat.side_by_side import last_axis
-from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Columns, Pointwise, Transpose
 
 UNLIMITED = 1 << 62
 
@@ -37,53 +31,12 @@ class LevelTraffic:
     partial_sectors: int = 0
 
 
-def level_traffic(program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-    """Traffic of a tile program at L2 and shared memory; templates that are not known here count their boundary once.
-
-    near_bytes: what the first-level cache of a multiprocessor holds of a row until the walk comes back to its sectors.
-    Units: bytes. Requires nothing of `program` beyond its boundary traffic where it has no domain.
-    """
-    ideal, fitted = program.bytes_moved, device.fitted.traffic
-    domain = program.internal
-    if not isinstance(domain, Domain) or domain.scatter is not None:
-        return LevelTraffic(ideal, 0)
-    match program.choice:
-        case Rows() as rows:
-            tiles = -(-domain.num_kept // rows.rows)
-            moved = sum(_read_again(a, domain, tiles, fitted) for a in accesses(domain))
-            staged = 2 * program.bytes_read if rows.slots else 0
-            lanes = min(rows.threads, WARP) * rows.vector
-            down = _run_of(rows.kept_order, max(WARP // rows.threads, 1), domain)
-            # A thread finds the start of a row's next vectors in the first-level cache, from the last ones.
-            whole = _run_of(rows.reduced_order, domain.num_reduced, domain)
-            return _with_sectors(LevelTraffic(max(moved, ideal), staged), domain, fitted,
-                                 _run_of(rows.reduced_order, lanes, domain) + down, whole + down, near_bytes)
-        case Columns() as columns:
-            tiles = num_tiles(domain, columns)
-            moved = sum(_times(a, domain.kept, tiles, domain) for a in accesses(domain))
-            lanes = min(columns.threads_x, WARP) * columns.vector
-            below = max(WARP // columns.threads_x, 1)
-            run = _run_of(columns.kept_order, lanes, domain) + _run_of(columns.reduced_order, below, domain)
-            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, fitted, run, run)
-        case Pointwise() as flat:
-            points = flat.vector * flat.threads * flat.steps
-            moved = sum(_flat_bytes(a, flat.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
-            lanes = WARP // flat.side * flat.vector
-            run = _run_of(flat.order, lanes, domain)
-            if flat.side > 1:
-                run = [*_run_of((last_axis(flat.order, domain.extents),), lanes, domain), (flat.across, flat.side)]
-            return _with_sectors(LevelTraffic(max(moved, ideal), 0), domain, fitted, run, run)
-        case Transpose():
-            return LevelTraffic(ideal, 2 * program.bytes_read)
-    return LevelTraffic(ideal, 0)
-
-
 def scattered_adds(program: TileProgram) -> int:
     """Elements that a program combines with what lies at places that data give; each is an atomic operation of its own."""
     return sum(prod(e for _, e in n.over) for n in program.graph.nodes if n.category == "scatter" and n.detail != "set")
 
 
-def _run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
+def run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
     """(axis, steps along it) of `points` places that follow each other."""
     found: list[tuple[str, int]] = []
     for a in reversed(order):
@@ -94,8 +47,8 @@ def _run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[s
     return found
 
 
-def _with_sectors(traffic: LevelTraffic, domain: Domain, fitted: TrafficFigures, stored: list[tuple[str, int]],
-                  read: list[tuple[str, int]], near_bytes: int = UNLIMITED) -> LevelTraffic:
+def with_sectors(traffic: LevelTraffic, domain: Domain, fitted: TrafficFigures, stored: list[tuple[str, int]],
+                 read: list[tuple[str, int]], near_bytes: int = UNLIMITED) -> LevelTraffic:
     """The traffic with what is touched by sectors that hold more than is wanted of them.
 
     stored, read: (axis, steps) of the elements that a warp stores, and that it reads before it goes on, fastest first.
@@ -153,13 +106,7 @@ def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsiz
     return found
 
 
-def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:
-    """Bytes of an access of a row kernel that come from L2."""
-    size = access.elements * access.itemsize
-    return size + int((_times(access, domain.kept, tiles, domain) - size) * fitted.again_share)
-
-
-def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:
+def repeated_bytes(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:
     """Bytes of an access: once for every tile where no kept axis tells tiles apart."""
     size = access.elements * access.itemsize
     along = access.offset.axes()
@@ -168,7 +115,7 @@ def _times(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) ->
     return size * tiles
 
 
-def _flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain, size_bytes: int) -> int:
+def flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Domain, size_bytes: int) -> int:
     """Bytes of an access in a flat walk: a tile of `points` touches each of its elements once, and tiles do not share.
 
     size_bytes: of the value; what is read where a condition holds (a part of a concatenation) is read about once.

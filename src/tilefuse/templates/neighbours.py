@@ -13,10 +13,12 @@ from dataclasses import replace
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns
-from tilefuse.templates.packed.common_threads import packable, threads_of
+from tilefuse.templates.flat.record import Pointwise
+from tilefuse.templates.packed.common_threads import packable
 from tilefuse.templates.packed.packed import Packed, PackedGroup, packed_like, regrouped
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.legality import runs_ahead
@@ -35,10 +37,12 @@ from tilefuse.templates.rows.modes import (
 )
 from tilefuse.templates.rows.pipelined import RESERVED_BYTES
 from tilefuse.templates.rows.starts import vectors_of
-from tilefuse.templates.staged.online_program import schedule_online
+from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import anchor_of
 from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.template import Choice, Columns, Online, Pointwise, Stitched, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 CLUSTERS = (1, 2, 4, 8, 16)
 
@@ -46,10 +50,8 @@ CLUSTERS = (1, 2, 4, 8, 16)
 # Parts of a packed kernel that are varied, those that move most.
 MOST_PARTS = 6
 
-AnyChoice = Choice | Stitched | Online | Packed
 
-
-def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[AnyChoice, ...]:
+def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[Choice, ...]:
     """Choices near the program's own, which comes first; no choice twice. Empty where the template has no parameters to vary."""
     base, domain = program.choice, program.internal
     if isinstance(base, Packed):
@@ -65,7 +67,7 @@ def neighbours(program: TileProgram, device: DeviceSpec) -> tuple[AnyChoice, ...
     return tuple(dict.fromkeys((base, *found)))
 
 
-def program_with(program: TileProgram, choice: AnyChoice, device: DeviceSpec) -> TileProgram | Rejected:
+def program_with(program: TileProgram, choice: Choice, device: DeviceSpec) -> TileProgram | Rejected:
     """The program of the same pattern with another choice, or why there is none."""
     if isinstance(choice, Packed):
         return packed_like(program, choice.groups, device, choice.threads)
@@ -96,7 +98,7 @@ def _bodies(group: PackedGroup, threads: int, device: DeviceSpec) -> Iterator[Pa
                 yield regrouped(group, other)
         return
     for near in neighbours(group.program, device)[1:]:
-        made = program_with(group.program, near, device) if threads_of(near) == threads else None
+        made = program_with(group.program, near, device) if near.num_threads == threads else None
         if isinstance(made, TileProgram) and packable(made) is None:
             yield PackedGroup(made, tuple(replace(p, num_blocks=made.launch.num_blocks) for p in group.parts))
 

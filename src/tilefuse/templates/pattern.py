@@ -12,23 +12,26 @@ from tilefuse.domain.domain import find_domain
 from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.precision import keep_precision
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Choice, EdgeLevel, Layouts, Level, TileProgram, kernel_name
 from tilefuse.domain.two_pass import two_pass
 from tilefuse.domain.wide_squares import wide_squares
 from tilefuse.ir.graph import Graph, Input, node_inputs
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.choose import choose
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import num_tiles
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import num_vectors
 from tilefuse.templates.notation import print_template
 from tilefuse.templates.packed.packed import Known, schedule_packed
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.staged.online_program import schedule_online
+from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import Tiles, schedule_like, schedule_stitched
-from tilefuse.templates.template import Choice, Columns, Pointwise, Stitched, Transpose, parameters_of
+from tilefuse.templates.transpose.record import Transpose
 from tilefuse.templates.walk_legality import walk_refusal
-from tilefuse.templates.walk_template import exchange_level, template_of
+from tilefuse.templates.walk_template import exchange_level, parameters_of, template_of
 
 # Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
 MAX_STEPS_OF_ONE_BLOCK = 1 << 16
@@ -66,7 +69,7 @@ def schedule_pattern(graph: Graph, nodes: Sequence[str], layouts: Layouts, devic
     return _one_walk_or_block(inner if eager_rounding else keep_precision(inner), layouts, device)
 
 
-def _schedule_part(part: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | Stitched | None,
+def _schedule_part(part: Graph, layouts: Layouts, device: DeviceSpec, wanted: Choice | None,
                    eager_rounding: bool) -> TileProgram | Rejected:
     """One part of a packed kernel: as a kernel of its own would be, or by the choice that is wanted."""
     if any(n.category == "library" for n in part.nodes) or isinstance(wanted, Stitched):
@@ -132,11 +135,10 @@ def schedule_graph(inner: Graph, layouts: Layouts, device: DeviceSpec, wanted: C
     moved = traffic(domain, sizes)
     launch = _launch(domain, choice)
     return TileProgram(
-        name=kernel_name(inner), graph=inner, template=type(choice).__name__.lower(),
+        name=kernel_name(inner), graph=inner, choice=choice,
         notation=print_template(template_of(choice, domain, inner, launch)), layouts=own,
         parameters=parameters_of(choice), levels=_levels(inner, domain, choice),
-        launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops,
-        choice=choice, internal=domain)
+        launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops, internal=domain)
 
 
 def _keeps_rows(choice: Choice) -> bool:

@@ -1,115 +1,113 @@
-"""The templates: how a root domain may be spread over grid, cluster, block, warp and thread. One record each, with its parameters.
+"""The protocol of a kernel template: one way to spread a pattern over the machine. Each folder of this room has one, or two.
 
-Widths are in elements, counts in what the field says. `templates.choose` fills them in, `codegen` writes the kernels.
+    flat, transpose, rows, columns      one walk over a domain (`walk.py` has their common part)
+    staged                              stages over a tile; products along a walked axis
+    packed                              independent parts of any of these, asked through this protocol
+
+Every method is required: a template that lacks one cannot be made. `registry.py` finds the template of a choice.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Union
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Literal, TypeVar
 
-from tilefuse.templates.rows.modes import Rows, RowSettings, settings_of_rows
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.kernel.ir import Kernel
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 
-# Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
-# leaves room for addresses, accumulators and conversions (measured: no spills at 128).
-KEPT_BYTES_PER_THREAD = 128
-# Weights too are on their way before the first reduction waits, in blocks of at most so many threads: larger ones lack the registers
-# (measured: 4 % slower).
-EARLY_COLUMN_THREADS = 256
+C = TypeVar("C", bound=Choice)
 
 
 @dataclass(frozen=True, slots=True)
-class Pointwise:
-    """Flat walk: `threads` x `steps` vectors a block. `unrolled`: all loads of the steps are issued before the first use.
+class Resources:
+    """Estimate of a kernel's needs beside its threads. Units: registers a thread, bytes of shared memory a block.
 
-    `side` > 1: a warp stands across two axes, `side` lanes along `across` times 32 / `side` vectors along the last one
-    (`templates/flat/side_by_side.py`).
+    min_blocks: blocks a multiprocessor that a part of this kind asks a packed kernel for; 0 asks for no bound on registers.
     """
 
-    order: tuple[str, ...]
-    vector: int
-    threads: int
-    steps: int
-    unrolled: bool
-    across: str = ""
-    side: int = 1
+    registers: int
+    shared_bytes: int
+    min_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
-    """Tiles of `rows` x `columns`: read along `read_axis`, written along `write_axis`, turned in shared memory.
+class Ending:
+    """How a kernel's sums end beyond its traffic.
 
-    Each thread reads `depth` vectors that lie below each other along `write_axis` and writes their columns into shared memory.
-    `depth` 0: a tile is one run of memory (the read axis is short) and is read in vectors along it. `writes_run`: a tile is one run of
-    the written memory (the write axis is short, all of it lies in a tile) and is written in vectors along it.
+    kind      "persistent": blocks that take rows in turns end at different times; "last block": the last block to arrive adds up results
+              of `arrivals` others; "last block of columns": the same for sums down columns
     """
 
-    order: tuple[str, ...]
-    read_axis: str
-    write_axis: str
-    rows: int
-    columns: int
-    threads: int
-    read_vector: int
-    write_vector: int
-    depth: int = 1
-    writes_run: bool = False
+    kind: Literal["persistent", "last block", "last block of columns"]
+    arrivals: int
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Kept axes run along memory: `threads_x` vectors of columns a block, `threads_y` threads down each column, `split` blocks
-    down a column that meet through global memory. `chunks`: rows a thread. `on_chip`: they stay in registers between stages.
-    `resident`: as of `rows.modes.Rows`.
+class Overlaps:
+    """How a kernel goes together with the kernels ahead of it and behind it.
+
+    walks_memory     its blocks go through large operands from one end to the other, in the order of their numbers
+    turns            numbering its blocks backwards turns that walk round
+    waits_itself     it may begin before the kernel ahead ends whatever it moves: its loads wait, and nothing of it stands in the way
+    fetches_settled  it may fetch operands that the kernel ahead does not write while that kernel still runs
     """
 
-    kept_order: tuple[str, ...]
-    reduced_order: tuple[str, ...]
-    vector: int
-    threads_x: int
-    threads_y: int
-    chunks: int
-    split: int
-    on_chip: bool
-    batch: int
-    resident: int = 0
+    walks_memory: bool
+    turns: bool
+    waits_itself: bool
+    fetches_settled: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stitched:
-    """Stages over one tile of the largest result, `tiles` elements a dimension, by `threads` threads; values between stages lie in
-    shared memory. What the stages are follows from the pattern (`stitch.py`). `groups` > 0: that many blocks walk all tiles, and what is
-    the same for every tile is brought on chip once."""
+class KernelTemplate(ABC, Generic[C]):
+    """One template. `record`: the type of its choices, by which the registry finds it.
 
-    tiles: tuple[int, ...]
-    threads: int
-    groups: int = 0
+    Programs that are handed to a template have a choice of its record.
+    """
 
+    record: ClassVar[type[Choice]]
 
-@dataclass(frozen=True, slots=True)
-class Online:
-    """Products along an axis that is walked (`online_products.py`): `rows` rows of results a block, shared by `threads` threads; `columns`
-    elements of the walked axis a turn. `stages` 2: the operands of the next turn are fetched while this one is computed. `resident`: blocks
-    that must fit a multiprocessor together."""
+    def choice_of(self, program: TileProgram) -> C:
+        """The program's choice as this template's record. Raises: InternalError for a program of another template."""
+        choice = program.choice
+        if not isinstance(choice, self.record):
+            raise InternalError(f"kernel {program.name} ({program.template}) is handed to the template of {self.record.__name__}")
+        return choice  # type: ignore[return-value]  # `record` is the class of C, which no annotation can say
 
-    rows: int
-    columns: int
-    threads: int
-    stages: int = 1
-    resident: int = 1
+    # -- work and resources ----------------------------------------------------------------------------------------------------
 
+    @abstractmethod
+    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
+        """Traffic at L2 and shared memory as pricing counts it: without the part that the program's `work_us` contains.
 
-Choice = Union[Pointwise, Transpose, Rows, Columns]
-# Choices of one walk in the flat words of the notation: fields are its settings, or numbers that loops show.
-Settings = Union[Pointwise, Transpose, RowSettings, Columns]
+        near_bytes: what the first-level cache of a multiprocessor holds until a walk comes back to its sectors. Units: bytes.
+        """
 
+    @abstractmethod
+    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
+        """All traffic at L2 and shared memory, as explanations show it. Units: bytes."""
 
-def notation_form(choice: Choice) -> Settings:
-    """The choice in the flat words of the notation; the choice itself where these are its own."""
-    return settings_of_rows(choice) if isinstance(choice, Rows) else choice
+    @abstractmethod
+    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+        """How the program's sums end, one for each part that ends in such a way."""
 
+    @abstractmethod
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """Registers and shared memory that the program needs, estimated before it is compiled."""
 
-def parameters_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
-    """The numbers of a choice by the notation's names; `across` and `side` only where warps stand across two axes."""
-    left_out = ("across", "side") if isinstance(choice, Pointwise) and choice.side == 1 else ()
-    settings = notation_form(choice)
-    return tuple(sorted((f.name, getattr(settings, f.name)) for f in fields(settings) if f.name not in left_out))
+    # -- the kernel and its neighbours in time ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def overlaps(self, choice: C) -> Overlaps:
+        """How a kernel of this choice goes together with the kernels around it."""
+
+    @abstractmethod
+    def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
+        """The kernel IR of a program; it decides nothing.
+
+        settled: boundary values that the kernel may fetch while the kernel ahead of it runs; taken: names that its buffers must not have.
+        Raises: InternalError where the template meets what it cannot hold.
+        """

@@ -4,12 +4,15 @@ from __future__ import annotations
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.stages import is_multi_stage
+from tilefuse.domain.tile import Choice
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import last_axis
 from tilefuse.templates.rows.legality import row_refusal
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Choice, Columns, Pointwise, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 
 def walk_refusal(choice: Choice, domain: Domain, device: DeviceSpec) -> Rejected | None:
@@ -21,7 +24,7 @@ def walk_refusal(choice: Choice, domain: Domain, device: DeviceSpec) -> Rejected
             return _columns_refusal(choice, domain)
         case Pointwise():
             return _pointwise_refusal(choice, domain)
-        case Transpose():
+        case _:
             return None
 
 

@@ -14,16 +14,18 @@ from math import prod
 from typing import Any
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.base.errors import NameLookupError, OptionError, UnsupportedError, UserError, nearest
+from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UnsupportedError, UserError, nearest
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Level, TileProgram
+from tilefuse.domain.tile import Choice, Level, TileProgram
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.columns.record import Columns
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.templates.rows.legality import row_steps_of, rows_from
-from tilefuse.templates.rows.modes import Rows, RowSettings
-from tilefuse.templates.template import Choice, Columns, Pointwise, Settings, Transpose, notation_form
+from tilefuse.templates.rows.modes import Rows, RowSettings, settings_of_rows
+from tilefuse.templates.transpose.record import Transpose
 from tilefuse.templates.walk_legality import (
     column_steps_of,
     first_refusal,
@@ -32,6 +34,8 @@ from tilefuse.templates.walk_legality import (
     written_columns_refusal,
 )
 
+# Choices of one walk in the flat words of the notation: fields are its settings, or numbers that loops show.
+Settings = Pointwise | Transpose | RowSettings | Columns
 # Fields that loops show, by class; the rest of a choice's numbers are settings.
 SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
     RowSettings: frozenset({"threads", "rows", "cluster", "split", "groups"}),
@@ -42,6 +46,22 @@ SHOWN_FIELDS: Mapping[type, frozenset[str]] = {
 KIND_NAMES: Mapping[type, str] = {RowSettings: "rows", Columns: "columns", Pointwise: "pointwise", Transpose: "transpose"}
 LAUNCH_SETTINGS = ("cta_num", "cta_size")
 VECTOR_SETTINGS = ("vector", "read_vector", "write_vector")
+
+
+def notation_form(choice: Choice) -> Settings:
+    """The choice in the flat words of the notation; the choice itself where these are its own."""
+    if isinstance(choice, Rows):
+        return settings_of_rows(choice)
+    if isinstance(choice, Pointwise | Transpose | Columns):
+        return choice
+    raise InternalError(f"no walk has a choice of {choice.template}")
+
+
+def parameters_of(choice: Choice) -> tuple[tuple[str, Any], ...]:
+    """The numbers of a choice by the notation's names; `across` and `side` only where warps stand across two axes."""
+    left_out = ("across", "side") if isinstance(choice, Pointwise) and choice.side == 1 else ()
+    settings = notation_form(choice)
+    return tuple(sorted((f.name, getattr(settings, f.name)) for f in fields(settings) if f.name not in left_out))
 
 
 def template_of(choice: Choice, domain: Domain, graph: Graph, launch: Launch) -> Template:
@@ -105,7 +125,7 @@ def _attrs(choice: Choice, domain: Domain, node: Node) -> tuple[Attr, ...]:
             first: tuple[Attr, ...] = (*[(Step(Worker.GRID),)] * (num_kept - 1), kept) if num_kept else ()
             last: tuple[Attr, ...] = (reduced, *[(Step(reduced[-1].worker),)] * (num_reduced - 1)) if num_reduced else ()
             return (*first, *last) or ((Step(Worker.THREAD),),)
-    flat: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.threads))
+    flat: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.num_threads))
     alone = len(node.over) if node.category == "reduce" and node.type.shape else 0
     return (*[(Step(Worker.GRID),)] * (len(shape) - 1 - alone), flat, *[(Step(Worker.THREAD),)] * alone) if shape else (flat,)
 

@@ -22,10 +22,10 @@ from tilefuse.base.errors import UserError
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
-from tilefuse.templates.template import Pointwise
 from tilefuse.templates.walk_template import kept_extents, spread_extents
 
 WARP, MOST_THREADS = 32, 1024

@@ -18,7 +18,7 @@ from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.record import Online
 
 LENGTH, WIDTH = 4096, 64
 

@@ -21,8 +21,8 @@ from tilefuse.runtime.spec import CopyStep, KernelStep
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import computed_by_several, schedule_stitched
-from tilefuse.templates.template import Stitched
 
 # A gradient's product and the update of the weight, with two slots.
 PRODUCT = """graph @product(%g: f32[20, 12], %x: f32[20, 17], %w: f32[12, 17], %m: f32[12, 17], %v: f32[12, 17]) -> () {

@@ -14,6 +14,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import Choice
 from tilefuse.driver.compile import compile_graph, generate
 from tilefuse.driver.lowering.in_place import alias_buffers
 from tilefuse.driver.lowering.in_place_walks import Walks
@@ -24,7 +25,6 @@ from tilefuse.runtime.spec import CopyStep
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Choice
 
 # Rows: a channel's elements lie one after the other. The bias decides which elements count, the square and the mean are slots.
 BIAS = """graph @bias(%x: f32[6, 700], %g: f32[6, 700], %b: f32[6], %m: f32[6]) -> (f32[6, 700]) {

@@ -14,7 +14,7 @@ from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.record import Online
 
 
 def planned(graph: Graph) -> Plan:

@@ -52,14 +52,16 @@ from tests.unit.templates.pattern_graphs import (
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import Choice, Layouts, TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.compose import compose
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.modes import Rows, RowSettings, rows_of
-from tilefuse.templates.template import Choice, Columns, Pointwise, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.unit.templates.online_graphs import (
 from tests.unit.templates.stitched_cases import StitchedCase, smooth, with_specials
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.ir.dtype import BF16, F16, F64
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.record import Online
 
 
 def with_hidden_rows(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -41,9 +41,10 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
-from tilefuse.templates.staged.online_program import schedule_online
+from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.template import Online, Stitched
 
 
 def small_numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

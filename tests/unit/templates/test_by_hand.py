@@ -11,11 +11,12 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.target.catalog import A100, host_device
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.compose import compose
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import parse_template, print_template
 from tilefuse.templates.pattern import schedule_graph, schedule_pattern
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Columns, Pointwise
 
 SOFTMAX = parse_graph("""graph @softmax(%x: f32[64, 1024]) -> (f32[64, 1024]) {
   %m: f32[64] = reduce.max [i] over [k < 1024] { %x[i, k] }

@@ -14,7 +14,7 @@ from tests.unit.templates.composed_cases import Case, all_cases, pointwise
 from tests.unit.templates.host_build import FLAGS, build_together, call, compiler, run
 from tests.unit.templates.pattern_graphs import ROUNDOFF, Pattern, max_pool, row_sum
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Layouts
+from tilefuse.domain.tile import Choice, Layouts
 from tilefuse.emit.cascade import nested_counts
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
@@ -25,7 +25,6 @@ from tilefuse.printers.host import print_host
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Choice
 
 CASES = {c.name: c for c in all_cases()}
 # Compiling is most of the time; checked kernels are ten times as long.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tilefuse.base.errors import UserError
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.printers.cuda import print_cuda
@@ -16,7 +16,7 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours
 from tilefuse.templates.notation import Setting, parse_template
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Choice, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 
 def packing(shape: tuple[int, int, int, int], strides: tuple[int, ...] | None = None) -> Choice:

@@ -7,8 +7,8 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.device import H200
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Pointwise
 
 # The norm of a patch merging: 4 * 96 features of four neighbouring pixels are a row.
 MERGED = "112*j + 2*k + 56*((l // 96) % 2) + (l // 192)"

@@ -18,11 +18,15 @@ from typing import Any
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.launch import Launch
+from tilefuse.templates.columns.record import Columns
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.staged.choose_online import OnlinePlan
+from tilefuse.templates.staged.online.choose import OnlinePlan
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.template import Columns, Online, Pointwise, Stitched, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 WARP = 32
 

@@ -16,13 +16,13 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.staged.row_lanes import first_lane_pieces
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.template import Columns
 
 
 @dataclass(frozen=True, slots=True)

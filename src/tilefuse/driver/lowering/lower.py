@@ -26,8 +26,8 @@ from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep,
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch, Parameter
 from tilefuse.templates.compose import compose
-from tilefuse.templates.rows.modes import Held, Rows, Streamed
-from tilefuse.templates.template import Pointwise, Stitched
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.template import Overlaps
 
 # Kernels that move more than this start when the one ahead of them has ended, unless each of their threads moves enough. Standing ready
 # hides about a microsecond of launch, but every block then waits on its own: 256 MiB through blocks with one load a thread took 80 us
@@ -111,7 +111,7 @@ class _Lowering:
         ahead = steps[-1] if steps else None
         if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
             return frozenset()
-        if not isinstance(kernel.program.choice, Stitched) or not self._starts_early(kernel.program):
+        if not self._overlaps(kernel.program).fetches_settled or not self._starts_early(kernel.program):
             return frozenset()
         unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), self.plan, self.in_place)
         return frozenset(here for here, there in kernel.binding if there in unwritten)
@@ -119,11 +119,14 @@ class _Lowering:
     def _starts_early(self, program: TileProgram) -> bool:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
-        match program.choice:
-            case Pointwise() | Rows(mode=Held() | Streamed(), cluster=1) if not self.calls_library:
-                return waits_itself(program.bytes_moved, program.launch)
-            case _:
-                return program.bytes_moved <= MAX_EARLY_BYTES
+        if self._overlaps(program).waits_itself and not self.calls_library:
+            return waits_itself(program.bytes_moved, program.launch)
+        return program.bytes_moved <= MAX_EARLY_BYTES
+
+    @staticmethod
+    def _overlaps(program: TileProgram) -> Overlaps:
+        """How a kernel goes together with those around it."""
+        return kernel_template(program.choice).overlaps(program.choice)
 
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
         binding = dict(kernel.binding)

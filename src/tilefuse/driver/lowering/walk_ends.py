@@ -7,10 +7,9 @@ Blocks start in the order of their numbers, so numbering them backwards turns a 
 """
 from __future__ import annotations
 
-from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
+from tilefuse.plan.pattern import LibraryCall, Plan
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Columns, Pointwise
+from tilefuse.templates.registry import kernel_template
 
 # Share of the second-level cache that holds data which kernels ahead have walked through; smaller data stay there
 # whichever way it is walked. Source: two products with one f32 matrix, one H200, 2026-11-21: 64 MiB 40.0 us forwards, 36.1 to and fro;
@@ -40,24 +39,14 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
         for v in touched:
             direction, since = walked.get(v, (FORWARD, kept_bytes))
             waiting[direction] += max(kept_bytes - since, 0)
-        turns = _can_turn(step) and waiting[FORWARD] > waiting[BACKWARD]
+        overlaps = kernel_template(step.program.choice).overlaps(step.program.choice)
+        turns = overlaps.turns and waiting[FORWARD] > waiting[BACKWARD]
         if turns:
             found.add(number)
         moved = step.program.bytes_moved
         walked = {v: (direction, since + moved) for v, (direction, since) in walked.items() if since + moved < kept_bytes}
-        if isinstance(step.program.choice, (Rows, Pointwise, Columns)):
+        if overlaps.walks_memory:
             walked |= dict.fromkeys(touched, (BACKWARD if turns else FORWARD, 0))
         else:
             walked = {v: known for v, known in walked.items() if v not in touched}
     return frozenset(found)
-
-
-def _can_turn(kernel: PlannedKernel) -> bool:
-    """Whether the numbers of a kernel's blocks decide where it walks, and nothing else."""
-    match kernel.program.choice:
-        case Rows(groups=groups, cluster=cluster):
-            return not groups and cluster == 1
-        case Pointwise():
-            return True
-        case _:
-            return False

@@ -9,7 +9,7 @@ from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price.known_patterns import renamed_reason
 from tilefuse.plan.price.structure import boundary
-from tilefuse.templates.staged.online_products import online_form
+from tilefuse.templates.staged.online.products import online_form
 
 # Nodes that a walk takes in beside it.
 MAX_GROWTH = 8

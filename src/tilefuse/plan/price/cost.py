@@ -14,8 +14,8 @@ from tilefuse.domain.work import Work
 from tilefuse.plan.pattern import Cost
 from tilefuse.plan.price.roofline import Parts, price_work
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.levels import LevelTraffic, level_traffic, scattered_adds
-from tilefuse.templates.staged_traffic import moved_bytes
+from tilefuse.templates.levels import LevelTraffic, scattered_adds
+from tilefuse.templates.registry import kernel_template
 
 STAGES_WITHIN = "; the time of a kernel of stages is part of its arithmetic time"
 STAGES_ORIGIN = "issue slots and latencies of the kernel's stages, estimated by the scheduler"
@@ -68,19 +68,23 @@ class AnalyticCost:
         return program.bytes_moved / self.device.global_bytes_per_s * 1e6
 
     def parts(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Parts:
-        """The time's parts. Source: as the class; traffic by `templates.levels.level_traffic` where none is named."""
+        """The time's parts. Source: as the class; traffic by the template's `priced_traffic` where none is named."""
         return price_work(self.work(program, traffic), self.device)
 
     def work(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Work:
         """The kernel's work. Source: as `parts`. Stages estimate their arithmetic themselves, in `TileProgram.work_us`."""
-        moved = traffic or level_traffic(program, self.device, self.device.shared_bytes_per_multiprocessor)
+        moved = traffic or self._traffic(program)
         return Work(grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, l2_bytes=moved.l2_bytes,
                     shared_bytes=moved.shared_bytes, scattered_adds=scattered_adds(program), partial_sectors=moved.partial_sectors,
                     operations=0 if program.work_us else program.flops, stage_us=program.work_us)
 
+    def _traffic(self, program: TileProgram) -> LevelTraffic:
+        """The traffic that counts beside the stages' own estimate. Source: the program's template."""
+        return kernel_template(program.choice).priced_traffic(program, self.device, self.device.shared_bytes_per_multiprocessor)
+
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
-        parts, device = self.parts(program, moved_bytes(program, self.device)), self.device
+        parts, device = self.parts(program, kernel_template(program.choice).traffic(program, self.device)), self.device
         told = dict(device.origins)
 
         def rate(field: str) -> str:

@@ -16,8 +16,8 @@ from typing import Protocol
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.plan.pattern import Cost
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import computed_by_several
-from tilefuse.templates.template import Stitched
 
 # Names of values in reasons are kept as their numbers in the pattern, between characters that no reason holds.
 _NAMED = re.compile(r"%([A-Za-z0-9_.]+)")

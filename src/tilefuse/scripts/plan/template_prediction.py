@@ -8,9 +8,8 @@ from __future__ import annotations
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.scripts.plan.prediction import ARRIVALS_US, READ_SHARE, behind_another_us
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Columns
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.template import Ending
 
 # Rows that a persistent grid walks over: its first rows arrive before anything can be computed, its blocks end at different times, and
 # the kernel behind finds no place beside it until then. Units: microseconds. Source: A'(A x) for 1024 x 1024 to 8192 x 8192 words on one
@@ -31,19 +30,15 @@ def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
         return us
     if kernel.cost.source == "bandwidth":
         us -= (us - device.graph_launch_us) * (1 - READ_SHARE) * program.bytes_read / moved
-    return behind_another_us(us) + _ending_us(program.choice, program.launch.num_blocks)
+    return behind_another_us(us) + max(map(_ending_us, kernel_template(program.choice).endings(program)), default=0.0)
 
 
-def _ending_us(choice: object, num_blocks: int) -> float:
-    """Time that the end of a template's sums takes beyond its traffic. Units: microseconds."""
-    match choice:
-        case Rows(groups=groups) if groups:
+def _ending_us(ending: Ending) -> float:
+    """Time that the end of a kernel's sums takes beyond its traffic. Units: microseconds."""
+    match ending.kind:
+        case "persistent":
             return PERSISTENT_US
-        case Rows(split=split) if split > 1:
-            return LAST_BLOCK_US + ARRIVALS_US * num_blocks / 1000
-        case Columns(split=split) if split > 1:
-            return LAST_OF_COLUMNS_US + ARRIVALS_US * split / 1000
-        case Packed(groups=parts):
-            return max((_ending_us(p.program.choice, p.num_blocks) for p in parts), default=0.0)
-        case _:
-            return 0.0
+        case "last block":
+            return LAST_BLOCK_US + ARRIVALS_US * ending.arrivals / 1000
+        case "last block of columns":
+            return LAST_OF_COLUMNS_US + ARRIVALS_US * ending.arrivals / 1000

@@ -14,9 +14,9 @@ from tilefuse.ir.affine import Affine, axis, bounds, floordiv, mod
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, LastBlock, Load, Reg, Store
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import ColumnStart, columns_of_tile
 from tilefuse.templates.columns.state import BetweenVectors, ColumnState, at_lane, first_of_row
-from tilefuse.templates.template import Columns
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]

@@ -7,11 +7,11 @@ from math import ceil
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses, by_memory_order, vector_limit, widest_vector
 from tilefuse.domain.resolved import Domain, resolved_dtype
-from tilefuse.domain.stages import is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import ColumnStart, column_start, columns_of_tile, num_tiles
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD, Columns
 
 # Accumulators of a reduction, a column.
 ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}

@@ -17,10 +17,10 @@ from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, KExpr, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.templates.columns.between import begin_between, finish_between
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.squares import ShiftedSquares
 from tilefuse.templates.columns.starts import between_columns
 from tilefuse.templates.columns.state import ColumnState, at_lane
-from tilefuse.templates.template import Columns
 
 
 def compose_columns(writer: KernelWriter, choice: Columns) -> None:

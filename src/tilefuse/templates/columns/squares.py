@@ -13,7 +13,7 @@ from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Reg
-from tilefuse.templates.template import Columns
+from tilefuse.templates.columns.record import Columns
 
 
 class ShiftedSquares:

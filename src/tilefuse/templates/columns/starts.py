@@ -16,8 +16,8 @@ from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.stages import writes_rows
 from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.rows.starts import reduces_by_lanes
-from tilefuse.templates.template import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from tilefuse.emit.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, axis, mod, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Reg
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import ColumnStart
-from tilefuse.templates.template import Columns
 
 
 @dataclass

@@ -9,8 +9,9 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.windows import sums_fit, windows_fit
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
-from tilefuse.templates.template import Pointwise, Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 # Vectors a thread may take where blocks are too many to be started in time.
 STEPS = (1, 2, 4, 8)

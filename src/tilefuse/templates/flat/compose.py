@@ -20,8 +20,8 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import BOOL, I64
 from tilefuse.ir.scalar import Bound, Call, Const, Index, checked_extent, const
 from tilefuse.kernel.ir import Assign, Atomic, Comment, Declare, IfValue, KExpr, Load, Reg, Stmt, Store
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import inside, num_vectors, places
-from tilefuse.templates.template import Pointwise
 
 
 def compose_pointwise(writer: KernelWriter, choice: Pointwise) -> None:

@@ -19,7 +19,7 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.template import Pointwise
+from tilefuse.templates.flat.record import Pointwise
 
 
 def last_axis(order: tuple[str, ...], extents: Mapping[str, int]) -> str:

@@ -10,15 +10,16 @@ from math import log2
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import PackedFigures
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
-from tilefuse.templates.staged.choose_stitch import registers_of
-from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.template import Choice, Columns, Pointwise, Stitched, Transpose
+from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.transpose.record import Transpose
 
 
 def packable(program: TileProgram) -> Rejected | None:
@@ -36,19 +37,7 @@ def packable(program: TileProgram) -> Rejected | None:
     return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
 
 
-def threads_of(choice: object) -> int:
-    """Threads a block. Raises: TypeError for a choice that is not `packable`."""
-    match choice:
-        case Pointwise(threads=threads) | Transpose(threads=threads) | Stitched(threads=threads):
-            return threads
-        case Rows(threads=threads, rows=rows):
-            return threads * rows
-        case Columns(threads_x=x, threads_y=y):
-            return x * y
-    raise TypeError(f"not a template that can be packed: {choice!r}")
-
-
-def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choice | Stitched | None:
+def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choice | None:
     """The program's choice with `threads` threads a block, or None where it has no such neighbour."""
     choice, domain = program.choice, program.internal
     match choice:
@@ -78,9 +67,9 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
     return None
 
 
-def _slowdown(choice: object, changed: object, threads: int, fitted: PackedFigures) -> float:
+def _slowdown(choice: Choice, changed: Choice, threads: int, fitted: PackedFigures) -> float:
     """Share of a part's time that another number of threads a block costs. Source: `PackedFigures`."""
-    steps = log2(threads / threads_of(choice))
+    steps = log2(threads / choice.num_threads)
     match choice, changed:
         case (Pointwise() | Transpose()), _:
             return fitted.wider_walk_loss * steps if steps > 0 else fitted.narrower_walk_loss * -steps
@@ -94,7 +83,7 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
 
     Requires: all are `packable`.
     """
-    own = [threads_of(p.choice) for p in programs]
+    own = [p.choice.num_threads for p in programs]
     candidates = dict.fromkeys(own)
     best: tuple[float, int] | None = None
     for threads in candidates:
@@ -111,29 +100,3 @@ def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int |
         told = ", ".join(str(t) for t in sorted(candidates))
         return Rejected(Reason.REGISTERS, f"the parts want blocks of {told} threads, and no number suits them all")
     return best[1]
-
-
-def resident_threads(program: TileProgram, device: DeviceSpec) -> tuple[int, int]:
-    """(registers a thread, bytes of shared memory a block) that a schedule will need, roughly: what it keeps, plus what any kernel needs.
-
-    Source: `PackedFigures`.
-    """
-    domain, fitted = program.internal, device.fitted.packed
-    if isinstance(domain, StitchPlan):
-        return registers_of(domain, device), domain.shared_bytes
-    assert isinstance(domain, Domain)
-    itemsize = max((program.graph.type_of(v).dtype.itemsize for v in program.graph.type_by_name), default=4)
-    operands = len(program.graph.inputs) + len(program.graph.results)
-    match program.choice:
-        case Pointwise(vector=vector, steps=steps):
-            return fitted.flat_registers + min(operands, 8) * vector * steps * itemsize // 4, 0
-        case Transpose(rows=rows, columns=columns, threads=threads):
-            return fitted.transpose_registers + rows * columns * itemsize // (4 * threads), rows * (columns + 2) * itemsize
-        case Rows(vector=vector, chunks=chunks) as rows:
-            held = vector * (chunks if rows.in_registers else rows.batch) * len(program.graph.inputs)
-            return fitted.reduction_registers + held, 1024
-        case Columns(vector=vector, chunks=chunks, batch=batch, on_chip=on_chip, threads_x=x, threads_y=y):
-            shared = sum(i.shared for i in domain.instances)
-            held = vector * (chunks if on_chip else batch) * len(program.graph.inputs)
-            return fitted.reduction_registers + held, 8 * vector * x * y * max(shared, 1)
-    return 0, 0

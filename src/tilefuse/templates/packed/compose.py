@@ -19,11 +19,10 @@ from tilefuse.kernel.ir import Buffer, Comment, Group, Kernel, Member
 from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.compose_alone import compose_alone
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.packed.flat import FLAT
 from tilefuse.templates.packed.packed import Packed, PackedGroup, Part
-from tilefuse.templates.staged.compose_stitch import compose_stitch
-from tilefuse.templates.template import Pointwise, Stitched
+from tilefuse.templates.registry import kernel_template
 
 # The numbers of a flat group: whole vectors of a member, and elements behind them.
 VECTORS, REST = "num_vectors", "num_rest"
@@ -38,10 +37,10 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     bodies: list[Kernel] = []
     first_block = 0
     for packed in choice.groups:
-        if isinstance(packed.program.choice, Stitched):
-            body = compose_stitch(packed.program, device, taken)
+        if packed.flat:
+            body = compose_flat(packed, device, taken)
         else:
-            body = compose_flat(packed, device, taken) if packed.flat else compose_alone(packed.program, device, taken)
+            body = kernel_template(packed.program.choice).compose(packed.program, device, taken=taken)
         taken.update(text for b in body.buffers for text in (b.name, identifier(b.name)))
         group, own = _group(program, packed, body, first_block, taken)
         parameters += own
@@ -55,7 +54,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
                 for line in b.header[:1]))
     launch = Launch(first_block, choice.threads, 1, shared_bytes, device.starts_early)
     return Kernel(program.name, (*parameters, *inside), launch, tuple(groups), header,
-                  min_blocks=1 if any(isinstance(g.program.choice, Stitched) for g in choice.groups) else 0)
+                  min_blocks=max(kernel_template(g.program.choice).resources(g.program, device).min_blocks for g in choice.groups))
 
 
 def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block: int, taken: set[str]) -> tuple[Group, list[Buffer]]:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses, vector_limit, widest_vector
 from tilefuse.domain.parts import connected_parts, structure_of
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.domain.tile import Choice, EdgeLevel, Layouts, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import print_template
-from tilefuse.templates.packed.common_threads import common_threads, packable, resident_threads, threads_of, with_threads
+from tilefuse.templates.packed.common_threads import common_threads, packable, with_threads
 from tilefuse.templates.packed.flat import FLAT, flat_form, flat_key
-from tilefuse.templates.template import Choice, Pointwise, Stitched, parameters_of
-from tilefuse.templates.walk_template import template_of
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.walk_template import parameters_of, template_of
 
 # Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
 # Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
@@ -34,7 +36,7 @@ MAX_GROUPS = 24
 # Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
 MAX_SIBLING_OPERANDS = 16
 
-ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | Stitched | None], TileProgram | Rejected]
+ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | None], TileProgram | Rejected]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,25 @@ class PackedGroup:
 class Packed:
     """The template of a packed kernel: groups take the launch's blocks one after the other."""
 
+    template: ClassVar[str] = "packed"
+
     threads: int
     groups: tuple[PackedGroup, ...]
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a block, the same for all parts."""
+        return self.threads
+
+    @property
+    def resident(self) -> int:
+        """No bound on registers."""
+        return 0
+
+    @property
+    def streams_results(self) -> bool:
+        """As of `Choice`; each part asks its own choice."""
+        return True
 
 
 @dataclass(slots=True)
@@ -78,7 +97,7 @@ class Known:
     programs: by number of the structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
     """
 
-    programs: dict[tuple[int, Hashable], TileProgram | Rejected] = field(default_factory=dict)
+    programs: dict[tuple[int, Choice | None], TileProgram | Rejected] = field(default_factory=dict)
     numbers: dict[Hashable, int] = field(default_factory=dict)
     _parts: dict[tuple[str, ...], tuple[Graph, Layouts, int]] = field(default_factory=dict)
 
@@ -182,7 +201,7 @@ def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram
     graphs = {s.structure: s.part for s in reversed(work)}
     made: dict[int, TileProgram] = {}
     for structure, program in distinct.items():
-        if threads_of(program.choice) != threads:
+        if program.choice.num_threads != threads:
             wanted = with_threads(program, threads, device)
             again = known.programs.get((structure, wanted))
             if again is None:
@@ -263,9 +282,8 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
     launches saved."""
     if device.kind != "cuda":
         return None
-    needs = [resident_threads(g.program, device) for g in groups]
+    needs = [_needs(g, device) for g in groups]
     registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
-
     together = _resident_blocks(registers, shared, device, threads) * threads
     if together == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
@@ -289,7 +307,7 @@ def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) 
     """
     if device.kind != "cuda" or not any(g.program.work_us for g in groups):
         return 0.0
-    needs = [resident_threads(g.program, device) for g in groups]
+    needs = [_needs(g, device) for g in groups]
     together = _resident_blocks(max(r for r, _ in needs), max(s for _, s in needs), device, threads)
     longest = total = 0.0
     for g, (registers, shared) in zip(groups, needs, strict=True):
@@ -300,6 +318,12 @@ def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) 
             longest = max(longest, us)
             total += us * min(part.num_blocks / device.num_multiprocessors, 1.0)
     return max(longest, device.fitted.packed.side_by_side * total)
+
+
+def _needs(group: PackedGroup, device: DeviceSpec) -> tuple[int, int]:
+    """Registers a thread, and bytes of shared memory a block, of a group's body."""
+    needed = kernel_template(group.program.choice).resources(group.program, device)
+    return needed.registers, needed.shared_bytes
 
 
 def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: int) -> int:
@@ -317,16 +341,16 @@ def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: t
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
         levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
     return TileProgram(
-        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, template="packed", notation=_notation(groups),
+        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, choice=Packed(threads, groups), notation=_notation(groups),
         layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=_parameters(groups, threads),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
-        flops=sum(s.program.flops for s in work), work_us=work_us, choice=Packed(threads, groups))
+        flops=sum(s.program.flops for s in work), work_us=work_us)
 
 
 def packed_like(program: TileProgram, groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> TileProgram | Rejected:
     """A packed program of the same parts in the same groups, whose bodies were chosen in another way; or why they do not fit a launch."""
-    registers, shared = map(max, zip(*(resident_threads(g.program, device) for g in groups), strict=True))
+    registers, shared = map(max, zip(*(_needs(g, device) for g in groups), strict=True))
     if device.kind == "cuda" and _resident_blocks(registers, shared, device, threads) == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     return replace(program, notation=_notation(groups), parameters=_parameters(groups, threads), choice=Packed(threads, groups),

@@ -14,11 +14,11 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.neighbours import program_with
 from tilefuse.templates.notation import Schedule, Template
-from tilefuse.templates.packed.common_threads import packable, threads_of, with_threads
+from tilefuse.templates.packed.common_threads import packable, with_threads
 from tilefuse.templates.packed.packed import Packed, PackedGroup, packed_like, regrouped
-from tilefuse.templates.template import Pointwise
 from tilefuse.templates.walk_template import choice_by_hand
 from tilefuse.templates.whole_in_block import in_own_words
 
@@ -52,7 +52,7 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec,
         wanted[place] = _with_own_names(packed.groups[place], part)
     groups = [_by_hand(g, wanted[n], device, part_by_hand) if n in wanted else g for n, g in enumerate(packed.groups)]
     threads = _common(packed, groups, wanted)
-    made = tuple(g if threads_of(g.program.choice) == threads else _with_threads(g, threads, device) for g in groups)
+    made = tuple(g if g.program.choice.num_threads == threads else _with_threads(g, threads, device) for g in groups)
     found = packed_like(program, made, device, threads)
     if isinstance(found, Rejected):
         raise UserError(f"the template cannot be met: {found}", where=next(iter(wanted.values())).schedules[0].span)
@@ -116,7 +116,7 @@ def _common(packed: Packed, groups: Sequence[PackedGroup], wanted: dict[int, Tem
     """The number of threads of all parts. Raises: UserError where templates ask for different ones."""
     asked: dict[int, int] = {}
     for n in wanted:
-        threads = threads_of(groups[n].program.choice)
+        threads = groups[n].program.choice.num_threads
         if threads != packed.threads:
             asked.setdefault(threads, n)
     if len(asked) > 1:
@@ -134,5 +134,5 @@ def _with_threads(group: PackedGroup, threads: int, device: DeviceSpec) -> Packe
     if made is None or isinstance(made, Rejected):
         told = f": {made}" if isinstance(made, Rejected) else ""
         raise UserError(f"the part of %{group.program.graph.results[0]} has no form with blocks of {threads} threads{told}",
-                        hint=f"it has {threads_of(group.program.choice)} now")
+                        hint=f"it has {group.program.choice.num_threads} now")
     return _with_program(group, made)

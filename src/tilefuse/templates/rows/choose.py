@@ -8,14 +8,13 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain, direct_touches
-from tilefuse.domain.stages import has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
+from tilefuse.templates.rows.modes import EARLY_COLUMN_THREADS, Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
 from tilefuse.templates.rows.shape import RowShape
 from tilefuse.templates.rows.starts import widest_run
-from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD
 
 # Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
 # itself the compiler takes a few registers more, and one block fewer is resident (measured on H200: 0.81 of a copy against 0.91).

@@ -7,13 +7,12 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.domain.carried import blocks_per_multiprocessor, row_threads, written_rows
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import kept_bytes_of
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, kept_bytes_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal
 from tilefuse.templates.rows.modes import HeldQueue, HeldTurns, PieceQueue, RowQueue, Rows
 from tilefuse.templates.rows.pipelined import RESERVED_BYTES, fetches_wide, reduced_ahead
 from tilefuse.templates.rows.reads import are_wide, fetched_touches
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 # Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200, 16-bit rows of 1024 to 65536: four
 # rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads, unless the

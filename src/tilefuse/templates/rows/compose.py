@@ -10,7 +10,7 @@ from dataclasses import replace
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import flat_axes
 from tilefuse.domain.resolved import Instance
-from tilefuse.domain.stages import after_shared, stages
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, after_shared, stages
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.affine import Affine, axis, bounds, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
@@ -28,6 +28,7 @@ from tilefuse.templates.rows.compose_fetch import compose_ahead, compose_turns, 
 from tilefuse.templates.rows.compose_scan import compose_scans
 from tilefuse.templates.rows.fetch_operands import ResultOperands, column_operands, row_scalars
 from tilefuse.templates.rows.modes import (
+    EARLY_COLUMN_THREADS,
     AheadQueue,
     Held,
     HeldQueue,
@@ -44,7 +45,6 @@ from tilefuse.templates.rows.reads import are_wide, column_touches, fetched_touc
 from tilefuse.templates.rows.reduce import Output, reduce_stage, send_stage
 from tilefuse.templates.rows.starts import between_vectors, vectors_of
 from tilefuse.templates.rows.walk import Pieces, RowState, load_row, needed_keys, varies, walk_row
-from tilefuse.templates.template import EARLY_COLUMN_THREADS, KEPT_BYTES_PER_THREAD
 
 
 def compose_rows(writer: KernelWriter, choice: Rows) -> None:

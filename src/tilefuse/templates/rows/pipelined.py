@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from tilefuse.domain.carried import clusters_in_turn
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal, runs_ahead
 from tilefuse.templates.rows.modes import AheadQueue, Held, HeldQueue, PieceQueue, RowQueue, Rows
 from tilefuse.templates.rows.reads import are_wide, fetched_touches
 from tilefuse.templates.rows.shape import RowShape
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 # Bytes of one slot, a block's share of a row: three of them fill shared memory.
 SLOT_BYTES = 72 * 1024

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Instance, Resolved, Touch, Use, resolved_walk
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.domain.wide_squares import narrow_body
 from tilefuse.emit.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.emit.kernel_writer import Held, KernelWriter, reachable
@@ -23,7 +24,6 @@ from tilefuse.templates.rows.exponentials import at_once, declare_all, merge_all
 from tilefuse.templates.rows.squares import TwoPassSquares, takes_stretches
 from tilefuse.templates.rows.starts import BY_VECTOR
 from tilefuse.templates.rows.walk import RowState, needed_keys, row_room, varies, walk_row
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 # An output: the value's name, its instance, and where an element lies.
 Output = tuple[str, int, Affine]

@@ -17,9 +17,9 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.chained import keep_chains
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
-from tilefuse.templates.template import Stitched
 
 # Contracted axes longer than this never have both operands' tiles on chip at a size worth a kernel.
 MAX_INNER = 1024

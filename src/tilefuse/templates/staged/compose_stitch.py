@@ -35,6 +35,7 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_ahead import begin
 from tilefuse.templates.staged.stitch_copies import copied_async, meet
 from tilefuse.templates.staged.stitch_finish import finished_kernel
@@ -43,7 +44,6 @@ from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitch_product import emit_product
 from tilefuse.templates.staged.stitch_rows import emit_rows
 from tilefuse.templates.staged.stitch_values import Path, Point, StitchValues
-from tilefuse.templates.template import Stitched
 
 
 class StitchWriter(StitchValues):

@@ -12,8 +12,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.staged.choose_stitch import choose_stitch
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.template import Stitched
 
 # Tiles by structure, in one search for a plan.
 Tiles = dict[Hashable, Stitched]
@@ -33,13 +33,12 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
     own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
     launch = Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes)
     return TileProgram(
-        name=kernel_name(graph), graph=graph, template="stitched", notation=print_template(template_of_stages(choice, plan, launch)),
-        layouts=own,
+        name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_stages(choice, plan, launch)), layouts=own,
         parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
                     ("threads", choice.threads), ("tiles", choice.tiles)),
         levels=_levels(graph, plan), launch=launch,
         bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
-        flops=plan.flops, work_us=found.us, choice=choice, internal=plan)
+        flops=plan.flops, work_us=found.us, internal=plan)
 
 
 def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:

@@ -12,10 +12,10 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError, neares
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker, parse_template
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import anchor_of
 from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
 from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.template import Stitched
 
 # Tiles that are tried for a template that names the largest result in no schedule.
 MOST_TILES = 48

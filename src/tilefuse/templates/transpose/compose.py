@@ -19,7 +19,7 @@ from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, sub
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.template import Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 # The widest access of a thread, and with it the alignment of what lies in shared memory.
 SLOT_BYTES = 16

@@ -17,10 +17,11 @@ from tilefuse.plan.price.cost import AnalyticCost, gain_us
 from tilefuse.plan.price.roofline import resident_blocks, transfer_us
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
-from tilefuse.templates.levels import level_traffic, scattered_adds
+from tilefuse.templates.levels import scattered_adds
 from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Transpose
+from tilefuse.templates.transpose.record import Transpose
 
 
 def program(num_bytes: int, flops: int = 0, blocks: int = 10_000) -> TileProgram:
@@ -108,7 +109,7 @@ def test_weights_that_every_tile_of_rows_reads_count_in_l2() -> None:
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     ideal = made.bytes_read + made.bytes_written
     tiles = -(-4096 // made.choice.rows)
-    assert level_traffic(made, H200).l2_bytes == ideal + int(4096 * (tiles - 1) * H200.fitted.traffic.again_share)
+    assert kernel_template(made.choice).priced_traffic(made, H200).l2_bytes == ideal + int(4096 * (tiles - 1) * H200.fitted.traffic.again_share)
 
 
 def test_the_limit_is_below_the_cost() -> None:

@@ -9,9 +9,9 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.columns.choose import LINE_BYTES
+from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns, num_tiles
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Columns
 
 
 @pytest.mark.parametrize(("dtype", "itemsize"), [("f16", 2), ("bf16", 2), ("f32", 4)])

@@ -12,7 +12,7 @@ from tests.unit.templates.pattern_graphs import ROUNDOFF, Pattern
 from tests.unit.templates.test_compose import buffer_of, build_group
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
-from tilefuse.templates.template import Columns
+from tilefuse.templates.columns.record import Columns
 
 LENGTH, COLUMNS = 1200, 8
 GRAPH = parse_graph(f"""graph @moments(%x: f32[{LENGTH}, {COLUMNS}]) -> (f32[{COLUMNS}], f32[{COLUMNS}]) {{

@@ -10,9 +10,10 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
-from tilefuse.templates.levels import level_traffic
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.template import Pointwise, Transpose
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.transpose.record import Transpose
 
 
 def normalised(rows: int, channels: int, dtype: str, added: bool = True) -> Graph:
@@ -36,6 +37,11 @@ def chosen(graph: Graph) -> tuple[TileProgram, Pointwise]:
     return made, made.choice
 
 
+def l2_bytes(program: TileProgram) -> int:
+    """Bytes between L2 and the multiprocessors. Units: bytes."""
+    return kernel_template(program.choice).priced_traffic(program, H200).l2_bytes
+
+
 @pytest.mark.parametrize(("rows", "channels", "dtype", "added", "threads", "steps"), [
     (1 << 18, 256, "bf16", True, 128, 8), (1 << 14, 1024, "bf16", True, 128, 8), (1 << 12, 1024, "bf16", True, 128, 8),
     (1 << 14, 2048, "bf16", True, 256, 8), (1 << 18, 64, "f32", False, 128, 2), (1 << 16, 192, "bf16", True, 96, 8),
@@ -48,8 +54,8 @@ def test_threads_take_rows_at_one_place_of_each(rows: int, channels: int, dtype:
     assert choice.threads * choice.vector % channels == 0
     one = schedule_graph(program.graph, {}, H200, Pointwise(choice.order, choice.vector, choice.threads, 1, True))
     assert isinstance(one, TileProgram)
-    shared = level_traffic(one, H200).l2_bytes - (3 if added else 2) * rows * channels * (4 if dtype == "f32" else 2)
-    assert level_traffic(one, H200).l2_bytes - level_traffic(program, H200).l2_bytes >= shared * (steps - 1) // steps - channels * 16
+    shared = l2_bytes(one) - (3 if added else 2) * rows * channels * (4 if dtype == "f32" else 2)
+    assert l2_bytes(one) - l2_bytes(program) >= shared * (steps - 1) // steps - channels * 16
 
 
 @pytest.mark.parametrize("graph", [

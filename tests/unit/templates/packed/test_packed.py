@@ -17,7 +17,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates import schedule_pattern
-from tilefuse.templates.packed.common_threads import common_threads, threads_of, with_threads
+from tilefuse.templates.packed.common_threads import common_threads, with_threads
 from tilefuse.templates.packed.flat import FLAT, flat_form, flat_key
 from tilefuse.templates.packed.packed import MAX_OPERANDS, Packed
 from tilefuse.templates.pattern import schedule_graph
@@ -112,10 +112,10 @@ def test_all_parts_have_the_same_number_of_threads() -> None:
     for part in connected_parts(graph):
         program = schedule_graph(part, {}, H200)
         assert isinstance(program, TileProgram)
-        alone.add(threads_of(program.choice))
+        alone.add(program.choice.num_threads)
     assert len(alone) > 1
     choice = packed(graph)
-    assert {threads_of(g.program.choice) for g in choice.groups} == {choice.threads}
+    assert {g.program.choice.num_threads for g in choice.groups} == {choice.threads}
 
 
 @pytest.mark.parametrize("threads", [64, 128, 256, 512])

@@ -11,11 +11,11 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.compose import compose
+from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.template import Pointwise
 
 # Two updates of unlike size, which one flat body serves, two equal sums of rows and one sum of columns.
 PARTS = """graph @parts(%a: f32[3000], %b: f32[640], %x: f32[64, 256], %y: f32[64, 256], %z: f32[200, 64])

@@ -5,6 +5,7 @@ import pytest
 
 from tests.unit.templates.pattern_graphs import Pattern, group_norm, layer_norm, running_sum, running_sum_behind_zero, softmax
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F32
@@ -13,7 +14,6 @@ from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.choose import HELD_ROW_BYTES
 from tilefuse.templates.rows.modes import Held, RowQueue, Rows
-from tilefuse.templates.template import KEPT_BYTES_PER_THREAD
 
 
 @pytest.mark.parametrize(("rows", "length", "dtype", "itemsize"), [

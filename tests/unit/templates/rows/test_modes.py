@@ -21,7 +21,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError, UserError
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200, DeviceSpec
@@ -46,7 +46,6 @@ from tilefuse.templates.rows.modes import (
     rows_of,
     settings_of_rows,
 )
-from tilefuse.templates.template import Choice
 
 CASES = {
     Held: (softmax(64, 1024), rows(4, 64, 4)),

@@ -13,8 +13,8 @@ from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.staged import choose_stitch as search
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.template import Stitched
 
 GRAPHS = {
     "attention": stitched_graphs.attention(64, 96, 16, F32),

@@ -28,8 +28,8 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Read, children
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.online_products import NARROW, ROW, WALK, WIDTH, OnlineForm, Operand
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.products import NARROW, ROW, WALK, WIDTH, OnlineForm, Operand
+from tilefuse.templates.staged.online.record import Online
 
 ACCESS_BYTES = 16
 # Threads that share a row where threads multiply: a row's reductions stay in half a warp.

@@ -6,42 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 from tilefuse.domain.contraction import MMA_COLUMNS, MMA_ROWS, WARP, Tiling
 from tilefuse.domain.regions import Region, num_elements
-from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, walk
-from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.levels import LevelTraffic, level_traffic
-from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.staged.choose_online import LANES, OnlinePlan, operands
-from tilefuse.templates.staged.online_products import LEAD, ROW, WALK
+from tilefuse.templates.staged.online.choose import LANES, OnlinePlan, operands
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.template import Stitched
-
-
-def moved_bytes(program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-    """Traffic of any tile program, of its stages and of its packed parts too. Units: bytes.
-
-    Pricing takes `level_traffic`: the estimate of a kernel of stages counts its waits for L2 and shared memory stage by stage.
-    """
-    known = level_traffic(program, device)
-    match program.choice, program.internal:
-        case Stitched() as choice, StitchPlan() as plan:
-            l2_bytes, shared_bytes = stitched_traffic(program.graph, plan, choice)
-        case _, OnlinePlan() as plan:
-            l2_bytes, shared_bytes = online_traffic(plan)
-        case Packed(groups=groups), _:
-            parts = [(moved_bytes(g.program, device), g.num_blocks, max(g.program.launch.num_blocks, 1)) for g in groups]
-            l2_bytes = sum(t.l2_bytes * blocks // own for t, blocks, own in parts)
-            shared_bytes = sum(t.shared_bytes * blocks // own for t, blocks, own in parts)
-        case _:
-            return known
-    return replace(known, l2_bytes=l2_bytes, shared_bytes=shared_bytes)
 
 
 def stitched_traffic(graph: Graph, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Kernels that walk an axis between products (`templates/staged/online_products.py`), as kernel IR.
+"""Kernels that walk an axis between products (`templates/staged/online/products.py`), as kernel IR.
 
     for each turn:  fetch the right operands' tiles | scores | maximum, rescale what is summed up | powers, sums | += powers * weights
     at the end:     sums of a row's lanes, factors known only now, results
@@ -37,12 +37,12 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.choose_online import ACCESS_BYTES, SPECIAL, OnChip, OnlinePlan
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
-from tilefuse.templates.staged.online_fragments import Fragment, clear, fragment, hold_left, place_of_thread
-from tilefuse.templates.staged.online_lazy import LazyTop, is_lazy
-from tilefuse.templates.staged.online_products import LEAD, ROW, WALK, WIDTH, Operand, Total, Weighted
-from tilefuse.templates.staged.online_turn import Turn
+from tilefuse.templates.staged.online.choose import ACCESS_BYTES, SPECIAL, OnChip, OnlinePlan
+from tilefuse.templates.staged.online.fragments import Fragment, clear, fragment, hold_left, place_of_thread
+from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK, WIDTH, Operand, Total, Weighted
+from tilefuse.templates.staged.online.turn import Turn
 from tilefuse.templates.staged.stitch_finish import finished_kernel
 
 INFINITY = float("inf")

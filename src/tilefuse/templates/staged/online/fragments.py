@@ -14,11 +14,11 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, VectorLoad
-from tilefuse.templates.staged.choose_online import LANES, STEP, OnChip, OnlinePlan
-from tilefuse.templates.staged.online_products import WALK
+from tilefuse.templates.staged.online.choose import LANES, STEP, OnChip, OnlinePlan
+from tilefuse.templates.staged.online.products import WALK
 
 if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_online import OnlineWriter
+    from tilefuse.templates.staged.online.compose import OnlineWriter
 
 
 @dataclass(frozen=True)

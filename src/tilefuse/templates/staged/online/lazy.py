@@ -15,11 +15,11 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.scalar import Call, Const, Expr, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
-from tilefuse.templates.staged.online_fragments import Fragment, clear
-from tilefuse.templates.staged.online_products import Total
+from tilefuse.templates.staged.online.fragments import Fragment, clear
+from tilefuse.templates.staged.online.products import Total
 
 if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_online import OnlineWriter
+    from tilefuse.templates.staged.online.compose import OnlineWriter
 
 # Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
 LIMIT = 8.0

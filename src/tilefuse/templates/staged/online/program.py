@@ -9,9 +9,9 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
-from tilefuse.templates.staged.choose_online import OnlinePlan, choose_online
-from tilefuse.templates.staged.online_products import online_form
-from tilefuse.templates.template import Online
+from tilefuse.templates.staged.online.choose import OnlinePlan, choose_online
+from tilefuse.templates.staged.online.products import online_form
+from tilefuse.templates.staged.online.record import Online
 
 
 def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Online | None = None) -> TileProgram | Rejected:
@@ -28,13 +28,12 @@ def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: 
     choice = plan.choice
     launch = Launch(plan.num_blocks, choice.threads, 1, plan.shared_bytes)
     return TileProgram(
-        name=kernel_name(graph), graph=graph, template="online", notation=print_template(template_of_walk(plan, launch)),
+        name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_walk(plan, launch)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("resident", choice.resident),
                     ("rows", choice.rows), ("stages", choice.stages), ("threads", choice.threads), ("unit", plan.unit)),
         levels=_levels(plan), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
-        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, work_us=plan.us, choice=choice,
-        internal=plan)
+        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, work_us=plan.us, internal=plan)
 
 
 def template_of_walk(plan: OnlinePlan, launch: Launch) -> Template:

@@ -10,11 +10,17 @@ from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.device import H200
-from tilefuse.templates.levels import level_traffic
-from tilefuse.templates.staged.online_program import schedule_online
+from tilefuse.templates.levels import LevelTraffic
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.staged_traffic import moved_bytes
-from tilefuse.templates.template import Online, Stitched
+
+
+def traffic(program: TileProgram) -> LevelTraffic:
+    """All traffic of a program. Units: bytes."""
+    return kernel_template(program.choice).traffic(program, H200)
 
 
 def stitched(graph: Graph, *tiles: int, threads: int = 128) -> TileProgram:
@@ -26,7 +32,7 @@ def stitched(graph: Graph, *tiles: int, threads: int = 128) -> TileProgram:
 def test_one_block_reads_everything_once() -> None:
     """A batch in a block: no operand is read by two."""
     program = stitched(attention(6, 64, 64), 1, 64, 64)
-    assert moved_bytes(program, H200).l2_bytes == program.bytes_moved
+    assert traffic(program).l2_bytes == program.bytes_moved
 
 
 @pytest.mark.parametrize("rows", [16, 32])
@@ -36,13 +42,13 @@ def test_blocks_of_some_rows_read_the_right_operands_again(rows: int) -> None:
     itemsize = program.graph.inputs[0].type.dtype.itemsize
     one = 6 * 64 * 64 * itemsize
     others = program.bytes_moved - 3 * one
-    assert moved_bytes(program, H200).l2_bytes == one + 2 * one * (64 // rows) + others
+    assert traffic(program).l2_bytes == one + 2 * one * (64 // rows) + others
 
 
 def test_rows_beyond_the_end_are_not_read() -> None:
     whole, cut = stitched(product_softmax(96, 64, 64), 32, 64), stitched(product_softmax(95, 64, 64), 32, 64)
     row_bytes = 64 * whole.graph.inputs[0].type.dtype.itemsize
-    assert moved_bytes(whole, H200).l2_bytes - whole.bytes_moved == moved_bytes(cut, H200).l2_bytes - cut.bytes_moved
+    assert traffic(whole).l2_bytes - whole.bytes_moved == traffic(cut).l2_bytes - cut.bytes_moved
     assert whole.bytes_moved - cut.bytes_moved >= row_bytes
 
 
@@ -50,7 +56,7 @@ def test_what_is_copied_is_written_to_shared_memory_and_read_from_it() -> None:
     """Three operands of 64 x 64 a batch are copied once and read at least once."""
     program = stitched(attention(6, 64, 64), 1, 64, 64)
     copied = 3 * 6 * 64 * 64 * program.graph.inputs[0].type.dtype.itemsize
-    assert moved_bytes(program, H200).shared_bytes >= 2 * copied
+    assert traffic(program).shared_bytes >= 2 * copied
 
 
 def test_a_walk_reads_its_columns_once_a_block() -> None:
@@ -60,7 +66,7 @@ def test_a_walk_reads_its_columns_once_a_block() -> None:
     for rows in (64, 128):
         made = schedule_online(graph, {}, H200, Online(rows, 32, 128, 1))
         assert isinstance(made, TileProgram), made
-        found.append(moved_bytes(made, H200).l2_bytes - made.bytes_moved)
+        found.append(traffic(made).l2_bytes - made.bytes_moved)
     kept = graph.inputs[1].type.num_bytes + graph.inputs[2].type.num_bytes
     assert found == [kept * 3, kept]
 
@@ -73,11 +79,11 @@ def test_figures_show_them_and_prices_count_stages(name: str) -> None:
     figures = {f.name: f.value for f in model.figures(program)}
     assert figures["L2 bytes"] > program.bytes_moved and figures["shared bytes"] > program.bytes_moved
     assert figures["L2 time"] > 0 and figures["shared time"] > 0
-    assert model.parts(program).l2_bytes == level_traffic(program, H200).l2_bytes
+    assert model.parts(program).l2_bytes == kernel_template(program.choice).priced_traffic(program, H200).l2_bytes
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_parts_of_a_packed_kernel_add_up(name: str) -> None:
     program = tile_program(name, H200)
     assert isinstance(program, TileProgram)
-    assert moved_bytes(program, H200).l2_bytes >= 0.95 * program.bytes_moved
+    assert traffic(program).l2_bytes >= 0.95 * program.bytes_moved

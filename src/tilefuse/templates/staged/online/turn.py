@@ -10,12 +10,12 @@ from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
-from tilefuse.templates.staged.choose_online import OnChip
-from tilefuse.templates.staged.online_fragments import Fragment, multiply_powers, multiply_scores
-from tilefuse.templates.staged.online_products import ROW, WALK, Total
+from tilefuse.templates.staged.online.choose import OnChip
+from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores
+from tilefuse.templates.staged.online.products import ROW, WALK, Total
 
 if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_online import OnlineWriter
+    from tilefuse.templates.staged.online.compose import OnlineWriter
 
 INFINITY = float("inf")
 

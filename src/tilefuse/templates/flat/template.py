@@ -1,0 +1,50 @@
+"""The flat walk as a template."""
+from __future__ import annotations
+
+from tilefuse.domain.access import accesses
+from tilefuse.domain.contraction import WARP
+from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.flat.compose import compose_pointwise
+from tilefuse.templates.flat.record import Pointwise
+from tilefuse.templates.flat.side_by_side import last_axis
+from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
+from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.walk import WalkTemplate, widest_itemsize
+
+
+class FlatTemplate(WalkTemplate[Pointwise]):
+    """Elementwise kernels: every thread takes vectors of the results in memory order."""
+
+    record = Pointwise
+
+    def walk_traffic(self, choice: Pointwise, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
+        """Each tile of points touches each of its elements once, and tiles share nothing."""
+        domain = program.domain
+        points = choice.vector * choice.threads * choice.steps
+        moved = sum(flat_bytes(a, choice.order, points, domain, program.graph.type_of(a.value).num_bytes) for a in accesses(domain))
+        lanes = WARP // choice.side * choice.vector
+        run = run_of(choice.order, lanes, domain)
+        if choice.side > 1:
+            run = [*run_of((last_axis(choice.order, domain.extents),), lanes, domain), (choice.across, choice.side)]
+        return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
+
+    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+        """None: no thread waits for another."""
+        return ()
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """Vectors of a thread's loads under way."""
+        choice = self.choice_of(program)
+        operands = len(program.graph.inputs) + len(program.graph.results)
+        least = device.fitted.packed.flat_registers
+        return Resources(least + min(operands, 8) * choice.vector * choice.steps * widest_itemsize(program) // 4, 0)
+
+    def overlaps(self, choice: Pointwise) -> Overlaps:
+        """Its blocks walk memory by their numbers alone."""
+        return Overlaps(walks_memory=True, turns=True, waits_itself=True, fetches_settled=False)
+
+    def write(self, writer: KernelWriter, choice: Pointwise) -> None:
+        """Loads, expressions and stores of a thread's vectors."""
+        compose_pointwise(writer, choice)

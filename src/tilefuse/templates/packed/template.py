@@ -1,0 +1,49 @@
+"""Independent parts in one kernel as a template: what it says of itself follows from its parts' templates."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import replace
+
+from tilefuse.domain.tile import TileProgram
+from tilefuse.kernel.ir import Kernel
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.packed.compose import compose_packed
+from tilefuse.templates.packed.packed import Packed
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
+
+
+class PackedTemplate(KernelTemplate[Packed]):
+    """Parts of any template that may be one of several, each over its own range of blocks."""
+
+    record = Packed
+
+    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
+        """Its boundary."""
+        return LevelTraffic(program.bytes_moved, 0)
+
+    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
+        """The traffic of all parts, in proportion to their blocks."""
+        parts = [(kernel_template(g.program.choice).traffic(g.program, device), g.num_blocks, max(g.program.launch.num_blocks, 1))
+                 for g in self.choice_of(program).groups]
+        return replace(self.priced_traffic(program, device), l2_bytes=sum(t.l2_bytes * blocks // own for t, blocks, own in parts),
+                       shared_bytes=sum(t.shared_bytes * blocks // own for t, blocks, own in parts))
+
+    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+        """The endings of the parts, each by all blocks of its group."""
+        bodies = (replace(g.program, launch=replace(g.program.launch, num_blocks=g.num_blocks)) for g in self.choice_of(program).groups)
+        return tuple(e for body in bodies for e in kernel_template(body.choice).endings(body))
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """The most of each that a part needs."""
+        found = [kernel_template(g.program.choice).resources(g.program, device) for g in self.choice_of(program).groups]
+        return Resources(max(r.registers for r in found), max(r.shared_bytes for r in found), max(r.min_blocks for r in found))
+
+    def overlaps(self, choice: Packed) -> Overlaps:
+        """Parts walk memory side by side: there is no one direction."""
+        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+
+    def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
+        """One group of statements for each body."""
+        return compose_packed(program, self.choice_of(program), device)

@@ -1,0 +1,46 @@
+"""Which template a choice belongs to, by the type of its record. `templates/__init__.py` lists the templates; others may be added.
+
+    kernel_template(program.choice).priced_traffic(program)
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.tile import Choice
+from tilefuse.templates.template import KernelTemplate
+
+_template_by_record: dict[type[Choice], KernelTemplate[Any]] = {}
+
+
+def register(template: KernelTemplate[Any]) -> None:
+    """Adds a template. Raises: InternalError where its record, or the name of its record, has one."""
+    for known in _template_by_record:
+        if known is template.record or known.template == template.record.template:
+            raise InternalError(f"two templates for choices of {known.template!r}")
+    _template_by_record[template.record] = template
+
+
+@contextlib.contextmanager
+def registered(template: KernelTemplate[Any]) -> Iterator[None]:
+    """Adds a template until the context ends."""
+    register(template)
+    try:
+        yield
+    finally:
+        del _template_by_record[template.record]
+
+
+def kernel_template(choice: Choice) -> KernelTemplate[Any]:
+    """The template of a choice. Raises: InternalError for a record that no template is registered for."""
+    found = _template_by_record.get(type(choice))
+    if found is None:
+        raise InternalError(f"no template is registered for {type(choice).__name__}")
+    return found
+
+
+def kernel_templates() -> tuple[KernelTemplate[Any], ...]:
+    """All templates, in the order in which they were registered."""
+    return tuple(_template_by_record.values())

@@ -1,0 +1,62 @@
+"""Reductions along memory as a template."""
+from __future__ import annotations
+
+from tilefuse.domain.access import Access, accesses
+from tilefuse.domain.contraction import WARP
+from tilefuse.domain.resolved import Domain
+from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.walks import TrafficFigures
+from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
+from tilefuse.templates.rows.compose import compose_rows
+from tilefuse.templates.rows.modes import Held, Rows, Streamed
+from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.walk import WalkTemplate
+
+
+class RowsTemplate(WalkTemplate[Rows]):
+    """Reductions and scans whose elements lie one after another in memory."""
+
+    record = Rows
+
+    def walk_traffic(self, choice: Rows, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
+        """Each block reads its rows once, and what all rows share again."""
+        domain = program.domain
+        tiles = -(-domain.num_kept // choice.rows)
+        moved = sum(_read_again(a, domain, tiles, device.fitted.traffic) for a in accesses(domain))
+        staged = 2 * program.bytes_read if choice.slots else 0
+        lanes = min(choice.threads, WARP) * choice.vector
+        down = run_of(choice.kept_order, max(WARP // choice.threads, 1), domain)
+        # A thread finds the start of a row's next vectors in the first-level cache, from the last ones.
+        whole = run_of(choice.reduced_order, domain.num_reduced, domain)
+        return with_sectors(LevelTraffic(max(moved, program.bytes_moved), staged), domain, device.fitted.traffic,
+                            run_of(choice.reduced_order, lanes, domain) + down, whole + down, near_bytes)
+
+    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+        """Rows in turns end at different times; of split rows the last block adds up."""
+        choice = self.choice_of(program)
+        if choice.groups:
+            return (Ending("persistent", 0),)
+        return (Ending("last block", program.launch.num_blocks),) if choice.split > 1 else ()
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """The vectors of a row that a thread holds."""
+        c = self.choice_of(program)
+        least = device.fitted.packed.reduction_registers
+        return Resources(least + c.vector * (c.chunks if c.in_registers else c.batch) * len(program.graph.inputs), 1024)
+
+    def overlaps(self, choice: Rows) -> Overlaps:
+        """Blocks of one row or a few walk memory by their numbers; rows in turns and clusters have an order of their own."""
+        return Overlaps(walks_memory=True, turns=not choice.groups and choice.cluster == 1,
+                        waits_itself=isinstance(choice.mode, Held | Streamed) and choice.cluster == 1, fetches_settled=False)
+
+    def write(self, writer: KernelWriter, choice: Rows) -> None:
+        """The walks over a row, by its mode."""
+        compose_rows(writer, choice)
+
+
+def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:
+    """Bytes of an access of a row kernel that come from L2."""
+    size = access.elements * access.itemsize
+    return size + int((repeated_bytes(access, domain.kept, tiles, domain) - size) * fitted.again_share)

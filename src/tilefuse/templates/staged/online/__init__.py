@@ -1,0 +1,1 @@
+"""The staged template: stages of one kernel over tiles, products among them."""

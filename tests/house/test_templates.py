@@ -1,0 +1,122 @@
+"""Templates are packages behind one protocol: each implements all of it, none imports another, and nobody else asks which one it is."""
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.house.source_tree import PACKAGE, SourceFile, package_files
+from tests.house.test_layering import imported_modules
+from tilefuse.templates import TEMPLATES
+from tilefuse.templates.registry import kernel_templates
+from tilefuse.templates.template import KernelTemplate
+
+FOLDERS = sorted(p.name for p in (PACKAGE / "templates").iterdir() if (p / "__init__.py").exists())
+# Imports of one template's folder by another's. Each entry is a debt; an entry that is no import any more must go.
+CROSSINGS = {
+    ("templates/columns/starts.py", "rows"),
+    ("templates/flat/choose.py", "transpose"),
+    ("templates/packed/common_threads.py", "columns"),
+    ("templates/packed/common_threads.py", "flat"),
+    ("templates/packed/common_threads.py", "rows"),
+    ("templates/packed/common_threads.py", "staged"),
+    ("templates/packed/common_threads.py", "transpose"),
+    ("templates/packed/compose.py", "flat"),
+    ("templates/packed/packed.py", "flat"),
+    ("templates/packed/packed_by_hand.py", "flat"),
+}
+# Records of templates, and plans inside their programs: classes that only the template's own folder may ask for.
+OWN_CLASSES = {t.record.__name__ for t in TEMPLATES} | {"RowSettings", "StitchPlan", "OnlinePlan"}
+# Places outside of the templates' folders that still dispatch on the kind of a template. Each is a debt, and the numbers only fall.
+DISPATCHES = {
+    "driver/explain/explain.py": 2,
+    "driver/explain/tiles.py": 10,
+    "driver/lowering/in_place_walks.py": 8,
+    "plan/generators/pack_kernels.py": 2,
+    "plan/text/edit.py": 2,
+    "templates/by_hand.py": 3,
+    "templates/neighbours.py": 19,
+    "templates/pattern.py": 10,
+    "templates/walk_legality.py": 3,
+    "templates/walk_template.py": 32,
+    "templates/whole_in_block.py": 2,
+}
+
+
+def relative(file: SourceFile) -> str:
+    """Path from the package's root."""
+    return file.path.relative_to(PACKAGE).as_posix()
+
+
+def template_folder(file: SourceFile) -> str:
+    """The template's folder that a file lies in, or "" for files elsewhere."""
+    parts = file.path.relative_to(PACKAGE).parts
+    return parts[1] if parts[0] == "templates" and parts[1] in FOLDERS else ""
+
+
+def dispatches(tree: ast.AST) -> Iterator[ast.AST]:
+    """Places that tell templates apart: by the type of a choice or of its plan, or by the template's name."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name("isinstance"), [_, kinds]):
+                if any(isinstance(n, ast.Name) and n.id in OWN_CLASSES for n in ast.walk(kinds)):
+                    yield node
+            case ast.MatchClass(ast.Name(name)) if name in OWN_CLASSES:
+                yield node
+            case ast.Compare(left, _, others):
+                sides = (left, *others)
+                if any(isinstance(n, ast.Attribute) and n.attr == "template" for n in sides) and any(map(_is_text, sides)):
+                    yield node
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: t.record.template)
+def test_a_template_says_everything(template: KernelTemplate) -> None:
+    """No method of the protocol is missing, and each is the template's own or its walk's, with the protocol's parameters."""
+    for name in sorted(KernelTemplate.__abstractmethods__):
+        method = getattr(type(template), name)
+        assert not getattr(method, "__isabstractmethod__", False), f"{type(template).__name__} lacks {name}"
+    assert template in kernel_templates()
+
+
+def test_every_template_is_registered() -> None:
+    """Each folder has at least one template, and each record another name."""
+    homes = {type(t).__module__.split(".")[2] for t in TEMPLATES}
+    assert homes == set(FOLDERS)
+    assert len({t.record.template for t in TEMPLATES}) == len(TEMPLATES)
+
+
+def test_a_template_without_a_method_cannot_be_made() -> None:
+    """Forgetting one is an error where the template is made, not a wrong price later."""
+    incomplete = type("Incomplete", (type(TEMPLATES[0]),), {"endings": KernelTemplate.endings})
+    with pytest.raises(TypeError, match="endings"):
+        incomplete()
+
+
+@pytest.mark.parametrize("file", [f for f in package_files() if template_folder(f)], ids=lambda f: f.name)
+def test_template_folders_do_not_import_each_other(file: SourceFile) -> None:
+    """Each template stands alone; what two share lies beside their folders, and packed asks through the protocol."""
+    own = template_folder(file)
+    crossed = {parts[2] for _, module in imported_modules(file)
+               if (parts := module.split("."))[1:2] == ["templates"] and parts[2] in FOLDERS and parts[2] != own}
+    new = {f for f in crossed if (relative(file), f) not in CROSSINGS}
+    assert not new, f"{relative(file)} imports templates of {sorted(new)}"
+    gone = {f for known, f in CROSSINGS if known == relative(file)} - crossed
+    assert not gone, f"{relative(file)} no longer imports {sorted(gone)}: take it out of CROSSINGS"
+
+
+def test_only_templates_tell_templates_apart() -> None:
+    """Outside of a template's folder the registry is asked: a place that lists kinds forgets the next one in silence."""
+    found = Counter({relative(f): sum(1 for _ in dispatches(f.tree)) for f in package_files() if not template_folder(f)})
+    assert {name: number for name, number in found.items() if number} == DISPATCHES
+
+
+def test_a_dispatch_is_found() -> None:
+    """The check itself can fail: by type, in a match, and by name."""
+    for text in ("isinstance(p.choice, Rows | Columns)", "match c:\n    case Pointwise(vector=v):\n        pass", "p.template == 'rows'"):
+        assert list(dispatches(ast.parse(text)))
