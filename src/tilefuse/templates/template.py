@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
@@ -68,14 +68,14 @@ class KernelTemplate(ABC, Generic[C]):
     Programs that are handed to a template have a choice of its record.
     """
 
-    record: ClassVar[type[Choice]]
+    record: type[C]
 
     def choice_of(self, program: TileProgram) -> C:
         """The program's choice as this template's record. Raises: InternalError for a program of another template."""
         choice = program.choice
         if not isinstance(choice, self.record):
             raise InternalError(f"kernel {program.name} ({program.template}) is handed to the template of {self.record.__name__}")
-        return choice  # type: ignore[return-value]  # `record` is the class of C, which no annotation can say
+        return choice
 
     # -- work and resources ----------------------------------------------------------------------------------------------------
 
