@@ -35,10 +35,10 @@ def registered(template: KernelTemplate[Any]) -> Iterator[None]:
 
 def kernel_template(choice: Choice) -> KernelTemplate[Any]:
     """The template of a choice. Raises: InternalError for a record that no template is registered for."""
-    found = _template_by_record.get(type(choice))
-    if found is None:
+    template = _template_by_record.get(type(choice))
+    if template is None:
         raise InternalError(f"no template is registered for {type(choice).__name__}")
-    return found
+    return template
 
 
 def kernel_templates() -> tuple[KernelTemplate[Any], ...]:

@@ -37,8 +37,8 @@ class PackedTemplate(KernelTemplate[Packed]):
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """The most of each that a part needs."""
-        found = [kernel_template(g.program.choice).resources(g.program, device) for g in self.choice_of(program).groups]
-        return Resources(max(r.registers for r in found), max(r.shared_bytes for r in found), max(r.min_blocks for r in found))
+        needs = [kernel_template(g.program.choice).resources(g.program, device) for g in self.choice_of(program).groups]
+        return Resources(max(r.registers for r in needs), max(r.shared_bytes for r in needs), max(r.min_blocks for r in needs))
 
     def overlaps(self, choice: Packed) -> Overlaps:
         """Parts walk memory side by side: there is no one direction."""
