@@ -109,7 +109,8 @@ def test_weights_that_every_tile_of_rows_reads_count_in_l2() -> None:
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     ideal = made.bytes_read + made.bytes_written
     tiles = -(-4096 // made.choice.rows)
-    assert kernel_template(made.choice).priced_traffic(made, H200).l2_bytes == ideal + int(4096 * (tiles - 1) * H200.fitted.traffic.again_share)
+    moved = kernel_template(made.choice).priced_traffic(made, H200)
+    assert moved.l2_bytes == ideal + int(4096 * (tiles - 1) * H200.fitted.traffic.again_share)
 
 
 def test_the_limit_is_below_the_cost() -> None:
