@@ -34,7 +34,7 @@ DISPATCHES = {
     "driver/explain/explain.py": 2,
     "driver/explain/tiles.py": 10,
     "driver/lowering/in_place_walks.py": 8,
-    "plan/generators/pack_kernels.py": 2,
+    "plan/select/pack_kernels.py": 2,
     "plan/text/edit.py": 2,
     "templates/by_hand.py": 3,
     "templates/neighbours.py": 19,
