@@ -30,7 +30,7 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
 
     def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """Of split columns the last block adds up."""
+        """The last block adds up split columns."""
         choice = self.choice_of(program)
         return (Ending("last block of columns", choice.split),) if choice.split > 1 else ()
 

@@ -34,7 +34,7 @@ class RowsTemplate(WalkTemplate[Rows]):
                             run_of(choice.reduced_order, lanes, domain) + down, whole + down, near_bytes)
 
     def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """Rows in turns end at different times; of split rows the last block adds up."""
+        """Rows in turns end at different times; the last block adds up split rows."""
         choice = self.choice_of(program)
         if choice.groups:
             return (Ending("persistent", 0),)

@@ -27,7 +27,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         return LevelTraffic(program.bytes_moved, 0)
 
     def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """What each stage reads and writes, over all tiles."""
+        """Reads and writes of each stage, over all tiles."""
         l2_bytes, shared_bytes = stitched_traffic(program.graph, plan_of(program), self.choice_of(program))
         return replace(self.priced_traffic(program, device), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
 
