@@ -6,19 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilefuse.domain.contraction import INNER, MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Call, const
-from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, VectorLoad
+from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
 from tilefuse.templates.staged.online.choose import LANES, STEP, OnChip, OnlinePlan
+from tilefuse.templates.staged.online.operands import load_lanes
 from tilefuse.templates.staged.online.products import WALK
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.online.compose import OnlineWriter
+from tilefuse.templates.staged.online.state import OnlineState
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Fragment:
         return (i * self.groups + group) * self.vector + v
 
 
-def fragment(w: OnlineWriter, plan: OnlinePlan, columns: int, vector: int) -> Fragment:
+def fragment(w: OnlineState, plan: OnlinePlan, columns: int, vector: int) -> Fragment:
     """How a tile of `columns` columns is shared; `vector`: neighbours a thread has, where threads multiply."""
     first, lane = w.place_of_thread
     if plan.unit == "mma":
@@ -69,7 +67,7 @@ def fragment(w: OnlineWriter, plan: OnlinePlan, columns: int, vector: int) -> Fr
     return Fragment("fma", plan.warp_rows, columns // (LANES * vector), vector, first * plan.warp_rows, lane)
 
 
-def place_of_thread(w: OnlineWriter, plan: OnlinePlan) -> tuple[Affine, Affine]:
+def place_of_thread(w: OnlineState, plan: OnlinePlan) -> tuple[Affine, Affine]:
     """Which warp a thread is in and its lane there; where threads multiply, which of those that share rows, and its side."""
     thread, threads = axis("thread"), plan.choice.threads
     if plan.unit == "mma":
@@ -77,14 +75,14 @@ def place_of_thread(w: OnlineWriter, plan: OnlinePlan) -> tuple[Affine, Affine]:
     return w.let("row_of_block", thread // LANES, threads // LANES), w.let("side", thread % LANES, LANES)
 
 
-def clear(w: OnlineWriter, array: Reg, size: int, value: float = 0.0) -> None:
+def clear(w: OnlineState, array: Reg, size: int, value: float = 0.0) -> None:
     """Declares a register array full of one value."""
     w.emit(Declare(array.name, array.dtype, size))
     with w.loop("n", size, unroll=w.unroll) as n:
         w.emit(Assign(Reg(array.name, array.dtype, n), const(value, array.dtype)))
 
 
-def hold_left(w: OnlineWriter, number_: int, here: Fragment) -> str:
+def hold_left(w: OnlineState, number_: int, here: Fragment) -> str:
     """The rows of a score's left operand in the lanes of their warp, as left fragments, for the whole walk."""
     plan = w.plan
     score = plan.form.scores[number_]
@@ -95,13 +93,13 @@ def hold_left(w: OnlineWriter, number_: int, here: Fragment) -> str:
     w.emit(Comment(f"%{score.left.value}: the warp's rows in registers, as left fragments"), Declare(array, score.left.dtype, left.size))
     with w.loop("i", left.rows, unroll=w.unroll) as i, w.loop("g", groups, unroll=w.unroll) as g:
         row, column = w.first_row + left.row(i), left.column(g, number(0))
-        w.load_lanes(score.left, {score.left.rows: row if score.left.rows != INNER else column,
+        load_lanes(w, score.left, {score.left.rows: row if score.left.rows != INNER else column,
                                   score.left.columns: column if score.left.columns == INNER else row}, INNER, 2, array,
                      left.place(i, g, number(0)))
     return array
 
 
-def multiply_scores(w: OnlineWriter, number_: int, here: Fragment, held: str, stage: Affine) -> Reg:
+def multiply_scores(w: OnlineState, number_: int, here: Fragment, held: str, stage: Affine) -> Reg:
     """One tile of a score's sums."""
     plan = w.plan
     score = plan.form.scores[number_]
@@ -125,7 +123,7 @@ def multiply_scores(w: OnlineWriter, number_: int, here: Fragment, held: str, st
     return total
 
 
-def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, held: str, stage: Affine) -> None:
+def multiply_powers(w: OnlineState, number_: int, total: Reg, here: Fragment, held: str, stage: Affine) -> None:
     """Adds the products of one tile's powers with the right operand's rows.
 
     Source: Ootomo and Yokota 2022, arXiv:2203.03341, for sums outside the matrix unit.
@@ -164,13 +162,13 @@ def multiply_powers(w: OnlineWriter, number_: int, total: Reg, here: Fragment, h
                      Reg(name, right.dtype, j))
 
 
-def _on_matrix_unit(w: OnlineWriter, total: Reg, held: str, right: OnChip, stage: Affine, here: Fragment, turned: bool, inner: int) -> None:
+def _on_matrix_unit(w: OnlineState, total: Reg, held: str, right: OnChip, stage: Affine, here: Fragment, turned: bool, inner: int) -> None:
     start = w.simplified(stage * right.elements)
     w.emit(MatrixProduct(total.name, held, number(0), 0, False, w.shared[right].name, start, right.pitch, turned, here.rows // 2,
                          here.groups, inner, True, w.plan.arithmetic))
 
 
-def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row: Callable[[Affine], Affine], start: Affine) -> None:
+def _rows_of(w: OnlineState, array: str, tile: OnChip, count: int, row: Callable[[Affine], Affine], start: Affine) -> None:
     """`STEP` elements from `start` on of several rows of a tile, in a register array."""
     w.emit(Declare(array, tile.dtype, count * STEP))
     lane = w.fresh("v")
@@ -181,7 +179,17 @@ def _rows_of(w: OnlineWriter, array: str, tile: OnChip, count: int, row: Callabl
             w.emit(VectorLoad(array, n * STEP + first, w.shared[tile].name, substitute(offset, {lane: number(first)}, w.extents), width))
 
 
-def _add(w: OnlineWriter, own: Reg, a: Reg, b: Reg) -> None:
+def over_lanes(w: OnlineState, fn: str, array: Reg, here: Fragment) -> None:
+    """array[row] = fn over the lanes that share the row, in each of them."""
+    other = Reg(w.fresh(f"{array.name}_other"), array.dtype)
+    w.emit(Declare(other.name, other.dtype))
+    with w.loop("i", here.rows, unroll=w.unroll) as i:
+        own = Reg(array.name, array.dtype, i)
+        for amount in here.amounts:
+            w.emit(Shuffle(other, own, "xor", amount), Assign(own, Call(fn, (own, other))))
+
+
+def _add(w: OnlineState, own: Reg, a: Reg, b: Reg) -> None:
     x, y = (_widened(e, own.dtype) for e in (a, b))
     w.emit(Assign(own, Call("fma", (x, y, own))))
 

@@ -9,7 +9,6 @@ turn. What is summed up is made relative to the true maximum at the end. The exp
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
@@ -17,15 +16,13 @@ from tilefuse.ir.scalar import Call, Const, Expr, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
 from tilefuse.templates.staged.online.fragments import Fragment, clear
 from tilefuse.templates.staged.online.products import Total
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.online.compose import OnlineWriter
+from tilefuse.templates.staged.online.state import OnlineState
 
 # Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
 LIMIT = 8.0
 
 
-def is_lazy(w: OnlineWriter, t: Total) -> bool:
+def is_lazy(w: OnlineState, t: Total) -> bool:
     """Whether a maximum is only subtracted before exp, in a kernel on the matrix unit."""
     shifts = [r.shift for r in w.form.relative(t.value)]
     return w.plan.unit == "mma" and t.dtype == F32 and bool(shifts) and all(s == w.form.reads[t.value] for s in shifts)
@@ -48,7 +45,7 @@ def unscaled(e: Expr) -> tuple[Expr, float]:
 class LazyTop:
     """One maximum of a kernel: the carried maximum is that of the unscaled elements."""
 
-    def __init__(self, w: OnlineWriter, t: Total, rows: int) -> None:
+    def __init__(self, w: OnlineState, t: Total, rows: int) -> None:
         self.w, self.total, self.rows = w, t, rows
         self.body, self.scale = unscaled(t.body)
         self.by = const(self.scale * math.log2(math.e), F32)

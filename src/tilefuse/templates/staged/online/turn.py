@@ -4,27 +4,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
 from tilefuse.templates.staged.online.choose import OnChip
-from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores
+from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores, over_lanes
+from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.products import ROW, WALK, Total
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.online.compose import OnlineWriter
+from tilefuse.templates.staged.online.state import OnlineState
 
 INFINITY = float("inf")
 
 
 class Turn:
-    """One tile of the walked axis."""
+    """One tile of the walked axis. lazy: the maxima that are followed lazily, by value."""
 
-    def __init__(self, w: OnlineWriter, turn: Affine, stage: Affine, scores: Fragment, products: list[Fragment], held: list[str]) -> None:
-        self.w, self.stage, self.here, self.products, self.held = w, stage, scores, products, held
+    def __init__(self, w: OnlineState, turn: Affine, stage: Affine, scores: Fragment, products: list[Fragment], held: list[str],
+                 lazy: dict[str, LazyTop]) -> None:
+        self.w, self.stage, self.here, self.products, self.held, self.lazy = w, stage, scores, products, held, lazy
         self.start = turn * w.plan.choice.columns
         self.scaled: dict[str, Reg] = {}  # elements of what each maximum is of
         self.sums: list[Reg] = []
@@ -76,7 +75,7 @@ class Turn:
     def _maximum(self, t: Total, shifts: dict[Expr, Reg]) -> None:
         """The running maximum with this tile's elements; rescales what is relative to it. `shifts`: what is subtracted from now on."""
         w, here = self.w, self.here
-        own, lazy = w.carried[t.value], w.lazy.get(t.value)
+        own, lazy = w.carried[t.value], self.lazy.get(t.value)
         w.emit(Comment(f"%{t.value}: with the elements of this turn"))
         single = len(w.form.tops) == 1 and len(w.form.scores) == 1 and not self._scores_read(t)
         elements = self.sums[0] if single else Reg(w.fresh(f"{t.value}_of"), t.dtype)
@@ -101,7 +100,7 @@ class Turn:
             with w.loop("i", here.rows, unroll=w.unroll) as i:
                 so_far, element = Reg(new.name, new.dtype, i), Reg(elements.name, t.dtype, self._place(i, j))
                 w.emit(Assign(so_far, Call("maximum", (so_far, element))))
-        w.over_lanes("maximum", new, here)
+        over_lanes(w, "maximum", new, here)
         if lazy is not None:
             lazy.grow(new, self.products)
         for shift in dict.fromkeys(r.shift for r in w.form.relative(t.value) if r.shift is not None and lazy is None):
@@ -111,7 +110,7 @@ class Turn:
 
     def _scaled(self, t: Total, elements: Reg, i: Affine, j: Affine, facts: tuple[Bound, ...]) -> None:
         """One element of what a maximum is of, into its array; -inf where `facts` do not hold."""
-        w, lazy = self.w, self.w.lazy.get(t.value)
+        w, lazy = self.w, self.lazy.get(t.value)
         target = Reg(elements.name, t.dtype, self._place(i, j))
         with w.nested() as inner:
             self._scores_known(self._place(i, j))
@@ -191,8 +190,8 @@ class Turn:
                 self._scores_known(place)
             for t in form.tops:
                 element = Reg(self.scaled[t.value].name, t.dtype, place)
-                if t.value in w.lazy:
-                    w.lazy[t.value].know(element, i)
+                if t.value in self.lazy:
+                    self.lazy[t.value].know(element, i)
                 else:
                     w.remember(t.body, element)
             for shift, reg in shifts.items():

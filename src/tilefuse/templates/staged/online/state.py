@@ -1,0 +1,101 @@
+"""The state of a kernel that walks an axis, as its parts write it: statements, buffers and tiles, registers that hold an element.
+
+Its parts (`fragments`, `operands`, `lazy`, `turn`) take it as a parameter; `compose` puts them together.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.subscripts import kernel_dtype
+from tilefuse.ir.affine import Affine, linearise, number
+from tilefuse.ir.scalar import Bound, Call, Expr, Read
+from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
+from tilefuse.templates.staged.online.choose import SPECIAL, OnChip, OnlinePlan
+from tilefuse.templates.staged.online.products import ROW, WALK
+
+
+class OnlineState(GraphStatements):
+    """The statements of one kernel so far, and what its parts share. `env` gives the form's axes at the current point."""
+
+    def __init__(self, program: TileProgram, plan: OnlinePlan, device: DeviceSpec) -> None:
+        super().__init__(program, program.graph, device)
+        self.plan, self.form = plan, plan.form
+        self.here = _Here(self)
+        self.shared: dict[OnChip, Buffer] = {}
+        self.add_boundary()
+        for tile in plan.tiles:
+            origin = tile.operand.value if tile.operand else self.form.weighted[tile.number].total.value
+            self.shared[tile] = Buffer(self.fresh(f"{origin}_tile"), tile.dtype, tile.elements * tile.stages, "shared", "", origin,
+                                       tile.offset_bytes)
+        self.first_row = number(0)
+        self.place_of_thread = (number(0), number(0))
+        # Arrays of what is carried along the walk, by value.
+        self.carried: dict[str, Reg] = {}
+        self.tails = {WALK: self.form.length, ROW: self.form.num_rows}
+
+    @contextlib.contextmanager
+    def at(self, **point: Affine) -> Iterator[None]:
+        """Inside, axes of the form are at these places."""
+        kept = dict(self.env)
+        self.env.update(point)
+        yield
+        self.env = kept
+
+    def global_offset(self, value: str, index: tuple[Affine, ...]) -> Affine:
+        """Offset of an element in global memory, its subscripts over the form's axes. Units: elements."""
+        return self.index(linearise(index, self.strides(value)))
+
+    def known(self, e: Expr) -> KExpr | None:
+        """The register that holds an element at the current point, if one does."""
+        return self.loaded((e,))
+
+    def remember(self, e: Expr, held: KExpr) -> None:
+        """From here on (in this frame) the element is in a register."""
+        self.hold((e,), held)
+
+    def element(self, e: Expr, guarded: bool = False) -> KExpr:
+        """An expression of the form at the current point."""
+        return self.here.expression(e, guarded)
+
+    def keep(self, e: Expr, made: KExpr, wanted: str) -> KExpr:
+        """A value in a register of its own, so that what follows finds it."""
+        reg = self.register(made, kernel_dtype(made), wanted)
+        self.remember(e, reg)
+        return reg
+
+    def beyond(self, **point: Affine) -> tuple[Bound, ...]:
+        """The bounds under which a point lies in the walked value, those that always hold left out."""
+        found = tuple(Bound(self.simplified(e), 0, self.tails[a]) for a, e in point.items())
+        return tuple(b for b in found if not self.always(b))
+
+
+class _Here(GraphResolver):
+    """Expressions of the form at the writer's current point: what a register holds is not computed again."""
+
+    writer: OnlineState
+
+    def index(self, e: Affine) -> Affine:
+        return self.writer.index(e)
+
+    def expression(self, e: Expr, guarded: bool = False) -> KExpr:
+        held = self.writer.known(e)
+        return super().expression(e, guarded) if held is None else held
+
+    def read(self, e: Read, guarded: bool) -> KExpr:
+        w = self.writer
+        if e.value not in w.buffers:
+            raise InternalError(f"%{e.value} is read before it is computed; please report")
+        made = Load(w.buffers[e.value].name, w.buffers[e.value].dtype, self.offset(e))
+        return made if guarded else w.keep(e, made, e.value)
+
+    def offset(self, e: Read) -> Affine:
+        return self.writer.global_offset(e.value, e.index)
+
+    def call(self, e: Call[Expr], guarded: bool) -> KExpr:
+        made = super().call(e, guarded)
+        return self.writer.keep(e, made, e.fn) if e.fn in SPECIAL and not guarded else made
