@@ -4,8 +4,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound
@@ -15,19 +14,19 @@ from tilefuse.kernel.ir import Buffer, Load, VectorLoad
 from tilefuse.kernel.visit import parts, statements
 from tilefuse.target.memory import LINE_BYTES
 from tilefuse.templates.staged.stitch_plan import Stage
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
+from tilefuse.templates.staged.stitch_values import StitchValues
 
 
-def begin(w: StitchWriter, stages: Sequence[Stage], num_blocks: int) -> list[Stage]:
+def begin(w: StitchValues, stages: Sequence[Stage], num_blocks: int, emit_stage: Callable[[Stage], None]) -> list[Stage]:
     """Statements before the stages, and the stages that are left: copies of settled values stand before the wait for the kernel ahead.
+
+    emit_stage: writes the statements of one stage.
 
     Only copies before the first barrier are moved: their tiles lie beside each other, in any order. Products stay behind the wait: made
     before it, they hold up the kernel that still runs (32 steps of an LSTM took 190 us instead of 160 on an H200).
     """
     first = next((n for n, s in enumerate(stages) if s.kind != "copy" or s.barrier), len(stages))
-    early = [s for s in stages[:first] if _started(w, s)]
+    early = [s for s in stages[:first] if _started(w, s, emit_stage)]
     direct = _direct(w)
     asked = bool(direct) and all(b.origin in w.settled for b in direct)
     if asked:
@@ -40,14 +39,14 @@ def begin(w: StitchWriter, stages: Sequence[Stage], num_blocks: int) -> list[Sta
     return [*late, *stages[first:]]
 
 
-def _started(w: StitchWriter, stage: Stage) -> bool:
+def _started(w: StitchValues, stage: Stage, emit_stage: Callable[[Stage], None]) -> bool:
     """Starts a stage's copies here, if it copies a settled value and nothing of it comes through the first-level cache."""
     (piece,) = (w.plan.pieces[k] for k in stage.pieces)
     if piece.value not in w.settled:
         return False
     was_copying = w.copying
     with w.nested() as tried:
-        w.stages([stage])
+        emit_stage(stage)
     found = list(statements(tried.statements))
     loads = any(isinstance(part, (Load, VectorLoad)) for s in found for part in parts(s))
     if loads or any(isinstance(s, AsyncCopy) and s.num_elements * piece.dtype.itemsize != PAST_CACHE_BYTES for s in found):
@@ -57,7 +56,7 @@ def _started(w: StitchWriter, stage: Stage) -> bool:
     return True
 
 
-def _direct(w: StitchWriter) -> list[Buffer]:
+def _direct(w: StitchValues) -> list[Buffer]:
     """Operands that every block reads from global memory, stage after stage, where the cache has room for all of them."""
     direct = dict.fromkeys(p.value for p in w.plan.pieces if p.kind == "copy" and not p.stored and p.value in w.buffers
                            and not any(s.offset.terms for s in p.region))
@@ -68,7 +67,7 @@ def _direct(w: StitchWriter) -> list[Buffer]:
     return buffers
 
 
-def ask_ahead(w: StitchWriter, buffers: Sequence[Buffer], num_blocks: int) -> None:
+def ask_ahead(w: StitchValues, buffers: Sequence[Buffer], num_blocks: int) -> None:
     """Such operands come into the cache while the first stages run. Each block asks for its share of the lines.
 
     A chain of small products otherwise waits for memory once a product.

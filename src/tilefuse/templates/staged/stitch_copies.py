@@ -8,24 +8,19 @@ with softmax on an H200). Source: PTX ISA, cp.async.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilefuse.domain.access import is_vector
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
 from tilefuse.kernel.ir import Barrier
 from tilefuse.templates.staged.stitch_plan import Piece
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
-    from tilefuse.templates.staged.stitch_values import Point
+from tilefuse.templates.staged.stitch_values import Point, StitchValues
 
 # Sizes that one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
 COPY_BYTES = (4, 8, 16)
 
 
-def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> bool:
+def copied_async(w: StitchValues, piece: Piece, local: Point, width: int) -> bool:
     """Starts the copy of `width` neighbouring elements of a boundary value to its tile; False, and nothing done, if they are no vector."""
     if w.walks or not w.device.copies_async or width * piece.dtype.itemsize not in COPY_BYTES:
         return False
@@ -43,7 +38,7 @@ def copied_async(w: StitchWriter, piece: Piece, local: Point, width: int) -> boo
     return True
 
 
-def meet(w: StitchWriter, always: bool = False) -> None:
+def meet(w: StitchValues, always: bool = False) -> None:
     """A barrier of the block, behind which all that was copied lies in its tiles. `always`: there may be copies of the turn before."""
     if w.copying or always:
         w.emit(AsyncGroup(), AsyncWait())

@@ -2,13 +2,10 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
+from tilefuse.templates.staged.stitch_values import StitchValues
 
 
 class Items:
@@ -18,7 +15,7 @@ class Items:
     body itself stands under these bounds; where it has several, all threads run it, so that shuffles meet.
     """
 
-    def __init__(self, writer: StitchWriter, count: int, lanes: int) -> None:
+    def __init__(self, writer: StitchValues, count: int, lanes: int) -> None:
         self.writer, self.count, self.lanes = writer, count, lanes
 
     def __enter__(self) -> Affine:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from tilefuse.domain.contraction import COLUMN, INNER, ROW, WARP, Contraction, Tiling
 from tilefuse.emit.vectors import vector_parts
@@ -15,15 +14,14 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.templates.staged.stitch_items import Items
 from tilefuse.templates.staged.stitch_plan import Piece, Stage
+from tilefuse.templates.staged.stitch_points import at_point, keep
 from tilefuse.templates.staged.stitch_sums import SumRows, column_within, with_bias
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
-    from tilefuse.templates.staged.stitch_values import Point
+from tilefuse.templates.staged.stitch_values import Point, StitchValues
 
 
-def emit_product(w: StitchWriter, stage: Stage) -> None:
+def emit_product(w: StitchValues, stage: Stage) -> None:
     """One product stage: the loop over register tiles, the sums, and the stage's maps on top of them."""
     assert stage.tiling is not None
     if stage.tiling.unit == "mma":
@@ -32,7 +30,7 @@ def emit_product(w: StitchWriter, stage: Stage) -> None:
         _by_threads(w, stage, stage.tiling)
 
 
-def _lead(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
+def _lead(w: StitchValues, piece: Piece, item: Affine, each: int) -> tuple[list[Affine], Affine]:
     """Local lead coordinates of an item, and its number among the `each` items (rows and columns, fastest) of one lead place."""
     extents = [s.extent for s in piece.region[:-2]]
     if prod(extents) == 1:
@@ -46,7 +44,7 @@ def _lead(w: StitchWriter, piece: Piece, item: Affine, each: int) -> tuple[list[
     return found, item % each
 
 
-def _operand(w: StitchWriter, contraction: Contraction, piece: Piece, lead: list[Affine], which: str, row: Affine, column: Affine,
+def _operand(w: StitchValues, contraction: Contraction, piece: Piece, lead: list[Affine], which: str, row: Affine, column: Affine,
              inner: Affine) -> Point:
     """Subscripts of an operand's element for local coordinates of the product's tile."""
     offsets = [w.index(s.offset) for s in piece.region]
@@ -72,13 +70,13 @@ class _Patch:
     across: int
 
 
-def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
+def _by_threads(w: StitchValues, stage: Stage, t: Tiling) -> None:
     """Each thread `rows` x `columns` elements; `split` lanes share the inner axis and meet by shuffles."""
     products = [w.plan.pieces[k] for k in stage.products]
     first = products[0]
     tall, wide = first.region[-2].extent // t.rows, first.region[-1].extent // t.columns
     count = prod(s.extent for s in first.region[:-2]) * tall * wide
-    with w.items(count // t.side, t.split * t.side) as group:
+    with Items(w, count // t.side, t.split * t.side) as group:
         if t.side > 1:
             side, part = w.let("side", w.lane % t.side, t.side), w.let("part", w.lane // t.side, t.split)
             item = w.let("tile", group * t.side + side, count)
@@ -91,7 +89,7 @@ def _by_threads(w: StitchWriter, stage: Stage, t: Tiling) -> None:
         _thread_results(w, stage, products, t, patch, sums, part, active)
 
 
-def _thread_sums(w: StitchWriter, products: Sequence[Piece], t: Tiling, patch: _Patch, part: Affine,
+def _thread_sums(w: StitchValues, products: Sequence[Piece], t: Tiling, patch: _Patch, part: Affine,
                  active: Sequence[Bound]) -> dict[int, Reg]:
     """Each product's sums over what a lane takes of the inner axis, in registers."""
     sums: dict[int, Reg] = {}
@@ -115,7 +113,7 @@ def _thread_sums(w: StitchWriter, products: Sequence[Piece], t: Tiling, patch: _
     return sums
 
 
-def _thread_results(w: StitchWriter, stage: Stage, products: Sequence[Piece], t: Tiling, patch: _Patch, sums: dict[int, Reg], part: Affine,
+def _thread_results(w: StitchValues, stage: Stage, products: Sequence[Piece], t: Tiling, patch: _Patch, sums: dict[int, Reg], part: Affine,
                     active: Sequence[Bound]) -> None:
     """The lanes' sums added up, and the stage's maps on them: one element a lane where there are lanes enough, else all by the first."""
     lead, row, column = patch.lead, patch.row, patch.column
@@ -142,7 +140,7 @@ def _thread_results(w: StitchWriter, stage: Stage, products: Sequence[Piece], t:
                 _finish(w, stage, products, sums, lead, row + i * patch.down, column + j * patch.across, 1, lambda v: i * t.columns + j)
 
 
-def _add_others(w: StitchWriter, reg: Reg, count: int, amount: int) -> None:
+def _add_others(w: StitchValues, reg: Reg, count: int, amount: int) -> None:
     """The first `count` sums of an array with those of the lane `amount` away."""
     other = w.fresh(f"{reg.name}_other")
     w.emit(Declare(other, reg.dtype))
@@ -152,7 +150,7 @@ def _add_others(w: StitchWriter, reg: Reg, count: int, amount: int) -> None:
                Assign(own, Call("add", (own, Reg(other, reg.dtype)))))
 
 
-def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
+def _scatter_sums(w: StitchValues, reg: Reg, t: Tiling, part: Affine) -> None:
     """Adds up the sums of the `split` lanes of a tile so that each lane has one of them, as its first: number part * elements // split.
 
         4 sums, 4 lanes:   a b c d | a b c d | a b c d | a b c d   ->   a b | a b | c d | c d   ->   a | b | c | d
@@ -176,7 +174,7 @@ def _scatter_sums(w: StitchWriter, reg: Reg, t: Tiling, part: Affine) -> None:
         amount //= 2
 
 
-def _patch(w: StitchWriter, t: Tiling, contraction: Contraction, lead: list[Affine], item: Affine, tall: int, wide: int) -> _Patch:
+def _patch(w: StitchValues, t: Tiling, contraction: Contraction, lead: list[Affine], item: Affine, tall: int, wide: int) -> _Patch:
     """A thread's patch. Where rows are in strips, those of a thread lie `tall` apart, so that those of neighbouring lanes lie in different
     banks; so do its columns where the right operand is read along the inner axis."""
     row, column = _tile_of_thread(w, t, item, tall, wide)
@@ -185,7 +183,7 @@ def _patch(w: StitchWriter, t: Tiling, contraction: Contraction, lead: list[Affi
     return _Patch(lead, row if down > 1 else row * t.rows, column if across > 1 else column * t.columns, down, across)
 
 
-def _tile_of_thread(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:
+def _tile_of_thread(w: StitchValues, t: Tiling, item: Affine, tall: int, wide: int) -> tuple[Affine, Affine]:
     """(row tile, column tile) of a thread. Pairs of lanes share the columns, pairs of pairs the rows: shared memory serves both at once."""
     if not t.strip:
         return (w.let("tile_row", item // wide, tall) if tall > 1 else number(0),
@@ -198,7 +196,7 @@ def _tile_of_thread(w: StitchWriter, t: Tiling, item: Affine, tall: int, wide: i
     return w.let("tile_row", row, tall) if tall > 1 else number(0), w.let("tile_column", column, wide) if wide > 1 else number(0)
 
 
-def _multiply(w: StitchWriter, p: Piece, t: Tiling, patch: _Patch, inner: Affine, total: Reg, apart: int) -> None:
+def _multiply(w: StitchValues, p: Piece, t: Tiling, patch: _Patch, inner: Affine, total: Reg, apart: int) -> None:
     """`step` elements of the inner axis for the patch of one thread, each `apart` from the one before."""
     contraction, lead = w.plan.contractions[p.value], patch.lead
 
@@ -223,7 +221,7 @@ def _widened(e: Reg, dtype: DType) -> KExpr:
     return e if e.dtype == dtype else Call(dtype.name, (e,))
 
 
-def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Affine], which: str, count: int, step: int,
+def _fetched(w: StitchValues, contraction: Contraction, p: Piece, lead: list[Affine], which: str, count: int, step: int,
              at: Callable[[Affine, Affine], tuple[Affine, Affine, Affine]], along: bool) -> Callable[[Affine, int], Reg]:
     """The operand's elements for one turn in a register array, read as vectors along the inner axis or across it, whichever lies so;
     gives a function (n, k) -> register."""
@@ -249,7 +247,7 @@ def _fetched(w: StitchWriter, contraction: Contraction, p: Piece, lead: list[Aff
 
 # -- the matrix unit -------------------------------------------------------------------------------------------------------------
 
-def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
+def _by_warps(w: StitchValues, stage: Stage, t: Tiling) -> None:
     """Each warp tiles of `rows` x `columns` instructions, over the whole inner axis."""
     products = [w.plan.pieces[k] for k in stage.products]
     first = products[0]
@@ -289,11 +287,11 @@ def _by_warps(w: StitchWriter, stage: Stage, t: Tiling) -> None:
                         _finish(w, stage, products, sums, lead, row + 16 * a + 8 * half + lane // 4, here, 2 - columns % 2, element)
                     with w.nested() as other:
                         for p in (w.plan.pieces[k] for k in stage.pieces):
-                            w.keep(p, [const(0, p.dtype)] * (2 - columns % 2), element)
+                            keep(w, p, [const(0, p.dtype)] * (2 - columns % 2), element)
                     w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
 
 
-def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine) -> Reg:
+def _warp_sums(w: StitchValues, p: Piece, t: Tiling, lead: list[Affine], row: Affine, column: Affine) -> Reg:
     """The sums of one warp tile of one product."""
     contraction = w.plan.contractions[p.value]
     total = w.fresh(f"{p.value}_sum")
@@ -322,7 +320,7 @@ def _warp_sums(w: StitchWriter, p: Piece, t: Tiling, lead: list[Affine], row: Af
 
 # -- what follows ------------------------------------------------------------------------------------------------------------------
 
-def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict[int, Reg], lead: list[Affine], row: Affine, column: Affine,
+def _finish(w: StitchValues, stage: Stage, products: Sequence[Piece], sums: dict[int, Reg], lead: list[Affine], row: Affine, column: Affine,
             width: int, element: Callable[[Affine], Affine]) -> None:
     """`width` neighbouring columns of the stage's pieces from the sums: `element(v)` is a column's place in the register tile."""
     pieces = [w.plan.pieces[k] for k in stage.pieces]
@@ -338,5 +336,5 @@ def _finish(w: StitchWriter, stage: Stage, products: Sequence[Piece], sums: dict
             w.remember(p.value, at, w.register(value, p.dtype, p.value))
 
     w.before_lane, w.keep_at = sums_at, element
-    w.at_point(pieces, local, width)
+    at_point(w, pieces, local, width)
     w.before_lane = w.keep_at = None

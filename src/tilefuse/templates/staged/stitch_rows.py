@@ -5,8 +5,6 @@ values after it; only what later stages read goes to shared memory. Source: Fusi
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.domain.regions import inside, num_elements
 from tilefuse.emit.vectors import vector_parts
@@ -15,19 +13,19 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Reg, Shuffle, Store, VectorLoad, VectorStore
 from tilefuse.templates.staged.row_lanes import first_lane_pieces
+from tilefuse.templates.staged.stitch_items import Items
 from tilefuse.templates.staged.stitch_plan import Piece, Stage
+from tilefuse.templates.staged.stitch_points import point_of_item, store_vector
+from tilefuse.templates.staged.stitch_reduce import accumulate, body_dtype, identities
+from tilefuse.templates.staged.stitch_values import Point, StitchValues
 
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
-    from tilefuse.templates.staged.stitch_values import Point
 
-
-def emit_rows(w: StitchWriter, stage: Stage) -> None:
+def emit_rows(w: StitchValues, stage: Stage) -> None:
     """One stage of rows: every warp (or part of one) takes rows in turn."""
     pieces = [w.plan.pieces[k] for k in stage.pieces]
     first = next(p for p in pieces if p.kind == "reduce")
-    with w.items(num_elements(first.region), stage.lanes) as item:
-        local = w.point(first, item, 1, first.region[-1].extent)
+    with Items(w, num_elements(first.region), stage.lanes) as item:
+        local = point_of_item(w, first, item, 1, first.region[-1].extent)
         row = w.start(first.region, local, number(0))
         Row(w, stage, first, row, w.lane, w.active).emit(pieces)
 
@@ -35,7 +33,7 @@ def emit_rows(w: StitchWriter, stage: Stage) -> None:
 class Row:
     """One row in the registers of `lanes` lanes; pieces are computed in order."""
 
-    def __init__(self, w: StitchWriter, stage: Stage, first: Piece, row: Point, lane: Affine, active: tuple[Bound, ...]) -> None:
+    def __init__(self, w: StitchValues, stage: Stage, first: Piece, row: Point, lane: Affine, active: tuple[Bound, ...]) -> None:
         self.w, self.stage, self.row, self.lane, self.active = w, stage, row, lane, active
         self.rows = first.region
         self.chunks = -(-stage.columns // (stage.lanes * stage.vector))
@@ -107,7 +105,7 @@ class Row:
                 for v in range(vector):
                     at = tuple(w.simplified(e) for e in (*self.row, self._place(chunk) + v))
                     w.emit(Assign(Reg(array, p.dtype, number(v)), w.body(w.nodes[p.value], at)))
-                w.store_vector(p, (*self.row, self._place(chunk)), array, number(0), vector)
+                store_vector(w, p, (*self.row, self._place(chunk)), array, number(0), vector)
             for v in range(vector):
                 at = tuple(w.simplified(e) for e in (*self.row, self._place(chunk) + v))
                 w.remember(p.value, at, Reg(array, p.dtype, number(v)))
@@ -153,16 +151,16 @@ class Row:
         """A reduction over the row: the lane's own elements, then the other lanes' by shuffles, so that all lanes have the result."""
         w, stage = self.w, self.stage
         node = w.nodes[p.value]
-        dtype = w.body_dtype(node)
+        dtype = body_dtype(w, node)
         if node.detail == "m2" and stage.columns == self.chunks * stage.lanes * stage.vector:
             self._finish(p, self._squares(p, dtype))
             return
-        parts = w.identities(node)
+        parts = identities(w, node)
         for chunk in range(self.chunks):
             self._load(p, chunk)
             with w.when(self._when(chunk)):
                 for v in range(stage.vector):
-                    w.accumulate(node, parts, self.row, w.simplified(self._place(chunk) + v))
+                    accumulate(w, node, parts, self.row, w.simplified(self._place(chunk) + v))
         amount = stage.lanes // 2
         while amount:
             others = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilefuse.domain.contraction import Contraction, Tiling
 from tilefuse.domain.online import KERNEL_MONOIDS
@@ -17,10 +16,9 @@ from tilefuse.ir.affine import Affine, from_terms, number, substitute
 from tilefuse.ir.scalar import Bound, Call, Const, const
 from tilefuse.kernel.ir import Assign, Declare, If, KExpr, Reg, Shuffle, Store
 from tilefuse.templates.staged.stitch_plan import Piece, Stage
-
-if TYPE_CHECKING:
-    from tilefuse.templates.staged.compose_stitch import StitchWriter
-    from tilefuse.templates.staged.stitch_values import Point
+from tilefuse.templates.staged.stitch_points import at_point, keep
+from tilefuse.templates.staged.stitch_reduce import accumulate, body_dtype
+from tilefuse.templates.staged.stitch_values import Point, StitchValues
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Place:
 class SumRows:
     """One warp's rows: `sums` are the products and their accumulators by value, `row` the first row of the warp's tile."""
 
-    def __init__(self, w: StitchWriter, stage: Stage, t: Tiling, sums: dict[str, tuple[Piece, Reg]], lead: list[Affine], row: Affine,
+    def __init__(self, w: StitchValues, stage: Stage, t: Tiling, sums: dict[str, tuple[Piece, Reg]], lead: list[Affine], row: Affine,
                  lane: Affine) -> None:
         self.w, self.stage, self.tiling, self.sums, self.lead, self.row, self.lane = w, stage, t, sums, lead, row, lane
         self.width = stage.vector
@@ -121,10 +119,10 @@ class SumRows:
                 self._remember(place, p, tuple(w.simplified(e) for e in w.start(p.region, local, v)), v + first)
 
             w.before_lane, w.keep_at = known, lambda v: place.element(v + first)
-            w.at_point([p], local, self.width)
+            at_point(w, [p], local, self.width)
             w.before_lane = w.keep_at = None
         with w.nested() as other:
-            w.keep(p, [const(0, p.dtype)] * self.width, lambda v: place.element(v + first))
+            keep(w, p, [const(0, p.dtype)] * self.width, lambda v: place.element(v + first))
         w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
 
     def _array(self, p: Piece, wanted: str, start: Const) -> str:
@@ -162,7 +160,7 @@ class SumRows:
     def _reduce(self, p: Piece) -> None:
         """A reduction along the rows: the lane's own elements, then those of the other three lanes."""
         w, node = self.w, self.w.nodes[p.value]
-        dtype = w.body_dtype(node)
+        dtype = body_dtype(w, node)
         arrays = [(self._array(p, f"{p.value}_{n}" if n else p.value, start), start.dtype)
                   for n, start in enumerate(KERNEL_MONOIDS[node.detail].identity(dtype))]
         over = node.over[0][0]
@@ -178,7 +176,7 @@ class SumRows:
                             column = column if self.width == 1 else column + v
                         index = {over: column}
                         self._remember(place, p, tuple(substitute(e, index) for e in (*at, column)), number(v))
-                        w.accumulate(node, parts, at, column)
+                        accumulate(w, node, parts, at, column)
         amount = 2
         while amount:
             with self._rows() as (n, _):
@@ -197,7 +195,7 @@ class SumRows:
         self.of_row[p.key] = p, total
 
 
-def column_within(w: StitchWriter, column: Affine, columns: int) -> Affine:
+def column_within(w: StitchValues, column: Affine, columns: int) -> Affine:
     """A column (of even ones the first of two) that a guard keeps below `columns`, under a name whose extent says so."""
     if columns <= 2:
         return number(0)
@@ -207,7 +205,7 @@ def column_within(w: StitchWriter, column: Affine, columns: int) -> Affine:
     return 2 * w.let("pair", half, columns // 2)
 
 
-def with_bias(w: StitchWriter, contraction: Contraction, total: Reg, at: Point) -> KExpr:
+def with_bias(w: StitchValues, contraction: Contraction, total: Reg, at: Point) -> KExpr:
     """The sum of products with the bias of its element, if there is one, before it is rounded."""
     if not contraction.bias:
         return total

@@ -1,11 +1,11 @@
-"""Values of a stitched kernel: where an element is when a statement reads it.
+"""State of a stitched kernel as its parts write it: statements, buffers, tiles, and where an element is when a statement reads it.
 
 It is in a register of the same element, in a tile in shared memory that the current stage reads, in global memory, or, where its value is
-not kept, evaluated there. What stages do with elements is in `compose_stitch.py`.
+not kept, evaluated there. Parts of the kernel take this state as a parameter; `compose_stitch.py` puts them together.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.regions import Span, within
@@ -26,10 +26,15 @@ Path = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 
 class StitchValues(GraphStatements):
-    """The values of one stitched kernel, as its statements read them."""
+    """The statements of one stitched kernel so far, its values as they read them, and the facts that its parts share."""
 
     buffer_number: Affine = number(0)  # which of two tiles is copied, or read
     active: tuple[Bound, ...] = ()  # bounds under which this thread has an item, where its statements do not stand under them
+    walks = False  # whether what is written is repeated for each of a block's tiles
+    copying = False  # whether asynchronous copies were started since the last barrier
+    lane: Affine = number(0)
+    before_lane: Callable[[Affine], None] | None = None  # makes the sums of a product known at one lane
+    keep_at: Callable[[Affine], Affine] | None = None  # where in the arrays `held` an element of the current point goes
 
     def __init__(self, program: TileProgram, plan: StitchPlan, choice: Stitched, device: DeviceSpec, taken: Iterable[str] = (),
                  settled: Set[str] = frozenset()) -> None:
@@ -93,6 +98,15 @@ class StitchValues(GraphStatements):
             return within(e - self.index(span.offset), Span(number(0), span.extent), extents)
         low, high = max(reach[0], 0), min(reach[1], full - 1)
         return low > high or span.offset.const <= low and high < span.offset.const + span.extent
+
+    def start(self, region: tuple[Span, ...], local: Point, v: Affine) -> Point:
+        """Subscripts of the element `v` elements, along the last dimension, behind local coordinates of a region."""
+        last = len(local) - 1
+        return tuple(self.index(s.offset) + x + (v if n == last else 0) for n, (s, x) in enumerate(zip(region, local, strict=True)))
+
+    def writers(self, p: Piece) -> tuple[Bound, ...]:
+        """Bounds under which a block writes a result: of blocks that compute the same region, the first."""
+        return tuple(Bound(self.index(axis(name)), 0, 1) for name, _ in self.plan.grid if name not in p.grid_axes)
 
     # -- values -----------------------------------------------------------------------------------------------------------
 

@@ -13,17 +13,7 @@ from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, Call, Expr, Read, const, walk
 from tilefuse.kernel.asynchronous import AsyncGroup, AsyncWait
-from tilefuse.kernel.ir import (
-    Assign,
-    Barrier,
-    Comment,
-    Declare,
-    Kernel,
-    KExpr,
-    Reg,
-    Store,
-    VectorStore,
-)
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Kernel, KExpr, Reg, Store, VectorStore
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.choose import OnlinePlan
 from tilefuse.templates.staged.online.fragments import Fragment, clear, fragment, hold_left, over_lanes, place_of_thread

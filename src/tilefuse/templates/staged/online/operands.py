@@ -49,7 +49,7 @@ def _lanes(w: OnlineState, operand: Operand, place: dict[str, Affine], along: st
         offset = offsets[0][1]
         for start, part in vector_parts(offset, lane, width, operand.dtype):
             w.emit(VectorLoad(array, first + start, w.buffers[operand.body.value].name,
-                                 substitute(offset, {lane: number(start)}, w.extents), part))
+                              substitute(offset, {lane: number(start)}, w.extents), part))
         return
     held: list[tuple[Expr, str, DType]] = []
     for e, offset in offsets:
@@ -138,5 +138,5 @@ def _started(w: OnlineState, tile: OnChip, place: dict[str, Affine], width: int,
     array = w.fresh("zeros")
     zeros = [Assign(Reg(array, tile.dtype, number(v)), const(0, tile.dtype)) for v in range(width)]
     w.emit(If(facts, (copy,), (Declare(array, tile.dtype, width), *zeros,
-                                  VectorStore(w.shared[tile].name, where, array, number(0), width))))
+                               VectorStore(w.shared[tile].name, where, array, number(0), width))))
     return True
