@@ -1,6 +1,9 @@
 """Templates by hand: a printed template gives the same kernel back, a changed one another kernel, a wrong one a clear error."""
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
 import pytest
 
 from tests.golden.workloads import WORKLOADS, tile_program
@@ -248,9 +251,18 @@ def test_walks_that_would_leave_elements_out_or_reach_beyond_are_refused(name: s
     assert message in str(caught.value) and hint in str(caught.value)
 
 
+@dataclass(frozen=True)
+class Other:
+    """A choice of a template that has no text."""
+
+    num_threads: int = 32
+    resident: int = 0
+    streams_results: bool = False
+    template: ClassVar[str] = "other"
+
+
 def test_a_kernel_of_several_walks_takes_none() -> None:
-    program = softmax()
-    object.__setattr__(program, "choice", None)
+    program = replace(softmax(), choice=Other())
     with pytest.raises(UnsupportedError, match="takes no template by hand"):
         by_hand("s [GRID,CTA_64];", program)
 

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -114,12 +115,22 @@ def test_results_of_timed_calls_take_turns_in_memory(monkeypatch: pytest.MonkeyP
     assert all(len(set(places[n:n + 4])) == 4 for n in range(5))
 
 
+@dataclass(frozen=True)
+class Unregistered:
+    """A choice of a template that the registry does not know."""
+
+    num_threads: int = 32
+    resident: int = 0
+    streams_results: bool = False
+    template: ClassVar[str] = "unregistered"
+
+
 def test_a_fault_of_a_composer_is_not_taken_for_a_candidate_that_is_not_legal() -> None:
     """What a template may ask for is judged before it is composed: a composer that cannot write a kernel is a fault of ours."""
-    broken = replace(fused(), choice=None)
+    broken = replace(fused(), choice=Unregistered())
     measurer = KernelMeasurer(HOST, "host", Options())
     for ask in (lambda: measurer.prepare([broken]), lambda: measurer.measure(broken)):
-        with pytest.raises(InternalError, match="no composer"):
+        with pytest.raises(InternalError, match="no template is registered for Unregistered"):
             ask()
 
 
