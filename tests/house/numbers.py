@@ -16,7 +16,7 @@ from tests.house.source_tree import PACKAGE, SourceFile, package_files
 ROOMS = ("templates", "plan", "passes/device")
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
-    "ACCUMULATORS", "ACCESS_BYTES", "ALIGNED_BYTES", "ALIGNMENT_BYTES", "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS",
+    "ACCUMULATORS", "ALIGNED_BYTES", "ALIGNMENT_BYTES", "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS",
     "ROW", "ROW_LANES", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STEP", "TIE", "UNLIMITED", "WARP",
     "WEIGHT_OPERAND",
 })

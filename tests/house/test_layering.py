@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 
 import networkx as nx
 import pytest
@@ -41,8 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tools": BELOW_DRIVER | {"", "driver", "scripts", "arrays", "inspection"},
 }
 # Imports that climb today. Each entry is a debt; an entry that no longer climbs must go.
-CLIMBS = {
-}
+CLIMBS: set[tuple[str, str]] = set()
 
 
 def imported_modules(file: SourceFile) -> Iterator[tuple[int, str]]:
@@ -98,22 +97,34 @@ CIRCLES = {
 }
 
 
-def imports_of_modules() -> dict[str, set[str]]:
-    """Module -> the modules of the package that it imports, names without "tilefuse."."""
-    known = {f.path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".") for f in package_files()}
+def imports_of_modules(tree_by_path: Mapping[str, ast.Module]) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports, names without "tilefuse.".
+
+    tree_by_path: syntax trees of the package's files by their paths below it.
+    """
+    path_of = {path.removesuffix(".py").replace("/", "."): path for path in tree_by_path}
     graph: dict[str, set[str]] = {}
-    for file in package_files():
-        module = file.path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
-        named = {n for node in ast.walk(file.tree) if isinstance(node, ast.ImportFrom) and node.module and not node.level
+    for module, path in path_of.items():
+        named = {n for node in ast.walk(tree_by_path[path]) if isinstance(node, ast.ImportFrom) and node.module and not node.level
                  for n in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))}
-        graph[module] = {n.removeprefix("tilefuse.") for n in named if n.removeprefix("tilefuse.") in known} - {module}
+        graph[module] = {n.removeprefix("tilefuse.") for n in named if n.removeprefix("tilefuse.") in path_of} - {module}
     return graph
+
+
+def package_trees() -> dict[str, ast.Module]:
+    """Syntax trees of the package's files by their paths below it."""
+    return {f.path.relative_to(PACKAGE).as_posix(): f.tree for f in package_files()}
+
+
+def circles(imports: Mapping[str, Set[str]]) -> list[set[str]]:
+    """Groups of modules that import each other, directly or around a corner."""
+    graph = nx.DiGraph([(module, target) for module, targets in imports.items() for target in targets])
+    return [group for group in nx.strongly_connected_components(graph) if len(group) > 1]
 
 
 def test_no_circle_of_modules() -> None:
     """Modules that import each other, directly or around a corner, are one module or three."""
-    rounds = [c for c in nx.strongly_connected_components(nx.DiGraph([(m, t) for m, ts in imports_of_modules().items() for t in ts]))
-              if len(c) > 1]
+    rounds = circles(imports_of_modules(package_trees()))
     new = [sorted(c) for c in rounds if not c & CIRCLES]
     assert not new, f"circles of imports: {new}"
     gone = CIRCLES - set().union(*rounds)
@@ -158,7 +169,7 @@ def imports_against_the_order(graph: dict[str, set[str]]) -> list[str]:
 
 def test_folders_of_a_room_keep_their_order() -> None:
     """Folders that need each other are no folders: a record or a function stands in the wrong one."""
-    assert not imports_against_the_order(imports_of_modules())
+    assert not imports_against_the_order(imports_of_modules(package_trees()))
     planted = {"plan.price.cost": {"plan.select.ilp", "plan.pattern"}}
     assert imports_against_the_order(planted) == ["plan.price.cost imports plan.select.ilp"]
 
@@ -166,7 +177,7 @@ def test_folders_of_a_room_keep_their_order() -> None:
 def test_the_order_names_every_folder() -> None:
     """A new folder takes its place in the order of its room, and one that is gone leaves it."""
     folders: dict[str, set[str]] = {}
-    for module in imports_of_modules():
+    for module in imports_of_modules(package_trees()):
         room, folder = folder_of(module)
         if folder:
             folders.setdefault(room, set()).add(folder)

@@ -10,7 +10,7 @@ from tilefuse.target.device import H200
 from tilefuse.target.fitted.evidence import NO_RECORD, figures_of
 
 # Fitted numbers that still stand in the lines of a room: module constants, and unnamed numbers in functions. Each ceiling only falls.
-MODULE_CEILINGS = {"templates/rows": 46, "templates": 50, "plan": 0, "passes/device": 0}
+MODULE_CEILINGS = {"templates/rows": 46, "templates": 49, "plan": 0, "passes/device": 0}
 INLINE_CEILINGS = {"templates": 14, "plan": 14, "passes/device": 2}
 # Figures whose measurement nobody wrote down.
 UNRECORDED_CEILING = 38

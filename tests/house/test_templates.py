@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import pytest
 
@@ -56,14 +56,14 @@ def template_folder(file: SourceFile) -> str:
     return parts[1] if parts[0] == "templates" and parts[1] in FOLDERS else ""
 
 
-def dispatches(tree: ast.AST) -> Iterator[ast.AST]:
-    """Places that tell templates apart: by the type of a choice or of its plan, or by the template's name."""
+def dispatches(tree: ast.AST, classes: Set[str] = OWN_CLASSES) -> Iterator[ast.AST]:
+    """Places that tell templates apart: by the type of a choice or of its plan (one of `classes`), or by the template's name."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Name("isinstance"), [_, kinds]):
-                if any(isinstance(n, ast.Name) and n.id in OWN_CLASSES for n in ast.walk(kinds)):
+                if any(isinstance(n, ast.Name) and n.id in classes for n in ast.walk(kinds)):
                     yield node
-            case ast.MatchClass(ast.Name(name)) if name in OWN_CLASSES:
+            case ast.MatchClass(ast.Name(name)) if name in classes:
                 yield node
             case ast.Compare(left, _, others):
                 sides = (left, *others)

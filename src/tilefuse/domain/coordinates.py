@@ -13,7 +13,6 @@ from tilefuse.domain.resolved import (
     Coordinate,
     Domain,
 )
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import (
     Affine,
     axes_of,
@@ -30,6 +29,7 @@ from tilefuse.ir.affine import (
 )
 from tilefuse.ir.digits import numbers_its_axes
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 
 # Largest reduction, in elements, that may be a loop of one thread. Threads share longer ones.

@@ -16,7 +16,6 @@ from tilefuse.domain.coordinates import Conflict, Placement, is_serial_reduction
 from tilefuse.domain.merge_axes import with_merged_axes
 from tilefuse.domain.resolved import Coordinate, Domain, Instance, Resolved, ResolvedLeaf, Touch, Use, coordinate_kept, resolved_walk
 from tilefuse.domain.split_axes import with_split_axes
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import (
     Affine,
     Extents,
@@ -28,6 +27,7 @@ from tilefuse.ir.affine import (
     substitute,
 )
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.resolver import Resolver
 from tilefuse.ir.scalar import Bound, Expr, GraphLeaf, Guard, Index, Lookup, Read
 

@@ -9,13 +9,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Read, rename_reads, transform
-
-# The widest access of a thread.
-VECTOR_BYTES = 16
+from tilefuse.target.memory import ACCESS_BYTES
 
 
 def connected_parts(pattern: Graph, recompute: bool = False, siblings: bool = False) -> list[Graph]:
@@ -101,7 +99,7 @@ def structure_but_starts(part: Graph, layouts: Layouts) -> Hashable:
                   for n in part.nodes)
     place = {i.name: n for n, i in enumerate(part.inputs)}
     lies = {v: layouts.get(v) or row_major_strides(types[v].shape) for v, _ in starts}
-    where = tuple((place[v], d, start * lies[v][d] * types[v].dtype.itemsize % VECTOR_BYTES) for (v, d), start in starts.items())
+    where = tuple((place[v], d, start * lies[v][d] * types[v].dtype.itemsize % ACCESS_BYTES) for (v, d), start in starts.items())
     return structure_of(replace(part, nodes=nodes), layouts), where
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.resolved import Domain
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.layouts import Layouts as Layouts
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 

@@ -15,7 +15,6 @@ from typing import Any
 from tilefuse.base import trace
 from tilefuse.base.errors import UnsupportedDeviceError, UnsupportedError, UnsupportedOpError, UserError
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts
 from tilefuse.driver.explain.explain import explanation_of
 from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.lowering.static_weights import kept_values, planned_apart
@@ -30,6 +29,7 @@ from tilefuse.driver.torch.model import import_torch
 from tilefuse.frontends.imported import UNTITLED, Imported, Titles
 from tilefuse.frontends.onnx.call import ValueNeededError
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
 from tilefuse.passes.facts import CallerLayouts

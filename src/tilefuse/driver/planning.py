@@ -15,11 +15,12 @@ from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.measure import DiskRecords
 from tilefuse.driver.measure.tuning_results import TuningResults
 from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost

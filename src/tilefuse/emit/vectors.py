@@ -4,8 +4,7 @@ from __future__ import annotations
 from tilefuse.domain.access import is_vector
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import DType
-
-ACCESS_BYTES = 16
+from tilefuse.target.memory import ACCESS_BYTES
 
 
 def vector_parts(offset: Affine, lane: str, count: int, dtype: DType) -> list[tuple[int, int]]:

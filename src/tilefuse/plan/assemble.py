@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, PlanStep, RejectedMerge, Search, View
 from tilefuse.plan.price.price import Priced
 from tilefuse.plan.price.structure import boundary

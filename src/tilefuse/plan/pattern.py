@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.domain.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Input, Node, node_inputs
+from tilefuse.ir.layouts import Layouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from tilefuse import templates
 from tilefuse.base import trace
 from tilefuse.base.errors import OptionError
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.generators.connect import Connecting
 from tilefuse.plan.generators.found import Found
@@ -67,7 +67,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         if seed is not None:
             trace.current().event("earlier plan not used", "plan", reason=started)
             trace.current().line("plan", f"{graph.name} is planned from nothing: {started}")
-            # What was tried in vain must not show: tiles that like patterns take depend on what was scheduled first.
+            # A start that was given up must leave no trace: patterns of one structure take the tiles of the first that was scheduled.
             pricer = Pricer(graph, without_views(decided, views), device, options, Ways(scheduler) if scheduler is not None else
                             _ways(options), model, products, store)
             unfused = _alone(graph, views, pricer)

@@ -12,10 +12,11 @@ from tilefuse.domain.domain import find_domain
 from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.precision import keep_precision
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice, EdgeLevel, Layouts, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Choice, EdgeLevel, Level, TileProgram, kernel_name
 from tilefuse.domain.two_pass import two_pass
 from tilefuse.domain.wide_squares import wide_squares
 from tilefuse.ir.graph import Graph, Input, node_inputs
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.choose import choose

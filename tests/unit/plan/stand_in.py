@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram
+from tilefuse.domain.tile import EdgeLevel, Level, TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.flat.record import Pointwise

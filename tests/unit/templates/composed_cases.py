@@ -52,7 +52,8 @@ from tests.unit.templates.pattern_graphs import (
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice, Layouts, TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec

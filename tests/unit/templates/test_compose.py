@@ -14,11 +14,12 @@ from tests.unit.templates.composed_cases import Case, all_cases, pointwise
 from tests.unit.templates.host_build import FLAGS, build_together, call, compiler, run
 from tests.unit.templates.pattern_graphs import ROUNDOFF, Pattern, max_pool, row_sum
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice, Layouts
+from tilefuse.domain.tile import Choice
 from tilefuse.emit.cascade import nested_counts
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import parse_graph
 from tilefuse.kernel.ir import Buffer, Kernel
 from tilefuse.printers.host import print_host

@@ -21,7 +21,7 @@ Item = tuple[Any, ...]
 
 
 class HasType(Protocol):
-    """What a subscript asks of an array in it."""
+    """An array inside a subscript, of which the subscript reads the data type."""
 
     @property
     def dtype(self) -> DType: ...

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.graph import Graph, Input, Node
-from tilefuse.ir.layouts import strides_of
+from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.plan.pattern import Plan, PlannedKernel, PlanStep
 from tilefuse.plan.rewrites.views import find_views
 

@@ -1,1 +1,1 @@
-"""What runs kernels to learn from them."""
+"""Kernels timed on the device: for planning by measurement, and for tuning."""

@@ -1,1 +1,1 @@
-"""What earlier compiles leave for later ones, and compiles in the background."""
+"""Results of earlier compiles that later ones start from, and compiles in the background."""

@@ -17,10 +17,10 @@ import numpy as np
 
 from tilefuse.base import trace
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts
 from tilefuse.driver.lowering.product_precision import framework_convolutions, framework_products
 from tilefuse.ir.custom import custom_texts
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import print_graph
 from tilefuse.passes.manager import PASSES
 from tilefuse.runtime.stores.cache import cache_of

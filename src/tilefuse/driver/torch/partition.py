@@ -19,6 +19,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tilefuse.driver.torch.pool_places import keep_near_places
+from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, ops_random, ops_reduce, ops_search
 from tilefuse.frontends.torch.ops import TORCH_OPS
 from tilefuse.target.device import DeviceSpec
 
@@ -32,6 +33,9 @@ SLOW = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigm
 SLOW_FLOPS, FLOPS = 12, 2
 # Operators with kernels of their own, whose adds to memory nothing is fused with.
 SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
+# Modules whose lowerings no fused kernel computes, and those whose lowerings reduce.
+LIBRARY_OPS = frozenset(m.__name__ for m in (ops_library, ops_random, ops_search))
+REDUCING_OPS = frozenset(m.__name__ for m in (ops_reduce, ops_norm, ops_loss, ops_pool))
 # Bytes of memory that are worth moving one byte less: where two choices move as much, the one that keeps less is taken.
 TIE = 1024
 # Price of reading an argument again in the backward that the forward overwrites: a copy is kept whatever it costs.
@@ -213,12 +217,12 @@ class Step:
         lowering = TORCH_OPS.get(_full_name(node))
         if lowering is None or _op(node) in SCATTERS:
             return True
-        return lowering.__module__.rpartition(".")[2] in ("ops_library", "ops_random", "ops_search")
+        return lowering.__module__ in LIBRARY_OPS
 
     def is_reduction(self, node: Node) -> bool:
         """Whether the node needs all of an operand before it gives anything."""
-        module = TORCH_OPS[_full_name(node)].__module__.rpartition(".")[2] if _full_name(node) in TORCH_OPS else ""
-        return module in ("ops_reduce", "ops_norm", "ops_loss", "ops_pool")
+        lowering = TORCH_OPS.get(_full_name(node))
+        return lowering is not None and lowering.__module__ in REDUCING_OPS
 
     def depth(self, node: Node) -> int:
         """Library operators on the longest way from the arguments to a value."""

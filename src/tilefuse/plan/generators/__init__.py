@@ -1,1 +1,1 @@
-"""What proposes kernels: substitution, exploration, connecting, packing, walks."""
+"""Generators of candidates for kernels: substitution, exploration, connecting, packing, walks between products."""

@@ -15,8 +15,9 @@ from typing import Protocol
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.coordinates import over_is_contiguous
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.pattern import Cost, Plan, PlannedKernel
 from tilefuse.plan.price.category import is_product
 from tilefuse.plan.price.cost import CostModel

@@ -13,8 +13,9 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.domain.parts import structure_but_starts
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.pattern import Cost, Pattern
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.known_patterns import Figures, Judgement, Store, judgement_text, parse_judgement

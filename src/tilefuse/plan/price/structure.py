@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Sequence
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.custom import custom_texts
 from tilefuse.ir.graph import Graph, Node, node_inputs
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import rename_reads
 from tilefuse.plan.pattern import Pattern
 

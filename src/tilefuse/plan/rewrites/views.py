@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilefuse.domain.tile import Layouts
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.layouts import strides_of, window_of
+from tilefuse.ir.layouts import Layouts, strides_of, window_of
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
 

@@ -16,8 +16,9 @@ from tilefuse import templates
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import EdgeLevel, Layouts, TileProgram
+from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Node, library_call_key, node_inputs
+from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.assemble import Chosen, assemble
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, View, is_library, needed_nodes, verify_plan
 from tilefuse.plan.price.cost import AnalyticCost

@@ -4,11 +4,11 @@ from __future__ import annotations
 from math import lcm, prod
 
 from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
-from tilefuse.domain.parts import VECTOR_BYTES
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.windows import sums_fit, windows_fit
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
 from tilefuse.templates.transpose.record import Transpose
@@ -186,7 +186,7 @@ def _transpose_tile(domain: Domain, device: DeviceSpec, found: list[Access], ord
     rows = min(across * max(1, along // _power_above(reads, 1)), _power_above(writes, fitted.shortest_side))
     columns = min(along * max(1, across // _power_above(writes, 1)), _power_above(reads, fitted.shortest_side))
     # A few whole vectors' bytes a thread, in as many loads as their places allow.
-    threads = max(64, min(1024, rows * columns * itemsize // (fitted.vectors_a_thread * VECTOR_BYTES)))
+    threads = max(64, min(1024, rows * columns * itemsize // (fitted.vectors_a_thread * ACCESS_BYTES)))
     depth = max(1, min(2, rows * columns // (threads * read_vector)))
     while domain.extents[write_axis] % depth:
         depth //= 2

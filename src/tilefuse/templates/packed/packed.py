@@ -15,8 +15,9 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses, vector_limit, widest_vector
 from tilefuse.domain.parts import connected_parts, structure_of
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice, EdgeLevel, Layouts, TileProgram
+from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.flat.record import Pointwise

@@ -99,7 +99,7 @@ def _leave_pieces(state: RowState, ring: Pieces) -> None:
 
 
 def _outputs(state: RowState) -> tuple[list[Output], list[Output]]:
-    """What is written once a row, and what is written once an element of it."""
+    """Outputs with one value a row, and outputs with one value an element of it."""
     w = state.writer
     rows = [o for o in w.domain.outputs if not o[2].axes() & set(w.domain.reduced) and not varies(w, o[1])]
     row_keys = {key for _, key, _ in rows}

@@ -11,10 +11,8 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, Guard
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, KExpr, Load, Reg, Shuffle, Store, VectorStore
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.rows.walk import RowState, in_row, vector_at
-
-# Bytes that one access of a thread takes at most.
-ACCESS_BYTES = 16
 
 
 def declare_carried(state: RowState) -> dict[int, Reg]:

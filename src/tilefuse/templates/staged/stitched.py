@@ -6,8 +6,9 @@ from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.parts import structure_but_starts
-from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template

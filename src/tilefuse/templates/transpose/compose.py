@@ -19,10 +19,8 @@ from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, sub
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.transpose.record import Transpose
-
-# The widest access of a thread, and with it the alignment of what lies in shared memory.
-SLOT_BYTES = 16
 
 
 def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
@@ -44,7 +42,8 @@ def compose_transpose(writer: KernelWriter, choice: Transpose) -> None:
     if c.writes_run:
         _turn_rows(writer, choice, turned, batch_env, tile_r * c.columns, reads)
         return
-    layouts = {t: _Layout(c.rows, c.read_vector if c.depth else 1, max(c.depth, c.write_vector, SLOT_BYTES // t.dtype.itemsize), c.columns)
+    layouts = {t: _Layout(c.rows, c.read_vector if c.depth else 1,
+                          max(c.depth, c.write_vector, ACCESS_BYTES // t.dtype.itemsize), c.columns)
                for t in turned}
     tiles = {t: writer.shared(t.value + "_tile", t.dtype, layouts[t].num_elements) for t in turned}
     e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
@@ -160,7 +159,7 @@ def _turn_rows(writer: KernelWriter, c: Transpose, turned: Sequence[Touch], batc
         x[w, r] with w < 3:   tile[0] = 00 01 02 ..   tile[1] = 10 11 12 ..   tile[2] = 20 21 22 ..   ->   | 00 10 20 01 11 21 02 12 | ...
     """
     e, domain = writer.emitter, writer.domain
-    pitches = {t: c.columns + SLOT_BYTES // t.dtype.itemsize for t in turned}
+    pitches = {t: c.columns + ACCESS_BYTES // t.dtype.itemsize for t in turned}
     tiles = {t: writer.shared(t.value + "_tile", t.dtype, c.rows * pitches[t]) for t in turned}
     e.emit(Comment(f"{', '.join('%' + t.value for t in turned)}: global memory -> shared memory, along {c.read_axis}"))
     _read_rows(writer, c, tiles, pitches, batch_env, first_r, reads)

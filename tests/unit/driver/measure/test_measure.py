@@ -126,7 +126,7 @@ class Unregistered:
 
 
 def test_a_fault_of_a_composer_is_not_taken_for_a_candidate_that_is_not_legal() -> None:
-    """What a template may ask for is judged before it is composed: a composer that cannot write a kernel is a fault of ours."""
+    """Legality is judged before composing: a composer that cannot write a kernel is a fault of ours."""
     broken = replace(fused(), choice=Unregistered())
     measurer = KernelMeasurer(HOST, "host", Options())
     for ask in (lambda: measurer.prepare([broken]), lambda: measurer.measure(broken)):

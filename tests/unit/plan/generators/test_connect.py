@@ -13,10 +13,11 @@ from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.build import GraphBuilder, read_at
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Type
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read, call
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Plan, verify_plan

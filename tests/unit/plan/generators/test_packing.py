@@ -9,8 +9,9 @@ from tests.unit.plan.proposals import candidates_of, found_by, names
 from tilefuse import templates
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.generators.packing import Group, depths, packing, siblings

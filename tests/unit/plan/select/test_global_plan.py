@@ -14,9 +14,10 @@ from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InfeasibleError, OptionError
 from tilefuse.base.options import Options
-from tilefuse.domain.tile import Layouts, TileProgram
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.build import read_at
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Plan, verify_plan
 from tilefuse.plan.planner import plan_graph

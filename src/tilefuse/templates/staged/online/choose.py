@@ -28,10 +28,10 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Read, children
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.online.products import NARROW, ROW, WALK, WIDTH, OnlineForm, Operand
 from tilefuse.templates.staged.online.record import Online
 
-ACCESS_BYTES = 16
 # Threads that share a row where threads multiply: a row's reductions stay in half a warp.
 LANES = 16
 # Elements of the inner axis that a thread multiplies at once.

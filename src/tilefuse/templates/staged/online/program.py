@@ -4,8 +4,9 @@ from __future__ import annotations
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
 from tilefuse.base.source import Span
-from tilefuse.domain.tile import EdgeLevel, Layouts, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
