@@ -16,8 +16,6 @@ from tilefuse.templates.template import KernelTemplate
 FOLDERS = sorted(p.name for p in (PACKAGE / "templates").iterdir() if (p / "__init__.py").exists())
 # Imports of one template's folder by another's. Each entry is a debt; an entry that is no import any more must go.
 CROSSINGS = {
-    ("templates/columns/starts.py", "rows"),
-    ("templates/flat/choose.py", "transpose"),
     ("templates/packed/common_threads.py", "columns"),
     ("templates/packed/common_threads.py", "flat"),
     ("templates/packed/common_threads.py", "rows"),

@@ -1,6 +1,7 @@
 """Order of dependent reductions over a row or column, and the bytes that stay on chip between them."""
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 
 from tilefuse.domain.access import Access
@@ -57,6 +58,16 @@ def is_multi_stage(domain: Domain) -> bool:
         return True
     return any(offset.axes() & set(domain.reduced) for _, key,
                offset in domain.outputs if domain.num_reduced > 1 and after_shared(domain, key))
+
+
+def reduces_by_lanes(domain: Domain, by_vector: Collection[str]) -> bool:
+    """Whether all that threads compute together is reductions of elements that are read once, each lane of a vector by itself.
+
+    by_vector: reductions that a template computes from whole vectors.
+    """
+    return not is_multi_stage(domain) and not any(i.carried for i in domain.instances) and all(
+        i.node.category == "reduce" and i.node.detail not in by_vector and i.second_of is None and i.squares_of is None
+        for i in domain.instances if i.shared)
 
 
 def after_shared(domain: Domain, key: int) -> bool:

@@ -10,6 +10,7 @@ from tilefuse.templates.columns.choose import choose_columns
 from tilefuse.templates.flat.choose import choose_pointwise
 from tilefuse.templates.rows.choose import choose_rows
 from tilefuse.templates.rows.choose_carried import choose_carried
+from tilefuse.templates.transpose.choose import choose_transpose
 
 
 def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:
@@ -17,7 +18,7 @@ def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:
     found = accesses(domain)
     shared = [i for i in domain.instances if i.shared]
     if domain.scatter is not None or not shared:
-        return choose_pointwise(domain, device, found)
+        return choose_transpose(domain, device, found) or choose_pointwise(domain, device, found)
     if any(i.carried for i in shared):
         return choose_carried(domain, device, found)
     weights = contiguous_axes(found, domain.kept + domain.reduced, domain.extents)

@@ -14,10 +14,9 @@ from math import gcd, prod
 from tilefuse.domain.access import accesses, stride_of
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import writes_rows
+from tilefuse.domain.stages import reduces_by_lanes, writes_rows
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.templates.columns.record import Columns
-from tilefuse.templates.rows.starts import reduces_by_lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from math import gcd
 from tilefuse.domain.access import Access, accesses, stride_of
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import is_multi_stage
+from tilefuse.domain.stages import reduces_by_lanes
 from tilefuse.ir.affine import Affine, number, substitute
 from tilefuse.templates.rows.modes import Rows, RowSettings
 
@@ -48,17 +48,7 @@ def row_start(domain: Domain, width: int) -> Affine | None:
 
 def _by_lanes(domain: Domain) -> bool:
     shared = [i for i in domain.instances if i.shared]
-    return all(i.node.category == "scan" for i in shared) if domain.has_scan else reduces_by_lanes(domain)
-
-
-def reduces_by_lanes(domain: Domain, by_vector: tuple[str, ...] = BY_VECTOR) -> bool:
-    """Whether all that the threads do together is reductions of elements that are read once, and each takes its vectors lane by lane.
-
-    by_vector: reductions that the template takes by whole vectors.
-    """
-    return not is_multi_stage(domain) and not any(i.carried for i in domain.instances) and all(
-        i.node.category == "reduce" and i.node.detail not in by_vector and i.second_of is None and i.squares_of is None
-        for i in domain.instances if i.shared)
+    return all(i.node.category == "scan" for i in shared) if domain.has_scan else reduces_by_lanes(domain, BY_VECTOR)
 
 
 def _in_step(lead: Access, other: Access, row: str, width: int) -> bool:
