@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tests.house.source_tree import PACKAGE, SourceFile, package_files
+from tests.house.source_tree import PACKAGE, SourceFile, nodes_of, package_files
 
 ROOMS = ("templates", "plan", "passes/device")
 # Sizes of formats and hardware units, codes and column numbers.
@@ -65,12 +65,11 @@ def constants(tree: ast.Module) -> Iterator[tuple[int, str, ast.expr]]:
 def inline_numbers(tree: ast.Module) -> Iterator[tuple[int, str, float]]:
     """(line, function, value) of the numbers in functions that are not plain."""
     seen: set[ast.Constant] = set()
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef):
-            for node in ast.walk(function):
-                if isinstance(node, ast.Constant) and _is_number(node) and node.value not in PLAIN and node not in seen:
-                    seen.add(node)
-                    yield node.lineno, function.name, node.value  # type: ignore[misc]
+    for function in nodes_of(tree, ast.FunctionDef):
+        for node in nodes_of(function, ast.Constant):
+            if _is_number(node) and node.value not in PLAIN and node not in seen:
+                seen.add(node)
+                yield node.lineno, function.name, node.value  # type: ignore[misc]
 
 
 def numbers(files: Iterable[SourceFile]) -> Iterator[Number]:

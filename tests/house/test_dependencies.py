@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 
-from tests.house.source_tree import PACKAGE, ROOT
+from tests.house.source_tree import ROOT, nodes_of, package_files
 
 # Distributions whose modules have another name, and those without modules: NVRTC's library, which cuda.bindings loads.
 MODULES = {"cuda_bindings": "cuda.bindings"}
@@ -23,15 +24,16 @@ def declared() -> set[str]:
     return {MODULES.get(n, n) for n in names if n not in LIBRARIES}
 
 
+@cache
 def imported() -> set[str]:
     """Modules of other packages that ours import, also inside functions."""
     found: set[str] = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for file in package_files():
+        for statement in nodes_of(file.tree, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        for origin in nodes_of(file.tree, ast.ImportFrom):
+            if not origin.level and origin.module:
+                found |= {origin.module, *(f"{origin.module}.{alias.name}" for alias in origin.names)}
     return {name for name in found if name.partition(".")[0] not in (*sys.stdlib_module_names, "tilefuse")}
 
 

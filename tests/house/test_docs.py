@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,7 @@ def pages() -> list[str]:
     return sorted(str(path.relative_to(ROOT)) for path in found)
 
 
+@cache
 def links(page: str) -> list[tuple[str, str]]:
     """Path and fragment of every link of a page that stays inside the repository; the path is empty for one inside the page."""
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -48,6 +51,7 @@ def links(page: str) -> list[tuple[str, str]]:
     return [(path, fragment) for path, fragment in found if path or fragment]
 
 
+@cache
 def fragments(path: Path) -> set[str]:
     """Fragments that the headings of a page have."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -55,9 +59,8 @@ def fragments(path: Path) -> set[str]:
     return {"".join(c for c in head.lower().replace(" ", "-") if c.isalnum() or c in "-_") for head in heads}
 
 
-@pytest.mark.parametrize("page", pages())
-def test_links_and_named_files_exist(page: str) -> None:
-    """Every relative link with its heading, and every path of ours in code quotes, leads somewhere."""
+def dangling(page: str) -> list[str]:
+    """Links and paths of a page that lead nowhere."""
     folder = (ROOT / page).parent
     missing = [path for path, _ in links(page) if path and not (folder / path).exists()]
     for path, fragment in links(page):
@@ -69,7 +72,20 @@ def test_links_and_named_files_exist(page: str) -> None:
     rooms = "templates|domain|emit|kernel|printers|plan|driver|scripts|arrays|runtime|passes|ir"
     paths += [f"src/tilefuse/{name}" for name in re.findall(rf"`((?:{rooms})/[\w/]+\.py)`", text)]
     missing += [path for path in paths if not (ROOT / path).exists()]
-    assert not missing, f"{page} names what does not exist: {missing}"
+    return missing
+
+
+def test_links_and_named_files_exist() -> None:
+    """Every relative link with its heading, and every path of ours in code quotes, leads somewhere."""
+    missing = {page: names for page in pages() if (names := dangling(page))}
+    assert not missing, f"pages name what does not exist: {missing}"
+
+
+def test_a_dangling_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check itself can fail: by path, by heading, and in code quotes."""
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text("# One\n[a](other.md) [b](#one) [c](#two) `tests/nowhere.py` `plan/nowhere.py`\n", encoding="utf-8")
+    assert dangling("page.md") == ["other.md", "#two", "tests/nowhere.py", "src/tilefuse/plan/nowhere.py"]
 
 
 def test_every_page_is_two_clicks_from_the_readme() -> None:

@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
-
-from tests.house.source_tree import SourceFile, package_files
+from tests.house.source_tree import SourceFile, docstring, nodes_of, package_files
 
 LABELS = ("Shapes", "Units", "Requires", "Raises", "Exact", "Cost", "Source")
 # Names whose unit is already in the name need no `Units:` label.
-PLAIN_LABEL = re.compile(r"^\s*([A-Z][a-z]+):(\s|$)", re.MULTILINE)
+PLAIN_LABEL = re.compile(r"^\s*([A-Z][a-z]+):(?:\s|$)", re.MULTILINE)
 # Labels of other documentation styles: we have one style.
 FOREIGN = {"Args", "Arguments", "Returns", "Return", "Yields", "Parameters", "Attributes", "Examples", "Note", "Notes", "Example"}
 SHORT = 4
@@ -38,7 +36,7 @@ def is_registered_rule(node: ast.AST) -> bool:
 def documented_methods() -> frozenset[str]:
     """Names of methods that some class of the package documents: an override means what the method it replaces means."""
     return frozenset(
-        node.name for file in package_files() for node, is_method in public_definitions(file) if is_method and ast.get_docstring(node))
+        node.name for file in package_files() for node, is_method in public_definitions(file) if is_method and docstring(node))
 
 
 def is_override(file: SourceFile, method: ast.AST) -> bool:
@@ -52,36 +50,54 @@ def is_short(node: ast.AST) -> bool:
     return isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno < SHORT
 
 
-@pytest.mark.parametrize("file", package_files(), ids=lambda f: f.name)
-def test_public_things_have_docstrings(file: SourceFile) -> None:
-    """Every module, public class and public function has one; short methods and table entries may do without."""
-    missing: list[str] = [] if ast.get_docstring(file.tree) else [f"{file.name}: the module"]
+def undocumented(file: SourceFile) -> Iterator[str]:
+    """Modules, public classes and public functions without a docstring; short methods and table entries may do without."""
+    if not docstring(file.tree):
+        yield f"{file.name}: the module"
     for node, is_method in public_definitions(file):
-        if ast.get_docstring(node) or is_registered_rule(node) or (is_method and (is_short(node) or is_override(file, node))):
+        if docstring(node) or is_registered_rule(node):
             continue
-        missing.append(f"{file.name}:{node.lineno} {node.name}")
+        if not (is_method and (is_short(node) or is_override(file, node))):
+            yield f"{file.name}:{node.lineno} {node.name}"
+
+
+def foreign_labels(file: SourceFile) -> Iterator[str]:
+    """Sections that the docstrings of a file label in another style."""
+    for node in (file.tree, *nodes_of(file.tree, ast.ClassDef), *nodes_of(file.tree, ast.FunctionDef)):
+        for label in PLAIN_LABEL.findall(docstring(node)):
+            if label in FOREIGN:
+                yield f"{file.name}:{getattr(node, 'lineno', 1)} label {label}: (ours are {', '.join(LABELS)})"
+
+
+def test_public_things_have_docstrings() -> None:
+    """Every module, public class and public function has one."""
+    missing = [text for file in package_files() for text in undocumented(file)]
     assert not missing, "no docstring:\n" + "\n".join(missing)
 
 
-@pytest.mark.parametrize("file", package_files(), ids=lambda f: f.name)
-def test_docstrings_use_the_house_labels(file: SourceFile) -> None:
+def test_docstrings_use_the_house_labels() -> None:
     """Sections are labelled Shapes, Units, Requires, Raises, Exact, Cost or Source; no second style creeps in."""
-    foreign: list[str] = []
-    for node in ast.walk(file.tree):
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-            continue
-        for label in PLAIN_LABEL.findall(ast.get_docstring(node) or ""):
-            if label in FOREIGN:
-                foreign.append(f"{file.name}:{getattr(node, 'lineno', 1)} label {label}: (ours are {', '.join(LABELS)})")
+    foreign = [text for file in package_files() for text in foreign_labels(file)]
     assert not foreign, "\n".join(foreign)
 
 
-@pytest.mark.parametrize("file", [f for f in package_files() if f.folder == "plan" and "cost" in f.path.stem], ids=lambda f: f.name)
-def test_costs_carry_a_unit_and_an_origin(file: SourceFile) -> None:
+def test_a_missing_docstring_and_a_foreign_label_are_found() -> None:
+    """The checks themselves can fail."""
+    text = 'class C:\n    """One.\n\n    Args: none\n    """\n    def f(self):\n' + "        self.x = 1\n" * SHORT
+    planted = SourceFile(package_files()[0].path, text, ast.parse(text))
+    assert [line.partition(":")[2] for line in undocumented(planted)] == [" the module", "6 f"]
+    assert [line.partition(":")[2].partition(" (")[0] for line in foreign_labels(planted)] == ["1 label Args:"]
+
+
+def test_costs_carry_a_unit_and_an_origin() -> None:
     """Every public function of a cost file whose name is a quantity says Units: and Source:."""
+    files = [f for f in package_files() if f.folder == "plan" and "cost" in f.path.stem]
+    assert files
     missing: list[str] = []
-    for node, _ in public_definitions(file):
-        if isinstance(node, ast.FunctionDef) and node.name.endswith(("_us", "_bytes", "_per_s")):
-            text = ast.get_docstring(node) or ""
-            missing += [f"{file.name}:{node.lineno} {node.name} lacks {label}:" for label in ("Units", "Source") if f"{label}:" not in text]
+    for file in files:
+        for node, _ in public_definitions(file):
+            if isinstance(node, ast.FunctionDef) and node.name.endswith(("_us", "_bytes", "_per_s")):
+                text = docstring(node)
+                missing += [f"{file.name}:{node.lineno} {node.name} lacks {label}:" for label in ("Units", "Source")
+                            if f"{label}:" not in text]
     assert not missing, "\n".join(missing)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 
 import pytest
 
-from tests.house.source_tree import PACKAGE, SourceFile, package_files
+from tests.house.source_tree import PACKAGE, SourceFile, nodes_of, package_files
 from tests.house.test_layering import imported_modules
 from tilefuse.templates import TEMPLATES
 from tilefuse.templates.registry import kernel_templates
@@ -56,7 +56,7 @@ def template_folder(file: SourceFile) -> str:
 
 def dispatches(tree: ast.AST, classes: Set[str] = OWN_CLASSES) -> Iterator[ast.AST]:
     """Places that tell templates apart: by the type of a choice or of its plan (one of `classes`), or by the template's name."""
-    for node in ast.walk(tree):
+    for node in (n for kind in (ast.Call, ast.MatchClass, ast.Compare) for n in nodes_of(tree, kind)):
         match node:
             case ast.Call(ast.Name("isinstance"), [_, kinds]):
                 if any(isinstance(n, ast.Name) and n.id in classes for n in ast.walk(kinds)):
@@ -96,16 +96,25 @@ def test_a_template_without_a_method_cannot_be_made() -> None:
         incomplete()
 
 
-@pytest.mark.parametrize("file", [f for f in package_files() if template_folder(f)], ids=lambda f: f.name)
-def test_template_folders_do_not_import_each_other(file: SourceFile) -> None:
-    """Each template stands alone; what two share lies beside their folders, and packed asks through the protocol."""
+def crossings(file: SourceFile) -> set[tuple[str, str]]:
+    """(the file, folder of another template that it imports)."""
     own = template_folder(file)
-    crossed = {parts[2] for _, module in imported_modules(file)
-               if (parts := module.split("."))[1:2] == ["templates"] and parts[2] in FOLDERS and parts[2] != own}
-    new = {f for f in crossed if (relative(file), f) not in CROSSINGS}
-    assert not new, f"{relative(file)} imports templates of {sorted(new)}"
-    gone = {f for known, f in CROSSINGS if known == relative(file)} - crossed
-    assert not gone, f"{relative(file)} no longer imports {sorted(gone)}: take it out of CROSSINGS"
+    return {(relative(file), parts[2]) for _, module in imported_modules(file)
+            if (parts := module.split("."))[1:2] == ["templates"] and parts[2] in FOLDERS and parts[2] != own}
+
+
+def test_template_folders_do_not_import_each_other() -> None:
+    """Each template stands alone; what two share lies beside their folders, and packed asks through the protocol."""
+    crossed = set().union(*(crossings(f) for f in package_files() if template_folder(f)))
+    assert not crossed - CROSSINGS, f"imports of another template's folder: {sorted(crossed - CROSSINGS)}"
+    assert not CROSSINGS - crossed, f"no longer imported, take them out of CROSSINGS: {sorted(CROSSINGS - crossed)}"
+
+
+def test_a_crossing_is_found() -> None:
+    """The check itself can fail."""
+    text = "def f():\n    from tilefuse.templates.flat.choose import g\n    return g\n"
+    planted = SourceFile(PACKAGE / "templates" / "rows" / "planted.py", text, ast.parse(text))
+    assert crossings(planted) == {("templates/rows/planted.py", "flat")}
 
 
 def test_only_templates_tell_templates_apart() -> None:

@@ -7,7 +7,7 @@ import pickle
 import re
 import tokenize
 
-from tests.house.source_tree import package_files
+from tests.house.source_tree import nodes_of, package_files
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Call, Guard, Read, const
@@ -38,9 +38,9 @@ def num_ignored(text: str) -> int:
 
 def num_casts(tree: ast.Module) -> int:
     """Calls of `typing.cast` where the file imports it."""
-    imported = {a.asname or a.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "typing"
+    imported = {a.asname or a.name for node in nodes_of(tree, ast.ImportFrom) if node.module == "typing"
                 for a in node.names if a.name == "cast"}
-    return sum(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in imported for node in ast.walk(tree))
+    return sum(isinstance(node.func, ast.Name) and node.func.id in imported for node in nodes_of(tree, ast.Call))
 
 
 def _more_than(known: dict[str, int], count_of: dict[str, int]) -> list[str]:

@@ -8,7 +8,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.house.source_tree import ROOT, package_files
+from tests.house.source_tree import ROOT, docstring, nodes, nodes_of, package_files
 
 # Participles and adjectives without a noun: a name says what was found.
 EMPTY_NAMES = frozenset({"found", "made", "told", "wanted", "given", "more"})
@@ -19,7 +19,7 @@ CLAUSE_FIRST = re.compile(r"(?:^|(?<=[.!?]\s))(?:What|Of what|Whoever|As long as
 
 def bound_names(tree: ast.Module) -> Iterator[str]:
     """Every name that the file binds: variables, fields, parameters, functions, classes, names of patterns."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
                 yield name
@@ -31,11 +31,9 @@ def bound_names(tree: ast.Module) -> Iterator[str]:
 
 def prose(text: str, tree: ast.Module) -> Iterator[str]:
     """Docstrings, and comments with the lines of one comment joined."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            doc = ast.get_docstring(node)
-            if doc:
-                yield " ".join(doc.split())
+    for node in (n for kind in (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef) for n in nodes_of(tree, kind)):
+        if doc := docstring(node):
+            yield " ".join(doc.split())
     if not COMMENT_WITH_CLAUSE.search(text):
         return  # cutting a file into tokens takes longer than parsing it
     lines: list[str] = []
