@@ -35,7 +35,6 @@ DISPATCHES = {
     "plan/select/pack_kernels.py": 2,
     "plan/text/edit.py": 2,
     "templates/by_hand.py": 3,
-    "templates/neighbours.py": 19,
     "templates/pattern.py": 10,
     "templates/walk_legality.py": 3,
     "templates/walk_template.py": 32,

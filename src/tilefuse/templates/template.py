@@ -13,6 +13,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.kernel.ir import Kernel
@@ -111,3 +112,16 @@ class KernelTemplate(ABC, Generic[C]):
         settled: boundary values that the kernel may fetch while the kernel ahead of it runs; taken: names that its buffers must not have.
         Raises: InternalError where the template meets what it cannot hold.
         """
+
+    # -- other choices for the same pattern -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[C, ...]:
+        """Choices near the program's own that tuning tries. Its own is not among them, and none comes twice.
+
+        They differ in speed only. Scheduling them may still reject some. Empty where the template has nothing to vary.
+        """
+
+    @abstractmethod
+    def program_with(self, program: TileProgram, choice: C, device: DeviceSpec) -> TileProgram | Rejected:
+        """The program of the same pattern with another choice of this template, or why there is none."""

@@ -6,7 +6,7 @@ import pytest
 from tests.golden.workloads import WORKLOADS, tile_program
 from tests.unit.templates.test_by_hand import softmax
 from tilefuse.base.candidate import Rejected
-from tilefuse.base.errors import UserError
+from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.measure import KernelMeasurer
@@ -71,10 +71,18 @@ def test_a_wrong_template_of_a_stitched_kernel_is_named(text: str, message: str)
         program_by_hand(program, parse_template(text), H200)
 
 
-def test_a_program_without_parameters_has_none() -> None:
+def test_a_program_without_parameters_is_its_only_neighbour() -> None:
+    """A transposition in tiles is not tuned on the host."""
+    program = tile_program("transpose", H200)
+    assert isinstance(program, TileProgram)
+    assert neighbours(program, HOST) == (program.choice,)
+
+
+def test_a_choice_of_no_template_is_refused() -> None:
     program = softmax()
     object.__setattr__(program, "choice", None)
-    assert neighbours(program, H200) == ()
+    with pytest.raises(InternalError, match="no template is registered"):
+        neighbours(program, H200)
 
 
 def test_every_host_neighbour_gives_the_results_of_the_first() -> None:

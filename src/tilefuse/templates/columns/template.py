@@ -1,15 +1,19 @@
 """Reductions across memory as a template."""
 from __future__ import annotations
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.columns.compose import compose_columns
+from tilefuse.templates.columns.neighbours import columns_neighbours
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import num_tiles
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, num_shared
 
@@ -48,3 +52,12 @@ class ColumnsTemplate(WalkTemplate[Columns]):
     def write(self, writer: KernelWriter, choice: Columns) -> None:
         """The walks down the columns of a tile."""
         compose_columns(writer, choice)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Columns, ...]:
+        """Other threads along and down the columns, splits and batches."""
+        base = self.choice_of(program)
+        return others_than(base, columns_neighbours(base, program.domain, device))
+
+    def program_with(self, program: TileProgram, choice: Columns, device: DeviceSpec) -> TileProgram | Rejected:
+        """The walk by that choice."""
+        return schedule_graph(program.graph, program.layouts, device, choice)

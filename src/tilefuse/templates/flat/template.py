@@ -1,15 +1,19 @@
 """The flat walk as a template."""
 from __future__ import annotations
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.flat.compose import compose_pointwise
+from tilefuse.templates.flat.neighbours import flat_neighbours
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import last_axis
 from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, widest_itemsize
 
@@ -48,3 +52,12 @@ class FlatTemplate(WalkTemplate[Pointwise]):
     def write(self, writer: KernelWriter, choice: Pointwise) -> None:
         """Loads, expressions and stores of a thread's vectors."""
         compose_pointwise(writer, choice)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Pointwise, ...]:
+        """Other numbers of threads and steps, other lanes across; on the host other widths and steps."""
+        base = self.choice_of(program)
+        return others_than(base, flat_neighbours(base, device))
+
+    def program_with(self, program: TileProgram, choice: Pointwise, device: DeviceSpec) -> TileProgram | Rejected:
+        """The walk by that choice."""
+        return schedule_graph(program.graph, program.layouts, device, choice)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import accesses, vector_limit, widest_vector
 from tilefuse.domain.parts import connected_parts, structure_of
 from tilefuse.domain.resolved import Domain
@@ -257,8 +258,10 @@ def _group(members: list[_Scheduled], flat_of: dict[int, Domain | None], device:
     return regrouped(PackedGroup(replace(program, internal=domain), parts, flat=True), choice)
 
 
-def regrouped(group: PackedGroup, choice: Pointwise) -> PackedGroup:
-    """A flat group whose members walk by another choice."""
+def regrouped(group: PackedGroup, choice: Choice) -> PackedGroup:
+    """A flat group whose members walk by another choice. Raises: InternalError where that is no flat walk."""
+    if not isinstance(choice, Pointwise):
+        raise InternalError(f"a flat group of kernel {group.program.name} by a choice of {choice.template}")
     parts = tuple(replace(p, num_blocks=flat_blocks(p.num_elements, choice)) for p in group.parts)
     launch = Launch(max(p.num_blocks for p in parts), choice.threads)
     domain = group.program.internal

@@ -4,12 +4,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.packed.compose import compose_packed
-from tilefuse.templates.packed.packed import Packed
+from tilefuse.templates.packed.neighbours import packed_neighbours
+from tilefuse.templates.packed.packed import Packed, packed_like
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
@@ -47,3 +49,11 @@ class PackedTemplate(KernelTemplate[Packed]):
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """One group of statements for each body."""
         return compose_packed(program, self.choice_of(program), device)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Packed, ...]:
+        """Other threads for all parts, or another body for one of them."""
+        return packed_neighbours(self.choice_of(program), device)
+
+    def program_with(self, program: TileProgram, choice: Packed, device: DeviceSpec) -> TileProgram | Rejected:
+        """The same groups with those bodies, where they fit one launch."""
+        return packed_like(program, choice.groups, device, choice.threads)

@@ -1,6 +1,7 @@
 """Reductions along memory as a template."""
 from __future__ import annotations
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.access import Access, accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
@@ -9,8 +10,11 @@ from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.compose import compose_rows
 from tilefuse.templates.rows.modes import Held, Rows, Streamed
+from tilefuse.templates.rows.neighbours import rows_neighbours
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
 
@@ -54,6 +58,15 @@ class RowsTemplate(WalkTemplate[Rows]):
     def write(self, writer: KernelWriter, choice: Rows) -> None:
         """The walks over a row, by its mode."""
         compose_rows(writer, choice)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Rows, ...]:
+        """Other threads, rows a block, clusters, splits and modes."""
+        base = self.choice_of(program)
+        return others_than(base, rows_neighbours(base, program.domain, device))
+
+    def program_with(self, program: TileProgram, choice: Rows, device: DeviceSpec) -> TileProgram | Rejected:
+        """The walk by that choice."""
+        return schedule_graph(program.graph, program.layouts, device, choice)
 
 
 def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:

@@ -4,15 +4,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.compose_stitch import compose_stitch
+from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.staged.stitched import schedule_stitched
 from tilefuse.templates.staged.traffic import stitched_traffic
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
@@ -48,6 +52,15 @@ class StitchedTemplate(KernelTemplate[Stitched]):
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """One loop nest a stage, with barriers between them."""
         return compose_stitch(program, device, taken, settled)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Stitched, ...]:
+        """Other tiles and threads."""
+        base = self.choice_of(program)
+        return others_than(base, stitched_neighbours(base, program))
+
+    def program_with(self, program: TileProgram, choice: Stitched, device: DeviceSpec) -> TileProgram | Rejected:
+        """The stages over that tile."""
+        return schedule_stitched(program.graph, program.layouts, device, choice)
 
 
 def plan_of(program: TileProgram) -> StitchPlan:

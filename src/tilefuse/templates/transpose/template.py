@@ -1,12 +1,16 @@
 """The transposition in tiles as a template."""
 from __future__ import annotations
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import LevelTraffic
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.transpose.compose import compose_transpose
+from tilefuse.templates.transpose.neighbours import transpose_neighbours
 from tilefuse.templates.transpose.record import Transpose
 from tilefuse.templates.walk import WalkTemplate, widest_itemsize
 
@@ -37,3 +41,12 @@ class TransposeTemplate(WalkTemplate[Transpose]):
     def write(self, writer: KernelWriter, choice: Transpose) -> None:
         """A tile into shared memory, a barrier, and out again."""
         compose_transpose(writer, choice)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Transpose, ...]:
+        """Other tiles and threads."""
+        base = self.choice_of(program)
+        return others_than(base, transpose_neighbours(base, device))
+
+    def program_with(self, program: TileProgram, choice: Transpose, device: DeviceSpec) -> TileProgram | Rejected:
+        """The transposition in those tiles."""
+        return schedule_graph(program.graph, program.layouts, device, choice)

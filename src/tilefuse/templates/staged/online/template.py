@@ -4,13 +4,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.staged.online.choose import OnlinePlan
 from tilefuse.templates.staged.online.compose import compose_online
+from tilefuse.templates.staged.online.neighbours import online_neighbours
+from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.traffic import online_traffic
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
@@ -45,6 +49,15 @@ class OnlineTemplate(KernelTemplate[Online]):
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The turns of a block, then its results."""
         return compose_online(program, device)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Online, ...]:
+        """Other tiles, threads and numbers of stages."""
+        base = self.choice_of(program)
+        return others_than(base, online_neighbours(base))
+
+    def program_with(self, program: TileProgram, choice: Online, device: DeviceSpec) -> TileProgram | Rejected:
+        """The walk in those tiles."""
+        return schedule_online(program.graph, program.layouts, device, choice)
 
 
 def walk_plan_of(program: TileProgram) -> OnlinePlan:
