@@ -64,9 +64,13 @@ class AttributedGraph:
 
     def program(self) -> Any:
         """The runnable program (`runtime.program.Program`). Raises: NameLookupError before the pass rtc; UserError without a device."""
-        from tilefuse.driver.kernel_passes import program_of
+        from tilefuse.runtime.program import Program
 
-        return program_of(self)
+        compiled = self["rtc"]
+        if not self.place:
+            raise UserError(f"the kernels are for {self.device.name}, which is not this machine's", hint="device=\"host\" or \"cuda\"")
+        constants = {**self["constants"], **(self["planned"].known_constants or {})}
+        return Program(self["spec"], constants, self.place, self.options, binaries=self["binaries"] if compiled else [])
 
     def __call__(self, *tensors: Any) -> Any:
         """Runs the program on tensors, one an input; a graph of arrays has their data. Raises: as `program` and as the program's call."""

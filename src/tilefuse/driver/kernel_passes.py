@@ -17,7 +17,7 @@ from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, Prepared, prepare
 from tilefuse.driver.explain.explain import explanation_of
-from tilefuse.driver.graph_passes import AttributedGraph, device_of
+from tilefuse.driver.graph_passes import device_of
 from tilefuse.driver.lowering.lower import lower
 from tilefuse.driver.planning import plan_on_device
 from tilefuse.driver.reuse.known_programs import find_program, is_keepable, keep_program, program_digest
@@ -29,7 +29,7 @@ from tilefuse.plan.text.text import KernelOutline, Outline, outline_of, parse_pl
 from tilefuse.runtime.compilers.binaries import build_kernels
 from tilefuse.runtime.compilers.nvrtc import Resources, parse_resources
 from tilefuse.runtime.spec import KernelStep, ProgramSpec
-from tilefuse.runtime.stores.cache import CacheEntry, cache_of
+from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.target.device import DeviceSpec
 
 FUSED = "fused"
@@ -173,18 +173,6 @@ class Rtc(Pass):
             keep_program(planned.digest, Generated(planned.plan, spec, constants, device_of(ctx)), constants, options)
         ctx.attributes |= {"rtc": {node: made[code] for node, code in ctx.attributes["kernel"].items()}, "binaries": entries}
         return graph
-
-
-def program_of(graph: AttributedGraph) -> Any:
-    """The program of a graph after the pass rtc. Raises: NameLookupError before it; UserError for a device that is not here."""
-    from tilefuse.runtime.program import Program
-
-    binaries: list[CacheEntry] = graph["rtc"] and graph["binaries"] or []
-    if not graph.place:
-        raise UserError(f"the kernels are for {graph.device.name}, which is not this machine's", hint="device=\"host\" or \"cuda\"")
-    planned: Planned = graph["planned"]
-    spec: ProgramSpec = graph["spec"]
-    return Program(spec, {**graph["constants"], **(planned.known_constants or {})}, graph.place, graph.options, binaries=binaries)
 
 
 def kernel_of(node: Node) -> str:

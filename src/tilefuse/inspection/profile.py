@@ -16,7 +16,7 @@ import os
 import statistics
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,10 +184,8 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
         return call
 
     distinct = {id(p): p for p in programs if hasattr(p, "_call")}
-    quiet = "KINETO_LOG_LEVEL" not in os.environ
-    if quiet:  # torch's profiler tells its own stages on standard error
-        os.environ["KINETO_LOG_LEVEL"] = "99"
-    try:
+    device_calls: list[dict[int, list[StepSpans]]] = []
+    with _quiet_profiler():
         kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
         with contextlib.ExitStack() as stack:
             for program in distinct.values():
@@ -195,7 +193,6 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
             seen = stack.enter_context(profile(activities=kinds, acc_events=True))
             run()
             _wait(device)
-        device_calls: list[dict[int, list[StepSpans]]] = []
         if device.type == "cuda":
             with marked_steps(distinct.values(), mark):
                 for _ in range(repeats):
@@ -203,10 +200,27 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
                         run()
                         _wait(device)
                     device_calls.append(_device_spans(marked.events() or ()))
+    return *_host_operators([e for e in seen.events() or () if str(e.device_type).endswith("CPU")]), device_calls
+
+
+@contextlib.contextmanager
+def _quiet_profiler() -> Iterator[None]:
+    """Keeps torch's profiler from writing about its stages on standard error."""
+    quiet = "KINETO_LOG_LEVEL" not in os.environ
+    if quiet:
+        os.environ["KINETO_LOG_LEVEL"] = "99"
+    try:
+        yield
     finally:
         if quiet:
             del os.environ["KINETO_LOG_LEVEL"]
-    events = [e for e in seen.events() or () if str(e.device_type).endswith("CPU")]
+
+
+def _host_operators(events: Sequence[Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(operators that torch ran outside of the programs, longest first; when programs and operators ran). Units: microseconds.
+
+    events: of the host, as torch's profiler gives them.
+    """
     first = min((e.time_range.start for e in events), default=0.0)
     spans: list[dict[str, Any]] = []
     rows: dict[str, dict[str, Any]] = {}
@@ -221,10 +235,10 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
             row["calls"] += 1
             row["host_us"] += event.time_range.elapsed_us()
             row["device_us"] += float(getattr(event, "device_time_total", 0.0) or 0.0)
-    found = sorted(rows.values(), key=lambda r: -(r["device_us"] or r["host_us"]))
-    for row in found:
+    operators = sorted(rows.values(), key=lambda r: -(r["device_us"] or r["host_us"]))
+    for row in operators:
         row["host_us"], row["device_us"] = round(row["host_us"], 3), round(row["device_us"], 3)
-    return found, spans, device_calls
+    return operators, spans
 
 
 def _device_spans(events: Any) -> dict[int, list[StepSpans]]:

@@ -15,8 +15,12 @@ CUDA_FLAGS = "-O3 -std=c++20 -Xcompiler -fPIC,-fvisibility=hidden"
 def build_text(spec: ProgramSpec, name: str, on_gpu: bool, sources: Sequence[str], kinds: frozenset[str]) -> str:
     """`CMakeLists.txt`: a shared library and the example."""
     listed = "\n".join(f"  {s}" for s in sources)
-    if not on_gpu:
-        return f"""cmake_minimum_required(VERSION 3.18)
+    return _cuda_build_text(_arch(spec), name, listed, kinds) if on_gpu else _host_build_text(name, listed)
+
+
+def _host_build_text(name: str, listed: str) -> str:
+    """listed: the sources, one a line."""
+    return f"""cmake_minimum_required(VERSION 3.18)
 project({name} LANGUAGES CXX)
 
 option({name.upper()}_NATIVE "compile for the processor of this machine" ON)
@@ -40,7 +44,10 @@ target_link_libraries({name} PRIVATE OpenMP::OpenMP_CXX)
 add_executable({name}_example src/example.cpp)
 target_link_libraries({name}_example PRIVATE {name})
 """
-    arch = _arch(spec)
+
+
+def _cuda_build_text(arch: str, name: str, listed: str, kinds: frozenset[str]) -> str:
+    """As `_host_build_text`. kinds: the kinds of library calls in the program."""
     finds, links = "", "CUDA::cudart"
     if "product" in kinds:
         links += " CUDA::cublasLt"
@@ -88,17 +95,7 @@ def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: st
     values = {v.name: v for v in spec.values}
     inputs = [_row("input", n, told, values[v]) for n, (v, told) in enumerate(zip(spec.inputs, spec.told_inputs))]
     results = [f"| result {n} | `{r.name}` | {r.dtype} | {list(r.shape)} | {list(r.strides)} |" for n, r in enumerate(made.places.results)]
-    if on_gpu:
-        arch = spec.kernels[0].arch if spec.kernels else "native"
-        needs = f"an NVIDIA GPU of architecture {arch}, the CUDA toolkit" + "".join(
-            f", {w}" for k, w in (("product", "cuBLASLt"), ("convolution", "cuDNN 9")) if k in kinds)
-        libraries = " -lcublasLt" * ("product" in kinds) + " -lcudnn" * ("convolution" in kinds)
-        command = (f"nvcc {CUDA_FLAGS} -arch={arch} -shared -Iinclude -Isrc src/[!e]*.c* src/kernels/*.cu{libraries} -o lib{name}.so\n"
-                   f"nvcc -O3 -std=c++20 -arch={arch} -Iinclude src/example.cu lib{name}.so -o {name}_example")
-    else:
-        needs = "a C++20 compiler with OpenMP (g++ 11, clang++ 14)"
-        command = (f"g++ {HOST_FLAGS} -shared -Iinclude -Isrc src/[!e]*.cpp src/kernels/*.cpp -o lib{name}.so\n"
-                   f"g++ -O3 -std=c++20 -Iinclude src/example.cpp ./lib{name}.so -o {name}_example")
+    needs, command = _needs(spec, name, on_gpu, kinds)
     return f"""# {name}
 
 A program that tilefuse wrote for {spec.device}: {launches} kernel launches ({len(spec.kernels)} kernels), {calls} library calls. It needs
@@ -153,3 +150,19 @@ results = program(*inputs)
 
 def _row(kind: str, number: int, told: str, value: Value) -> str:
     return f"| {kind} {number} | `{told}` | {value.dtype} | {list(value.shape)} | {list(value.strides)} |"
+
+
+def _needs(spec: ProgramSpec, name: str, on_gpu: bool, kinds: frozenset[str]) -> tuple[str, str]:
+    """(what a build needs, the commands that build without CMake)."""
+    if on_gpu:
+        arch = spec.kernels[0].arch if spec.kernels else "native"
+        needs = f"an NVIDIA GPU of architecture {arch}, the CUDA toolkit" + "".join(
+            f", {w}" for k, w in (("product", "cuBLASLt"), ("convolution", "cuDNN 9")) if k in kinds)
+        libraries = " -lcublasLt" * ("product" in kinds) + " -lcudnn" * ("convolution" in kinds)
+        command = (f"nvcc {CUDA_FLAGS} -arch={arch} -shared -Iinclude -Isrc src/[!e]*.c* src/kernels/*.cu{libraries} -o lib{name}.so\n"
+                   f"nvcc -O3 -std=c++20 -arch={arch} -Iinclude src/example.cu lib{name}.so -o {name}_example")
+    else:
+        needs = "a C++20 compiler with OpenMP (g++ 11, clang++ 14)"
+        command = (f"g++ {HOST_FLAGS} -shared -Iinclude -Isrc src/[!e]*.cpp src/kernels/*.cpp -o lib{name}.so\n"
+                   f"g++ -O3 -std=c++20 -Iinclude src/example.cpp ./lib{name}.so -o {name}_example")
+    return needs, command

@@ -28,8 +28,8 @@ def _spatial(rank: int) -> tuple[str, str, str]:
     return (f"aten.max_pool{rank}d_with_indices.default", f"aten.avg_pool{rank}d.default", f"aten.avg_pool{rank}d_backward.default")
 
 
-def _enter_rank(rank: int) -> None:
-    max_name, mean_name, mean_backward_name = _spatial(rank)
+def _enter_max_pools(rank: int) -> None:
+    max_name, _, _ = _spatial(rank)
 
     @lowers(max_name)
     def max_pool(
@@ -60,6 +60,10 @@ def _enter_rank(rank: int) -> None:
         size = _each(kernel, rank)
         reach = [(k - 1) * d + 1 for k, d in zip(size, _each(dilation, rank))]
         return _window_gradient(b, grad, b.shape_of(x), reach, _each(stride, rank) if stride else size, _each(padding, rank), indices)
+
+
+def _enter_mean_pools(rank: int) -> None:
+    _, mean_name, mean_backward_name = _spatial(rank)
 
     @lowers(mean_name)
     def mean_pool(
@@ -97,7 +101,8 @@ def _enter_rank(rank: int) -> None:
 
 
 for _rank in (1, 2, 3):
-    _enter_rank(_rank)
+    _enter_max_pools(_rank)
+    _enter_mean_pools(_rank)
 
 
 @lowers("tilefuse.max_pool_near_backward.default")

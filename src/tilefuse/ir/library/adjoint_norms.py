@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.library.adjoint import LIBRARY_ADJOINTS, Request, adjoint_of, number_of, reduced_sum, softmax_gradient, wide_dtype
 from tilefuse.ir.scalar import Expr, call, cast, const
@@ -217,9 +218,6 @@ def _normalised_gradients(
     weight = None if numbers[0] is None else _placed(b, view(node.operands[numbers[0]]), rank, weight_axes)
     others = [d for d in range(rank) if d not in weight_axes]
 
-    def normal(v: Expr, m: Expr | None, r: Expr) -> Expr:
-        return call("mul", v if m is None else call("sub", v, m), r)
-
     centre = () if mid is None else (mid,)
 
     def unpacked(rest: tuple[Expr, ...]) -> tuple[Expr, Expr | None, Expr, Expr | None]:
@@ -231,7 +229,7 @@ def _normalised_gradients(
     made: list[str | None] = [None] * len(node.operands)
     if numbers[0] is not None and request.wanted[numbers[0]] and g is not None:
         def weight_body(u: Expr, *rest: Expr) -> Expr:
-            return call("mul", u, normal(*unpacked(rest)[:3]))
+            return call("mul", u, _normal(*unpacked(rest)[:3]))
 
         along_weight = reduced_sum(b, weight_body, (g, x, *centre, rstd), others, work)
         made[numbers[0]] = b.reshape(along_weight, b.shape_of(node.operands[numbers[0]]))
@@ -242,7 +240,7 @@ def _normalised_gradients(
     parts: list[str] = []
     count = float(_count(b, x, axes))
     if g is not None:
-        parts.append(_spread_gradient(b, g, x, mid, rstd, weight, axes, count, unpacked, normal))
+        parts.append(_spread_gradient(b, g, x, mid, rstd, weight, axes, count, unpacked))
     at_mid = request.gradients.get(1) if mid is not None else None
     at_rstd = request.gradients.get(2 if mid is not None else 1)
     if at_mid is not None:
@@ -250,14 +248,24 @@ def _normalised_gradients(
     if at_rstd is not None:
         def rstd_body(u: Expr, *rest: Expr) -> Expr:
             v, m, r, _ = unpacked(rest)
-            return call("mul", call("mul", const(-1 / count, work), u), call("mul", normal(v, m, r), call("mul", r, r)))
+            return call("mul", call("mul", const(-1 / count, work), u), call("mul", _normal(v, m, r), call("mul", r, r)))
 
         parts.append(b.expression(rstd_body, b.reshape(at_rstd, b.shape_of(rstd)), x, *centre, rstd, dtype=work, name="rstd"))
-    total = parts[0]
-    for more in parts[1:]:
-        total = b.elementwise("add", b.cast(total, work), b.cast(more, work))
-    made[0] = total
+    made[0] = _sum_of(b, parts, work)
     return made
+
+
+def _normal(x: Expr, mid: Expr | None, rstd: Expr) -> Expr:
+    """(x - mid) * rstd."""
+    return call("mul", x if mid is None else call("sub", x, mid), rstd)
+
+
+def _sum_of(b: TensorBuilder, parts: Sequence[str], work: DType) -> str:
+    """The sum of values, added in `work`; one value as it is."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = b.elementwise("add", b.cast(total, work), b.cast(part, work))
+    return total
 
 
 def _spread_gradient(
@@ -270,7 +278,6 @@ def _spread_gradient(
     axes: Sequence[int],
     count: float,
     unpacked: Callable[[tuple[Expr, ...]], tuple[Expr, Expr | None, Expr, Expr | None]],
-    normal: Callable[[Expr, Expr | None, Expr], Expr],
 ) -> str:
     """rstd * (p - mean(p) - n * mean(p * n)) with p = g * weight and n the normalised x."""
     work = wide_dtype(b, x)
@@ -281,7 +288,7 @@ def _spread_gradient(
 
     def product(u: Expr, *rest: Expr) -> Expr:
         v, m, r, w = unpacked(rest)
-        return call("mul", scaled(u, w), normal(v, m, r))
+        return call("mul", scaled(u, w), _normal(v, m, r))
 
     def plain(u: Expr, *rest: Expr) -> Expr:
         return scaled(u, rest[0] if rest else None)
@@ -296,7 +303,7 @@ def _spread_gradient(
         p = scaled(u, w)
         if s is not None:
             p = call("sub", p, call("mul", const(1 / count, work), s))
-        return call("mul", r, call("sub", p, call("mul", normal(v, m, r), call("mul", const(1 / count, work), q))))
+        return call("mul", r, call("sub", p, call("mul", _normal(v, m, r), call("mul", const(1 / count, work), q))))
 
     more = (level,) if level is not None else ()
     return b.expression(body, g, along, *more, *operands, dtype=b.dtype_of(x), name="norm")

@@ -104,10 +104,16 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
         if batched is not None:
             batched.next_vector()
         for i in group:
-            if i.key in chunk_values and i.node.detail == EXPSUM.name:
-                merge_vector(state, parts[i.key][0], chunk_values[i.key], width)
-            elif i.key in chunk_values:
+            if i.key in chunk_values:
                 _merge_chunk(state, i, parts[i.key][0], chunk_values[i.key], width)
+    _finish_parts(state, group, parts, whole, squares)
+    w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
+    return {k: p[0] for k, p in parts.items()}
+
+
+def _finish_parts(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]], whole: dict[int, Reg],
+                  squares: TwoPassSquares | None) -> None:
+    """What the lanes of a thread hold becomes one partial result a reduction, in `parts`."""
     if squares is not None:
         squares.finish()
     for i in group:
@@ -116,8 +122,6 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
         _combine_lanes(state, i, parts[i.key])
     if squares is not None:
         squares.refine_sums({i.key: parts[i.key][0][0] for i in group if i.node.detail == "sum"})
-    w.chunk_values |= {k: (array, c.vector) for k, array in arrays.items()}
-    return {k: p[0] for k, p in parts.items()}
 
 
 def _squares(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]], arrays: dict[int, Reg]) -> TwoPassSquares | None:
@@ -281,7 +285,10 @@ def _accumulate(state: RowState, instance: Instance, parts: list[list[Reg]], lan
 
 
 def _merge_chunk(state: RowState, instance: Instance, parts: list[Reg], values: Reg, width: int) -> None:
-    """m2 of one vector in two passes over registers (no division a lane), merged by Chan's formula."""
+    """Merges the values of one vector: m2 in two passes over registers (no division a lane), merged by Chan's formula."""
+    if instance.node.detail == EXPSUM.name:
+        merge_vector(state, parts, values, width)
+        return
     e = state.writer.emitter
     dtype = values.dtype
     mean = Reg(e.fresh(instance.node.name + "_chunk_mean"), dtype)

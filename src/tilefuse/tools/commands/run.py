@@ -62,7 +62,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
     """
     from tilefuse.driver.compare.compare import result_names
     from tilefuse.tools.inputs import array_of, write_arrays
-    from tilefuse.tools.programs import first_call, wanted_inputs
+    from tilefuse.tools.programs import first_call
 
     try:
         loaded = _Loaded(model, shapes, device, option, plan, template, inputs, seed, compare, as_json)
@@ -70,30 +70,17 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         if bisect is not None:
             error.add_note(_failing_compile(model, shapes, device, option, error, bisect, bisect_seconds))
         raise
-    source, program, where = loaded.source, loaded.program, loaded.where
-    tensors = flat_tensors(first_call(source, program, *loaded.fresh()))
-    names = result_names(program, len(tensors))
+    tensors = flat_tensors(first_call(loaded.source, loaded.program, *loaded.fresh()))
+    names = result_names(loaded.program, len(tensors))
     arrays = {name: array_of(t) for name, t in zip(names, tensors)}
     if save_inputs is not None:
         write_arrays(save_inputs, {name: array_of(t) for name, t in loaded.subject.told.items()})
     if save_outputs is not None:
         write_arrays(save_outputs, arrays)
     told = _Said(as_json)
-    facts: dict[str, Any] = {
-        "model": source.name, "device": where, "compile_s": loaded.compile_s,
-        "inputs": {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted_inputs(program).items()},
-        "results": {name: _range(t, arrays[name]) for name, t in zip(names, tensors)},
-    }
-    for name, found in facts["results"].items():
-        extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "no number"
-        odd = "".join(f", {found[kind]} {kind}" for kind in ("nan", "inf") if found[kind])
-        told.say(f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}")
-    agrees = True
-    for name in loaded.peers:
-        comparison = _compared(name, loaded, names, tensors, rtol, atol)
-        facts.setdefault("comparisons", []).append(comparison.as_data())
-        agrees &= comparison.agrees
-        told.say(comparison.text().rstrip())
+    facts = loaded.facts({name: _range(t, arrays[name]) for name, t in zip(names, tensors)})
+    told.say(*(_range_text(name, found) for name, found in facts["results"].items()))
+    agrees = _compare_with_peers(loaded, names, tensors, (rtol, atol), told, facts)
     if layers or bisect is not None:
         fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json)
         facts["fault"] = {**fault.as_data(), "command": command}
@@ -106,9 +93,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         facts["profile"] = profiled.json()
         told.say(*([profiled.text().rstrip()] if profile else []))
     facts |= loaded.times({"tilefuse": loaded.call}, 0.0, iterations, 0.0, "call")["tilefuse"].summary()
-    calls = "one timed call" if facts["calls"] == 1 else f"median of {facts['calls']}"
-    told.say(f"{time_text(facts['median_us'])} a call on {where} ({calls}), "
-             f"{'loaded' if loaded.is_saved else 'compiled'} in {loaded.compile_s:.2f} s")
+    told.say(_time_line(loaded, facts))
     if as_json:
         emit_json(facts)
     return 0 if agrees else DIFFERENT
@@ -200,6 +185,13 @@ class _Loaded:
         """Arguments of a call whose changes nobody sees."""
         return self.subject.fresh()
 
+    def facts(self, results: dict[str, Any]) -> dict[str, Any]:
+        """The model, its device and its operands, as `run --json` begins. results: range of each result by name."""
+        from tilefuse.tools.programs import wanted_inputs
+
+        inputs = {name: {"dtype": dtype, "shape": list(shape)} for name, (dtype, shape) in wanted_inputs(self.program).items()}
+        return {"model": self.source.name, "device": self.where, "compile_s": self.compile_s, "inputs": inputs, "results": results}
+
     def call(self) -> Any:
         """One call of the program."""
         return self.program(*self.arguments, **self.named)
@@ -227,6 +219,18 @@ class _Loaded:
         if path is not None:
             found.write(path)
         return found
+
+
+def _compare_with_peers(loaded: _Loaded, names: list[str], tensors: list[Any], tolerances: tuple[float | None, float | None],
+                        told: _Said, facts: dict[str, Any]) -> bool:
+    """Whether every peer agrees. Each comparison is printed when it is made, and is one of "comparisons" in `facts`."""
+    agrees = True
+    for name in loaded.peers:
+        comparison = _compared(name, loaded, names, tensors, *tolerances)
+        facts.setdefault("comparisons", []).append(comparison.as_data())
+        agrees &= comparison.agrees
+        told.say(comparison.text().rstrip())
+    return agrees
 
 
 def _compared(name: str, loaded: _Loaded, names: list[str], tensors: list[Any], rtol: float | None, atol: float | None) -> Comparison:
@@ -324,3 +328,16 @@ def _range(tensor: Any, array: Any) -> dict[str, Any]:
     low, high, mean = (float(finite.min()), float(finite.max()), float(finite.astype("f8").mean())) if finite.size else (None, None, None)
     return {"dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape), "min": low, "max": high, "mean": mean,
             "nan": int(np.isnan(real).sum()), "inf": int(np.isinf(real).sum())}
+
+
+def _range_text(name: str, found: dict[str, Any]) -> str:
+    """A line about a result. found: as `_range` gives it."""
+    extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "no number"
+    odd = "".join(f", {found[kind]} {kind}" for kind in ("nan", "inf") if found[kind])
+    return f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}"
+
+
+def _time_line(loaded: _Loaded, facts: dict[str, Any]) -> str:
+    calls = "one timed call" if facts["calls"] == 1 else f"median of {facts['calls']}"
+    return (f"{time_text(facts['median_us'])} a call on {loaded.where} ({calls}), "
+            f"{'loaded' if loaded.is_saved else 'compiled'} in {loaded.compile_s:.2f} s")
