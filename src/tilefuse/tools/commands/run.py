@@ -79,7 +79,7 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         write_arrays(save_outputs, arrays)
     told = _Said(as_json)
     facts = loaded.facts({name: _range(t, arrays[name]) for name, t in zip(names, tensors)})
-    told.say(*(_range_text(name, found) for name, found in facts["results"].items()))
+    told.say(*(_range_text(name, range_of) for name, range_of in facts["results"].items()))
     agrees = _compare_with_peers(loaded, names, tensors, (rtol, atol), told, facts)
     if layers or bisect is not None:
         fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json)
@@ -222,14 +222,14 @@ class _Loaded:
 
 
 def _compare_with_peers(loaded: _Loaded, names: list[str], tensors: list[Any], tolerances: tuple[float | None, float | None],
-                        told: _Said, facts: dict[str, Any]) -> bool:
+                        printed: _Said, facts: dict[str, Any]) -> bool:
     """Whether every peer agrees. Each comparison is printed when it is made, and is one of "comparisons" in `facts`."""
     agrees = True
     for name in loaded.peers:
         comparison = _compared(name, loaded, names, tensors, *tolerances)
         facts.setdefault("comparisons", []).append(comparison.as_data())
         agrees &= comparison.agrees
-        told.say(comparison.text().rstrip())
+        printed.say(comparison.text().rstrip())
     return agrees
 
 
@@ -330,11 +330,11 @@ def _range(tensor: Any, array: Any) -> dict[str, Any]:
             "nan": int(np.isnan(real).sum()), "inf": int(np.isinf(real).sum())}
 
 
-def _range_text(name: str, found: dict[str, Any]) -> str:
-    """A line about a result. found: as `_range` gives it."""
-    extent = f"min {found['min']:.6g} max {found['max']:.6g} mean {found['mean']:.6g}" if found["min"] is not None else "no number"
-    odd = "".join(f", {found[kind]} {kind}" for kind in ("nan", "inf") if found[kind])
-    return f"{name}: {found['dtype']} {found['shape']}  {extent}{odd}"
+def _range_text(name: str, range_of: dict[str, Any]) -> str:
+    """A line about a result. range_of: as `_range` gives it."""
+    extent = f"min {range_of['min']:.6g} max {range_of['max']:.6g} mean {range_of['mean']:.6g}" if range_of["min"] is not None else "no number"
+    odd = "".join(f", {range_of[kind]} {kind}" for kind in ("nan", "inf") if range_of[kind])
+    return f"{name}: {range_of['dtype']} {range_of['shape']}  {extent}{odd}"
 
 
 def _time_line(loaded: _Loaded, facts: dict[str, Any]) -> str:
