@@ -332,7 +332,9 @@ def _range(tensor: Any, array: Any) -> dict[str, Any]:
 
 def _range_text(name: str, range_of: dict[str, Any]) -> str:
     """A line about a result. range_of: as `_range` gives it."""
-    extent = f"min {range_of['min']:.6g} max {range_of['max']:.6g} mean {range_of['mean']:.6g}" if range_of["min"] is not None else "no number"
+    extent = "no number"
+    if range_of["min"] is not None:
+        extent = f"min {range_of['min']:.6g} max {range_of['max']:.6g} mean {range_of['mean']:.6g}"
     odd = "".join(f", {range_of[kind]} {kind}" for kind in ("nan", "inf") if range_of[kind])
     return f"{name}: {range_of['dtype']} {range_of['shape']}  {extent}{odd}"
 
