@@ -13,13 +13,24 @@ from dataclasses import dataclass
 
 from tests.house.source_tree import PACKAGE, SourceFile, nodes_of, package_files
 
-ROOMS = ("templates", "plan", "passes/device")
+ROOMS = ("templates", "plan", "passes/device", "scripts")
+# Of scripts: formats, index widths, sizes of probes, and values that no result reaches; bounds on the search and on its measurements.
+SCRIPT_STRUCTURAL = frozenset({
+    "CASES", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "HOST_MATRIX", "HOST_VECTOR_WORDS", "KEY_DIGITS", "LARGEST_INT32", "LONGEST_QUOTED",
+    "MATRIX", "ONE_ROW_BYTES", "RATIO_DIGITS", "REGISTER_PIECE", "RESERVED_SHARED_BYTES", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS",
+    "VECTOR_WORDS",
+})
+SCRIPT_LIMITS = frozenset({
+    "BUILT_TOGETHER", "CACHES_FILLED", "COMPUTE_ENVIRONMENTS", "FIRST_IMPLEMENTATIONS", "GRID_WAVES", "LAUNCHES", "LEAST_PROBE_US",
+    "LEAST_REGISTERS", "LEAST_THREADS", "MOST_CHOICES", "MOST_INPUT_SETS", "MOST_ORDERED_CHOICES", "MOST_ORDERS", "MOST_SETS",
+    "TRANSFER_ENVIRONMENTS", "UNLIKE_DIRECTION", "UNLIKE_SHARED_BYTES",
+})
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
     "ACCUMULATORS", "ALIGNED_BYTES", "ALIGNMENT_BYTES", "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS",
     "ROW", "ROW_LANES", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STEP", "TIE", "UNLIMITED", "WARP",
     "WEIGHT_OPERAND",
-})
+}) | SCRIPT_STRUCTURAL
 # Bounds on searches and on the size of generated code, and the values that a search tries.
 LIMITS = frozenset({
     "ALIKE_RADIUS", "CLUSTERS", "COLUMN_TILES", "FEW_NODES", "GENERATOR_SHARE", "LEAST_RECORDS", "MANY_COLUMNS",
@@ -28,7 +39,7 @@ LIMITS = frozenset({
     "MAX_STEPS_APART", "MAX_STEPS_OF_ONE_BLOCK", "MAX_TRIES", "MAX_VISITED", "MORE_HELD_SHARE", "MORE_LIVE_BYTES", "MORE_LIVE_SHARE",
     "MOST_NAMED", "MOST_PARTS", "MOST_PEAKS", "MOST_THREADS", "MOST_TILES", "MOST_UNROLLED", "NEW_STRUCTURES", "ONE_BLOCK_ELEMENTS",
     "ROUNDS_WITHOUT_GUIDES", "ROW_TILES", "STEPS", "STEPS_AHEAD", "THREADS", "TRIED_BLOCKS", "TRIED_TILES",
-})
+}) | SCRIPT_LIMITS
 # Numbers inside functions that need no name: small counts, powers of two up to a block's threads, and scales of units.
 PLAIN = frozenset({0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 0.5, 1e6})
 

@@ -7,6 +7,24 @@ from tilefuse.target.launch import Launch
 
 
 @dataclass(frozen=True, slots=True)
+class LoadChain:
+    """Loads of a kernel whose text says how many are in flight, and the waits between them.
+
+    flight_bytes      bytes of loads that one thread has in flight
+    resident_blocks   blocks that a multiprocessor holds at once, registers counted
+    iterations        groups of tiles that a block takes, one after the other
+    wait_us           latency of a group's first load, and exchanges within the block
+
+    Units: bytes; microseconds.
+    """
+
+    flight_bytes: int
+    resident_blocks: int
+    iterations: int
+    wait_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """Work of one step of a program. Parts that move data, compute and wait hide each other; launches and `serial_us` come on top.
 
@@ -23,6 +41,10 @@ class Work:
     efficiency        share of the unit's rate that this shape reaches
     stage_us          waits and issue slots of stages, and latency chains, that traffic and operations hide
     serial_us         waits that nothing hides
+    serial_bytes      bytes that move while nothing else does
+    traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
+    loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
+    follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
 
     Units: bytes; operations; microseconds; `efficiency` is a fraction.
     """
@@ -40,3 +62,7 @@ class Work:
     efficiency: float = 1.0
     stage_us: float = 0.0
     serial_us: float = 0.0
+    serial_bytes: int = 0
+    traffic_factor: float = 1.0
+    loads: LoadChain | None = None
+    follows_another: bool = False

@@ -26,7 +26,7 @@ from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.runtime.stores.measurements import Journal, journal_path
 from tilefuse.scripts.language.elementary import ElementaryFunction
 from tilefuse.scripts.plan.facts import ElementFacts
-from tilefuse.scripts.plan.prediction import Environment, RoutineName, RoutineTimes, compute_us, environments, transfer_ratio
+from tilefuse.scripts.plan.routine_times import Environment, RoutineName, RoutineTimes, compute_us, environments, transfer_ratio
 from tilefuse.scripts.routine_programs import routine_spec
 from tilefuse.scripts.schedule.elements import Decision
 from tilefuse.scripts.schedule.grid import Grid, bind_grid
@@ -35,11 +35,11 @@ from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 
 KIND = "routines"
-# Words of a vector and extents of a matrix of the probes: more than the caches of any known device hold. On the host a tenth.
+# Words of a vector and extents of a matrix of the probes: more than the caches of any known device hold. On the host fewer.
 VECTOR_WORDS, MATRIX = 1 << 25, (8192, 4096)
 HOST_VECTOR_WORDS, HOST_MATRIX = 1 << 18, (512, 512)
-# Calls in one recorded graph, and probes compiled side by side.
-LAUNCHES, BUILT_TOGETHER = 4, 32
+# Calls in one recorded graph, and probes compiled side by side. Digits of a row behind the point.
+LAUNCHES, BUILT_TOGETHER, RATIO_DIGITS, US_DIGITS = 4, 32, 4, 5
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options)
     grid = replace(grid, triangle="")  # as the probe's
     threads = prod(function.implementations[number].geometry.threads)
     for e in environments(grid.nested, threads, moves=routine != "compute"):
-        facts = ElementFacts(graph, (0,), (number,), grid, e.instances)
+        facts = ElementFacts(graph, (0,), (number,), grid, e.instances, device)
         moved = facts.facts(Decision((0,), (number,), e.instances, e.iterations, e.direction)).moved
         num_bytes = next((m.num_bytes for m in moved if m.routine == routine and not m.resident), 0)
         if not num_bytes and routine != "compute":
@@ -142,8 +142,8 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
             if us is None:
                 continue
             start_us = device.graph_launch_us if place != "host" else 0.0
-            row = {"ratio": round(transfer_ratio(p.num_bytes, us, start_us, device), 4)} if p.num_bytes else \
-                {"us_per_million": round(compute_us(p.words, us, start_us), 5)}
+            row = {"ratio": round(transfer_ratio(p.num_bytes, us, start_us, device), RATIO_DIGITS)} if p.num_bytes else \
+                {"us_per_million": round(compute_us(p.words, us, start_us), US_DIGITS)}
             for key, name in zip(p.keys, p.names, strict=True):
                 journal.keep(key, {"label": name[0], **row})
             measured += 1

@@ -13,12 +13,12 @@ from typing import Any
 
 from tilefuse.base.candidate import Reason
 from tilefuse.driver.explain.graph import machine_facts, memory_facts
+from tilefuse.plan.price.roofline import Parts
 from tilefuse.runtime.page import plain_explanation
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.scripts.language.elementary import CallGraph, FunctionCall
 from tilefuse.scripts.plan.combinations import ROUTINES, FusionImplementation
 from tilefuse.scripts.plan.fusions import call_groups
-from tilefuse.scripts.plan.prediction import EXTRA_KERNEL_US, Prediction
 from tilefuse.scripts.programs import Choice, ScriptSearch
 
 # Of the explanation's form, as `explain.FORMAT`.
@@ -70,7 +70,7 @@ def _explanation(search: ScriptSearch, choice: Choice, parts: Sequence[FusionImp
         for step in spec.steps:
             counts[type(step)] += 1
     data["graph"]["nodes"] = list(nodes.values())
-    data["figures"] |= {name: {"unit": "us", "origin": f"{origin} (plan.routine_prediction)"} for name, origin in FIGURES.items()}
+    data["figures"] |= {name: {"unit": "us", "origin": f"{origin} (scripts/plan/work.py)"} for name, origin in FIGURES.items()}
     data |= {"format": FORMAT, "memory": memory_facts(choice.spec), "machine": machine_facts(search.device),
              "options": search.options.changed(), "device": search.device.name}
     return data | _sums(data, choice.spec, search) | _given_up(search, parts)
@@ -78,7 +78,7 @@ def _explanation(search: ScriptSearch, choice: Choice, parts: Sequence[FusionImp
 
 def _tell_routines(kernels: Sequence[dict[str, Any]], spec: ProgramSpec, part: FusionImplementation, search: ScriptSearch) -> None:
     """Writes the predicted time of a fusion into the records of its kernels. Units: microseconds."""
-    extra_us = search.device.graph_launch_us + EXTRA_KERNEL_US
+    extra_us = search.device.graph_launch_us + search.device.fitted.scripts.extra_kernel_us
     main = max(kernels, key=lambda k: float(k["limit_us"]))
     main_us = max(part.predicted_us - extra_us * (len(kernels) - 1), part.predicted_us / len(kernels))
     prediction = search.prediction(part)
@@ -93,10 +93,11 @@ def _tell_routines(kernels: Sequence[dict[str, Any]], spec: ProgramSpec, part: F
             record["title"] = f"{words} {', '.join(record['writes'])}"
 
 
-def _figures(prediction: Prediction) -> dict[str, float]:
+def _figures(prediction: Parts) -> dict[str, float]:
     """Parts of a predicted time. Units: microseconds."""
-    return {"launch": prediction.launch_us, "global time": prediction.transfer_us, "arithmetic time": prediction.compute_us,
-            "latency time": prediction.serial_us, "time of the last block": prediction.finish_us}
+    return {"launch": prediction.launch_us - prediction.further_launch_us, "global time": prediction.global_us,
+            "arithmetic time": prediction.arithmetic_us, "latency time": prediction.chain_us,
+            "time of the last block": prediction.serial_us + prediction.further_launch_us}
 
 
 def _calls(graph: CallGraph, part: FusionImplementation) -> list[FunctionCall]:

@@ -17,14 +17,15 @@ from tilefuse.base.options import Options
 from tilefuse.driver.compile import Generated, generate
 from tilefuse.driver.join import Joint, joined_spec
 from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.plan.price.roofline import Parts
 from tilefuse.runtime.spec import ProgramSpec, Value
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.language.meaning import graph_of_calls
 from tilefuse.scripts.plan.combinations import ROUTINES, TEMPLATE, Combination, FusionImplementation, cheapest, combinations
 from tilefuse.scripts.plan.fusions import Fusion, Fusions, calls_between_matrices, find_fusions
 from tilefuse.scripts.plan.implementations import Candidates, bound_us, implementations, list_candidates, why_none
-from tilefuse.scripts.plan.prediction import Prediction, RoutineTimes
-from tilefuse.scripts.plan.template_prediction import template_us
+from tilefuse.scripts.plan.routine_times import RoutineTimes
+from tilefuse.scripts.plan.work import template_us
 from tilefuse.scripts.routine_programs import routine_spec
 from tilefuse.scripts.schedule.names import safe_graph
 from tilefuse.scripts.schedule.routines import FusedRoutines
@@ -32,8 +33,6 @@ from tilefuse.target.device import DeviceSpec
 
 Kind = Literal["auto", "template", "routines"]
 KINDS: tuple[Kind, ...] = ("auto", "template", "routines")
-# Predicted time that routines must save against the template of the whole script, as a share of it: what predictions err by.
-CLEARLY_FASTER = 0.015
 # Implementations of each fusion that the first choice looks at; a search takes them all.
 FIRST_IMPLEMENTATIONS = 2
 
@@ -156,11 +155,15 @@ class ScriptSearch:
         if best is None:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
-        at_once = whole is not None and (self.device.kind == "host" or not _promising(best, (1 - CLEARLY_FASTER) * whole.predicted_us))
+        at_once = whole is not None and (self.device.kind == "host" or not _promising(best, self._enough_us(whole)))
         ahead = Combination((whole,)) if whole is not None and at_once else None
         if ahead is not None:
             yield ahead
         yield from (c for c in itertools.chain((best,), ranked) if c != ahead)
+
+    def _enough_us(self, whole: FusionImplementation) -> float:
+        """Longest predicted time of routines that are clearly faster than the template of the whole script. Units: microseconds."""
+        return (1 - self.device.fitted.scripts.clearly_faster) * whole.predicted_us
 
     def build(self, combination: Combination) -> Choice:
         """The program of a combination."""
@@ -189,7 +192,7 @@ class ScriptSearch:
         numbers = tuple(range(len(self.graph.calls)))
         return None if self.template() is None else self._generated[numbers][0]
 
-    def prediction(self, part: FusionImplementation) -> Prediction | None:
+    def prediction(self, part: FusionImplementation) -> Parts | None:
         """The parts of the predicted time of routines; None where the decision is not among those of this search."""
         fusion = next((f for f in self.fusions.legal if f.calls == part.calls), None)
         kept = () if fusion is None else self._listed(fusion).kept
@@ -209,7 +212,7 @@ class ScriptSearch:
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
             return self.whole(whole)  # on the host executor nothing tells routines' times from each other
-        enough_us = math.inf if whole is None else (1 - CLEARLY_FASTER) * whole.predicted_us
+        enough_us = math.inf if whole is None else self._enough_us(whole)
         best = self._best(enough_us, {} if whole is None else self._template_parts())
         if whole is not None and (best is None or not _promising(best, enough_us)):
             return self.whole(whole)

@@ -21,7 +21,7 @@ from tilefuse.scripts.compose.compose import compose_routines
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.programs import Choice, ScriptSearch
 from tilefuse.scripts.routine_programs import OWN_ROLES, moved_bytes, starting
-from tilefuse.scripts.schedule.routines import FusedRoutines
+from tilefuse.scripts.schedule.routines import LARGEST_INT32, FusedRoutines
 from tilefuse.scripts.schedule.sizes import CASES, Case, expected_sizes, indexed_words, size_names
 from tilefuse.target.device import DeviceSpec
 
@@ -181,7 +181,7 @@ class _Builder:
         for step in steps:
             kernel = step.kernels[0]
             if kernel.blocks is not None and not isinstance(kernel.blocks, int):
-                limits.append((f"blocks of {kernel.name.removesuffix('_aligned').removesuffix('_any')}", kernel.blocks, 2**31 - 1))
+                limits.append((f"blocks of {kernel.name.removesuffix('_aligned').removesuffix('_any')}", kernel.blocks, LARGEST_INT32))
             for b in kernel.parameters:
                 if b.role in ("workspace", "out") and b.count is not None and b.name.endswith("_blocks"):
                     limits.append((f"partial values of {b.origin}", b.count, case.most_handed))

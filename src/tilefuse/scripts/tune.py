@@ -32,7 +32,9 @@ KIND = "scripts"
 # Programs whose kernels are compiled side by side before the first of them is timed.
 BUILT_TOGETHER = 16
 # The inputs that take turns fill the second-level cache so many times, if as many sets as these do; small data stay in it also then.
-CACHES_FILLED, MOST_SETS = 4, 64
+CACHES_FILLED, MOST_INPUT_SETS = 4, 64
+# Hexadecimal digits of a key.
+KEY_DIGITS = 24
 # How programs are timed: part of every key, so that times that were taken otherwise are not compared with new ones.
 CLOCK = "results rotate"
 
@@ -65,7 +67,7 @@ def script_key(graph: CallGraph, options: Options | None = None) -> str:
     decides = dict((options or Options()).code_key())
     code = [[name, repr(value)] for name, value in sorted((options or Options()).changed().items()) if name in decides]
     text = json.dumps([CLOCK, rows, calls, [number[o] for o in graph.outputs], code])
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def num_sets(moved_bytes: int, cache_bytes: int) -> int:
@@ -74,7 +76,7 @@ def num_sets(moved_bytes: int, cache_bytes: int) -> int:
     Sixteen of 3 MiB left a call's data in the cache of an H200 until they came again: programs looked up to twice as fast as they were, and
     those that load little at once best.
     """
-    return max(min(-(-CACHES_FILLED * cache_bytes // max(moved_bytes, 1)), MOST_SETS), INPUT_SETS)
+    return max(min(-(-CACHES_FILLED * cache_bytes // max(moved_bytes, 1)), MOST_INPUT_SETS), INPUT_SETS)
 
 
 def script_journal(device: DeviceSpec, options: Options) -> Journal:
@@ -153,7 +155,7 @@ class ScriptTuner:
 
     def _row_key(self, combination: Combination) -> str:
         text = json.dumps(written(combination))
-        return f"{self.key}:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+        return f"{self.key}:{hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]}"
 
     def _known(self, combination: Combination) -> float | Rejected | None:
         row = self.journal.find(self._row_key(combination))

@@ -10,11 +10,13 @@ import pytest
 from tests.unit.scripts.routine_runs import script_graph
 from tests.unit.scripts.routine_scripts import SEQUENCES, sequence
 from tilefuse.base.candidate import Reason
+from tilefuse.plan.price.roofline import price_work
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.plan.combinations import TEMPLATE, FusionImplementation, cheapest, combinations, in_order
 from tilefuse.scripts.plan.fusions import find_fusions
 from tilefuse.scripts.plan.implementations import bound_us, calling_orders, implementations, list_candidates
-from tilefuse.scripts.plan.prediction import MOST_RATIO, Environment, RoutineTimes, between_walks, predict
+from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes, interpolated_ratio
+from tilefuse.scripts.plan.work import routine_work
 from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK
 from tilefuse.target.device import H200
 
@@ -124,7 +126,8 @@ def test_combinations_are_lazy() -> None:
 def test_no_decision_is_predicted_below_its_bound(name: str, size: int) -> None:
     """By the catalog's figures, and where every routine was timed faster than the device's best."""
     graph = sequence(name, size, size)
-    fast = {(c.function.name, i.name, f"{verb} {p.name}"): [(Environment(1, 8, 0), MOST_RATIO)] for c in graph.calls
+    largest = H200.fitted.scripts.largest_probe_ratio
+    fast = {(c.function.name, i.name, f"{verb} {p.name}"): [(Environment(1, 8, 0), largest)] for c in graph.calls
             for i in c.function.implementations for verb, ps in (("load", c.function.inputs), ("store", c.function.outputs)) for p in ps}
     for times in (None, RoutineTimes("h200", 2.0, fast)):
         for fusion in find_fusions(graph).legal:
@@ -167,18 +170,19 @@ def test_routines_of_a_fusion_cover_for_each_other() -> None:
     environment = Environment(1, 8, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.5),) for m in best.facts.moved}
     assert len(slow) == 2
-    alone, beside = best.prediction.transfer_us, predict(best.facts, H200, RoutineTimes("h200", 0.5, slow), environment).transfer_us
+    timed = routine_work(best.facts, H200, RoutineTimes("h200", 0.5, slow), environment)
+    alone, beside = best.prediction.global_us, price_work(timed, H200).global_us
     assert alone < beside < 1.1 * alone
 
 
 def test_walks_between_the_measured_ones_are_between_them() -> None:
     """Along the logarithm of the walk; beyond the longest, in the other direction and with no row at all as well as can be."""
     rows = [(Environment(1, n, 0), ratio) for n, ratio in ((1, 0.6), (8, 0.9), (64, 1.0))]
-    assert between_walks(rows, Environment(1, 8, 0)) == 0.9
-    assert between_walks(rows, Environment(1, 2, 0)) == pytest.approx(0.6 + 0.3 / 3)
-    assert between_walks(rows, Environment(2, 4, 1024)) == pytest.approx(0.6 + 0.3 * 2 / 3)
-    assert between_walks(rows, Environment(1, 500, 0)) == between_walks(rows, Environment(1, 64, 0, "y")) == 1.0
-    assert between_walks([], Environment(1, 8, 0)) is None
+    assert interpolated_ratio(rows, Environment(1, 8, 0)) == 0.9
+    assert interpolated_ratio(rows, Environment(1, 2, 0)) == pytest.approx(0.6 + 0.3 / 3)
+    assert interpolated_ratio(rows, Environment(2, 4, 1024)) == pytest.approx(0.6 + 0.3 * 2 / 3)
+    assert interpolated_ratio(rows, Environment(1, 500, 0)) == interpolated_ratio(rows, Environment(1, 64, 0, "y")) == 1.0
+    assert interpolated_ratio([], Environment(1, 8, 0)) is None
 
 
 def test_measured_routines_change_the_order() -> None:
@@ -189,7 +193,7 @@ def test_measured_routines_change_the_order() -> None:
     environment = Environment(1, 1, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.2),) for m in best.facts.moved}
     times = RoutineTimes("h200", 0.5, slow, {})
-    assert predict(best.facts, H200, times, environment).us > 2 * best.prediction.us
+    assert price_work(routine_work(best.facts, H200, times, environment), H200).us > 2 * best.prediction.us
     assert list_candidates(graph, fusion, H200, times=times).kept[0].facts.moved[0].implementation != best.facts.moved[0].implementation
 
 

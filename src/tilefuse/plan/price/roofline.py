@@ -1,6 +1,6 @@
 """The one model of time: what a device takes for the `Work` of a kernel, of a library call or of a copy.
 
-Roofline: whatever moves data, computes or waits hides the rest, and the slowest decides. Every rate comes from the device's record.
+Roofline: parts that move data, compute or wait hide each other, and the slowest decides. Every rate comes from the device's record.
 """
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 from tilefuse.domain.work import Work
 from tilefuse.target.calibration import peak_bytes_per_s
@@ -50,8 +51,13 @@ def transfer_us(num_bytes: int, device: DeviceSpec) -> float:
 class Parts:
     """Parts of a step's predicted time. The slowest of the `*_us` decides; launches and `serial_us` come on top.
 
+    chain_us           the latency chain of a kernel whose loads in flight are known
+    overlap_power      exponent of the norm that joins traffic, arithmetic and chain; infinite: the slowest alone decides
+    further_launch_us  part of `launch_us` that kernels behind the first take
+    start_overlap_us   most time of the start that passes while the kernel before ends
+
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
-    multiprocessor, and bandwidth that so many loads under way can reach).
+    multiprocessor, and bandwidth that so many loads in flight can reach).
     """
 
     global_bytes: int
@@ -69,6 +75,10 @@ class Parts:
     partial_us: float = 0.0
     started_us: float = 0.0
     serial_us: float = 0.0
+    chain_us: float = 0.0
+    further_launch_us: float = 0.0
+    overlap_power: float = inf
+    start_overlap_us: float = 0.0
 
     @property
     def moved_us(self) -> float:
@@ -76,9 +86,24 @@ class Parts:
         return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us, self.started_us)
 
     @property
+    def overlapped_us(self) -> float:
+        """Time of traffic, arithmetic and latency chain, which hide each other. Units: microseconds. Source: `FlightFigures.overlap_power`.
+
+        Arithmetic of less than half of the traffic's time adds less than measured times of routines spread.
+        """
+        if self.overlap_power == inf:
+            return max(self.moved_us, self.arithmetic_us, self.chain_us)
+        arithmetic_us = self.arithmetic_us if self.arithmetic_us > self.moved_us / 2 else 0.0
+        powers: float = sum(part_us**self.overlap_power for part_us in (self.moved_us, arithmetic_us, self.chain_us))
+        return float(powers ** (1 / self.overlap_power))
+
+    @property
     def us(self) -> float:
         """Time of the step. Units: microseconds. Source: as the fields."""
-        return self.launch_us + self.serial_us + max(self.moved_us, self.arithmetic_us)
+        first_us = self.launch_us - self.further_launch_us + self.overlapped_us
+        if self.start_overlap_us:
+            first_us = max(first_us - self.start_overlap_us, first_us / 4)
+        return first_us + self.further_launch_us + self.serial_us
 
     @property
     def decided_by(self) -> str:
@@ -97,20 +122,52 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     """
     busy, held, share, started_us = _occupied(work, device)
     busy_share = busy / device.num_multiprocessors
-    global_us = transfer_us(work.global_bytes, device)
-    if work.grid is not None:
-        global_us = max(global_us, work.global_bytes / (device.global_bytes_per_s * share) * 1e6)
     l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve)
     rate = operations_per_s(work.unit, device) * busy_share * work.efficiency
+    figures = device.fitted.flight
     return Parts(
-        global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes, global_us=global_us,
-        l2_us=work.l2_bytes / (l2_bytes_per_s * share) * 1e6 if l2_bytes_per_s else 0.0,
+        global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes,
+        global_us=_global_us(work, share, device),
+        l2_us=work.traffic_factor * work.l2_bytes / (l2_bytes_per_s * share) * 1e6 if l2_bytes_per_s else 0.0,
         shared_us=work.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
         arithmetic_us=max(work.stage_us, work.operations / rate * 1e6), launch_us=work.launches * device.graph_launch_us,
         busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
-        started_us=started_us, serial_us=work.serial_us)
+        started_us=started_us, serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6,
+        chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
+        overlap_power=inf if work.loads is None else figures.overlap_power,
+        start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0)
+
+
+def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
+    """Time of the global traffic. Units: microseconds. Source: DeviceSpec.transfer_curve, whose copies have enough loads in flight."""
+    us = transfer_us(work.global_bytes, device)
+    launch, loads = work.grid, work.loads
+    if launch is None:
+        return work.traffic_factor * us
+    us = work.traffic_factor * max(us, work.global_bytes / (device.global_bytes_per_s * share) * 1e6)
+    if loads is not None and launch.num_blocks <= loads.resident_blocks * device.num_multiprocessors:
+        us += device.fitted.flight.single_wave_us * loads.flight_bytes * launch.num_threads / 1024
+    return us
+
+
+def _chain_us(work: Work, device: DeviceSpec) -> float:
+    """Time of the iterations of a multiprocessor's blocks, one after the other. Units: microseconds.
+
+    An iteration of all blocks that run together takes their bytes at the multiprocessor's own rate, or the wait that the other blocks'
+    bytes do not hide. The fullest multiprocessor has more blocks than the mean.
+    """
+    launch, loads = work.grid, work.loads
+    if launch is None or loads is None:
+        return 0.0
+    each = -(-launch.num_blocks // device.num_multiprocessors)
+    together = min(loads.resident_blocks, each)
+    iterations = each * loads.iterations / together
+    fullest = max(each * device.num_multiprocessors / launch.num_blocks, 1.0)
+    mean_us = work.global_bytes / device.global_bytes_per_s * 1e6 / (iterations * together)
+    own_us = mean_us * fullest / device.fitted.flight.multiprocessor_shares
+    return iterations * max(together * own_us, loads.wait_us + own_us)
 
 
 def operations_per_s(unit: str, device: DeviceSpec) -> float:
@@ -135,10 +192,23 @@ def _occupied(work: Work, device: DeviceSpec) -> tuple[int, int, float, float]:
     launch = work.grid
     blocks = max(launch.num_blocks, 1)
     busy = min(blocks, device.num_multiprocessors)
-    held = min(resident_blocks(launch, device), -(-blocks // device.num_multiprocessors)) * launch.num_threads
+    resident = work.loads.resident_blocks if work.loads is not None else resident_blocks(launch, device)
+    held = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
+    if work.loads is not None:
+        running = min(blocks, resident * device.num_multiprocessors) * launch.num_threads
+        return busy, held, _flight_share(running * max(work.loads.flight_bytes, 4), device), _started_us(launch, resident, device)
     per_thread = max(16, min(device.fitted.cost.loads_bytes, work.read_bytes // max(blocks * launch.num_threads, 1)))
     share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
-    return busy, held, share, _started_us(launch, device)
+    return busy, held, share, _started_us(launch, resident, device)
+
+
+def _flight_share(flight_bytes: int, device: DeviceSpec) -> float:
+    """Share of the best rate that so many bytes of loads in flight reach. Units: bytes of all threads. Source: `FlightFigures`."""
+    if not device.saturating_bytes:
+        return 1.0
+    half, enough = device.fitted.flight.half_share, device.fitted.flight.enough_share
+    in_flight = min(flight_bytes / device.saturating_bytes, enough)
+    return in_flight / (in_flight + half) * (enough + half) / enough
 
 
 @lru_cache(maxsize=16)
@@ -147,9 +217,9 @@ def _l2_bytes_per_s(curve: tuple[tuple[int, float], ...]) -> float:
     return peak_bytes_per_s(curve) if curve else 0.0
 
 
-def _started_us(launch: Launch, device: DeviceSpec) -> float:
+def _started_us(launch: Launch, resident: int, device: DeviceSpec) -> float:
     """Time to start the blocks behind the first wave, which finds an empty device. Units: microseconds. Source: DeviceSpec.blocks_per_s."""
-    behind = launch.num_blocks - resident_blocks(launch, device) * device.num_multiprocessors
+    behind = launch.num_blocks - resident * device.num_multiprocessors
     return max(behind, 0) / device.blocks_per_s * 1e6 if device.blocks_per_s else 0.0
 
 

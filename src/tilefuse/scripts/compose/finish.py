@@ -51,9 +51,6 @@ from tilefuse.scripts.schedule.combine import combine_threads
 from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, Element
 from tilefuse.target.launch import Launch
 
-# Threads of a second kernel, and words that one of its blocks completes.
-SECOND_THREADS, SECOND_WORDS = 256, 32
-
 
 def _finished_by(w: RoutineWriter, finish: str) -> list[Element]:
     """One element of every output whose partial values are finished so."""
@@ -189,13 +186,14 @@ def second_kernels(w: RoutineWriter) -> tuple[Kernel, ...]:
 def _second_kernel(w: RoutineWriter, e: Element) -> Kernel:
     own = RoutineWriter(w.fused)
     count = own.sizes.extent(e.axes[0]) if e.axes else number(1)
-    words = SECOND_WORDS if e.axes else 1
+    figures = w.fused.device.fitted.scripts
+    words, threads = figures.combining_words if e.axes else 1, figures.combining_threads
     blocks = max(-(-own.sizes.most(count) // words), 1)
     tiles = [axis("block_x")] if e.axes else []
-    body = (Let("block_x", axis("block"), blocks), *_sums(own, e, SECOND_THREADS, tiles, words, words))
+    body = (Let("block_x", axis("block"), blocks), *_sums(own, e, threads, tiles, words, words))
     scratch = replace(own.scratch[0], role="in")
     shared = max((b.num_elements * b.dtype.itemsize for b in own.extra), default=0)
-    launch = Launch(blocks, SECOND_THREADS, 1, -(-shared // 16) * 16, w.fused.device.starts_early)
+    launch = Launch(blocks, threads, 1, -(-shared // 16) * 16, w.fused.device.starts_early)
     kernel = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
                   (f"adds up the partial values of %{e.variable}",), routines=own.namespaces.texts())
     return own.sizes.of(kernel, most(ceil(own.sizes.count(count), words), 1))
@@ -206,7 +204,7 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
     elements = _finished_by(w, ATOMICS)
     if not elements:
         return ()
-    own = RoutineWriter(w.fused)
+    own, threads = RoutineWriter(w.fused), w.fused.device.fitted.scripts.combining_threads
     body: list[Stmt] = [Comment("results that are updated by atomics")]
     largest = 1
     words: Operand = 1
@@ -215,12 +213,12 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
         own.uses(e.variable, True)
         count = own.sizes.extent(e.axes[0]) if e.axes else number(1)
         largest, words = max(largest, own.sizes.most(count)), most(words, own.sizes.count(count))
-        word = axis("block") * SECOND_THREADS + axis("thread")
+        word = axis("block") * threads + axis("thread")
         at = word if e.axes else number(0)
         name = own.namespaces.clear(function, implementation, 1)
         call = RoutineCall(name, (Pointer(e.variable, at),), (Touched(e.variable, at, (), True),))
         body.append(If((own.sizes.below(word, count),), (call,)))
-    launch = Launch(-(-largest // SECOND_THREADS), SECOND_THREADS, 1, 0, w.fused.device.starts_early)
+    launch = Launch(-(-largest // threads), threads, 1, 0, w.fused.device.starts_early)
     kernel = Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",),
                   routines=own.namespaces.texts())
-    return (own.sizes.of(kernel, ceil(words, SECOND_THREADS)),)
+    return (own.sizes.of(kernel, ceil(words, threads)),)

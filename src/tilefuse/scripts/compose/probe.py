@@ -11,7 +11,7 @@ from tilefuse.scripts.compose.writer import RoutineWriter
 from tilefuse.scripts.schedule.elements import Element
 
 # A sum that no probe reaches.
-UNREACHED = 1.5e30
+UNREACHED, UNREACHED_INTEGER = 1.5e30, 123456789
 KEPT = "kept"
 
 
@@ -43,7 +43,7 @@ def keep(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
     name = f"{KEPT}_{e.unit.name}"
     if all(b.name != name for b in w.scratch):
         w.scratch.append(Buffer(name, e.unit, 1, "global", "workspace"))
-    unreached: KExpr = Call("eq", (total, const(UNREACHED if e.unit.is_float else 123456789, e.unit)))
+    unreached: KExpr = Call("eq", (total, const(UNREACHED if e.unit.is_float else UNREACHED_INTEGER, e.unit)))
     hit = f"{e.name}_hit"
     statements += [Declare(hit, BOOL, None, unreached), IfValue(Reg(hit, BOOL), (Store(name, number(0), total),))]
     return tuple(statements)

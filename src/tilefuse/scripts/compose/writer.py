@@ -36,7 +36,7 @@ from tilefuse.scripts.language.elementary import ElementaryFunction, Implementat
 from tilefuse.scripts.schedule import steps
 from tilefuse.scripts.schedule.combine import leaders, slot_coordinates
 from tilefuse.scripts.schedule.elements import Element
-from tilefuse.scripts.schedule.routines import MOST_NARROW, FusedRoutines, index_type
+from tilefuse.scripts.schedule.routines import LARGEST_INT32, FusedRoutines, index_type
 from tilefuse.scripts.schedule.sizes import strides_of
 
 
@@ -58,7 +58,7 @@ def _wide(fused: FusedRoutines, function: ElementaryFunction) -> bool:
     """Whether the routines of a function compute indices of 64 bits. Partial values that hold an index do in every case of given sizes."""
     if fused.sized is None or function.state:
         return function.name in fused.wide_routines
-    return fused.sized.case.most_indexed > MOST_NARROW
+    return fused.sized.case.most_indexed > LARGEST_INT32
 
 
 class RoutineWriter:

@@ -41,6 +41,8 @@ COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
 COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
 MOST_THREADS = 1024
+# Characters of a wrong value that an error quotes.
+LONGEST_QUOTED = 60
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)\s*(?:\[\s*([a-z]\w*)\s*(?:,\s*([a-z]\w*)\s*)?\])?\Z")
 _ROUTINE = re.compile(r"\bTF_ROUTINE\s+[\w\s*&:]*?\b([A-Za-z_]\w*)\s*\(([^()]*)\)")
 _NAME = r"[A-Za-z_]\w*"
@@ -507,4 +509,4 @@ def _values(macros: Mapping[str, int]) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= LONGEST_QUOTED else text[:LONGEST_QUOTED - 3] + "..."

@@ -13,12 +13,19 @@ from tilefuse.scripts.schedule.elements import ATOMICS, SECOND_KERNEL, SINGLE, D
 from tilefuse.scripts.schedule.grid import Grid, live_tiles
 from tilefuse.target.device import DeviceSpec
 
+# Length of a vector's rows for prices: a vector is one row, and longer than any tile's. Units: bytes.
+ONE_ROW_BYTES = 1 << 16
+# Shared memory that a block takes beside its own. Units: bytes. Source: CUDA C++ Programming Guide, compute capability 8.0 and later.
+RESERVED_SHARED_BYTES = 1024
+# Registers of a thread are given out in pieces of this many, and no kernel needs fewer for its elements than `LEAST_REGISTERS`.
+REGISTER_PIECE, LEAST_REGISTERS = 8, 16
+
 
 @dataclass(frozen=True)
 class Moved:
     """One load or store of a kernel. Units: bytes in all, bytes that neighbouring threads touch side by side.
 
-    resident: read again and again, so that the caches serve it. wide: in pieces of 16 bytes, not word by word.
+    resident: read again and again, so that the caches serve it. wide: in pieces of 16 bytes, not word by word. word_bytes: of one word.
     """
 
     function: str
@@ -27,7 +34,8 @@ class Moved:
     num_bytes: int
     resident: bool = False
     wide: bool = True
-    row_bytes: int = 1 << 16
+    row_bytes: int = ONE_ROW_BYTES
+    word_bytes: int = 4
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,9 @@ class Facts:
         """Blocks that a multiprocessor runs at once, as far as registers, shared memory and threads allow."""
         if device.kind != "cuda":
             return 1
-        registers = -(-min(self.registers, device.max_registers_per_thread) // 8) * 8
+        registers = -(-min(self.registers, device.max_registers_per_thread) // REGISTER_PIECE) * REGISTER_PIECE
         by_registers = device.registers_per_multiprocessor // (registers * self.threads)
-        by_shared = device.shared_bytes_per_multiprocessor // (self.shared_bytes + 1024)
+        by_shared = device.shared_bytes_per_multiprocessor // (self.shared_bytes + RESERVED_SHARED_BYTES)
         by_threads = device.max_threads_per_multiprocessor // self.threads
         return max(min(by_registers, by_shared, by_threads, device.max_blocks_per_multiprocessor), 1)
 
@@ -93,7 +101,9 @@ class _Operand:
 class ElementFacts:
     """Facts of all walks of some calls with chosen implementations: the elements are read once."""
 
-    def __init__(self, graph: CallGraph, calls: Sequence[int], chosen: Sequence[int], grid: Grid, instances: int) -> None:
+    def __init__(self, graph: CallGraph, calls: Sequence[int], chosen: Sequence[int], grid: Grid, instances: int,
+                 device: DeviceSpec) -> None:
+        self.beside_registers = device.fitted.scripts.beside_registers
         self.grid, self.instances = grid, 1 if grid.nested else instances
         used = [graph.calls[c].function.implementations[n] for c, n in zip(calls, chosen, strict=True)]
         self.words = {d: i.geometry.extents[size] for i, axis_of in zip(used, grid.axis_of, strict=True) for size, d in axis_of.items()}
@@ -166,8 +176,8 @@ class ElementFacts:
         def moved(o: _Operand) -> Moved:
             # An operand that the walk does not move is loaded once a block, everything else once a tile.
             times = self.live if walk in o.axes else prod(n if d != walk else blocks[d] for d, n in num_tiles.items())
-            row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else 1 << 16
-            return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row)
+            row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else ONE_ROW_BYTES
+            return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row, o.item)
 
         held, shared, flight = self.made_held, self.made_shared, 0
         for o in self.loads:
@@ -178,7 +188,7 @@ class ElementFacts:
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
         facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
-                      unroll, flushes, max(held, 16) + 6, shared, flight, 0, 0, 0, 0, self.passed,
+                      unroll, flushes, max(held, LEAST_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0, self.passed,
                       min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
         return self.finished(facts, decision, blocks)
 

@@ -15,8 +15,8 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.grid import Grid, bind_grid
 
-# Largest number of sets of calls to examine; scripts of the paper's sizes have far fewer.
-MOST_SETS = 1000
+# Largest number of sets of calls to examine; scripts of the paper's sizes have far fewer. Rank of a single call before all sets.
+MOST_SETS, FIRST_RANK = 1000, -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def find_fusions(graph: CallGraph) -> Fusions:
     fusions: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
     # Single groups come first, then the sets that save most: `MOST_SETS` cuts off the others.
-    todo: list[tuple[int, tuple[int, ...]]] = [(-(1 << 62), (n,)) for n in range(len(groups))]
+    todo: list[tuple[int, tuple[int, ...]]] = [(FIRST_RANK, (n,)) for n in range(len(groups))]
     seen = {numbers for _, numbers in todo}
     while todo:
         current = heapq.heappop(todo)[1]

@@ -12,25 +12,23 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.plan.price.roofline import Parts, price_work
 from tilefuse.scripts.language.elementary import CallGraph, Implementation, ThreadMapping
 from tilefuse.scripts.plan.combinations import ROUTINES, FusionImplementation
 from tilefuse.scripts.plan.facts import ElementFacts, Facts
 from tilefuse.scripts.plan.fusions import Fusion
-from tilefuse.scripts.plan.prediction import Environment, Prediction, RoutineTimes, least_us, predict
+from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes
+from tilefuse.scripts.plan.work import least_us, routine_work
 from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, SINGLE, Decision
 from tilefuse.scripts.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
 
 # Threads of a block: fewer cannot hide latency, more leave few blocks to balance.
 LEAST_THREADS, MOST_THREADS = 64, 512
-# Registers that elements of one thread may take: more would leave fewer than a quarter of the threads resident.
-MOST_REGISTERS = 160
-# Different calling orders that are tried, and ways to choose implementations for calls whose geometries differ.
-MOST_ORDERS, MOST_MIXED = 4, 32
-# Bytes of loads that one thread may have under way: more need registers without being needed.
-MOST_FLIGHT_BYTES = 256
-# Blocks of a walking grid, in multiples of what runs at once.
-GRID_ROUNDS = (1, 2, 4)
+# Calling orders that are tried, ways to choose implementations that are tried, and ways that are ordered before.
+MOST_ORDERS, MOST_CHOICES, MOST_ORDERED_CHOICES = 4, 32, 4096
+# Waves of blocks that grids with long walks are tried with.
+GRID_WAVES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Candidate:
 
     decision: Decision
     facts: Facts
-    prediction: Prediction
+    prediction: Parts
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,10 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
             pruned.append((decision, why))
             continue
         environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
-        candidates.append(Candidate(decision, facts, predict(facts, device, times, environment)))
-    # Of equal ones those with more loads under way, up to what all measured best ones had.
-    candidates.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, 160), c.facts.registers,
-                              c.facts.shared_bytes))
+        candidates.append(Candidate(decision, facts, price_work(routine_work(facts, device, times, environment), device)))
+    useful = device.fitted.scripts.useful_flight_bytes
+    candidates.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, useful), c.facts.registers,
+                                   c.facts.shared_bytes))
     kept: list[Candidate] = []
     by_walk: dict[object, list[Candidate]] = {}
     for c in candidates:
@@ -160,7 +158,7 @@ def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determinist
         threads = max(prod(i.geometry.threads) for i in used)
         orders = calling_orders(graph, fusion.calls) if _any_shared(used) else [fusion.calls]
         for instances in _instances(grid.nested, threads):
-            elements = ElementFacts(graph, fusion.calls, chosen, grid, instances)
+            elements = ElementFacts(graph, fusion.calls, chosen, grid, instances, device)
             number = dict(zip(fusion.calls, chosen, strict=True))
             for direction in grid.extents:
                 for unroll, iterations in _walks(elements, direction, device, walks_matter):
@@ -194,10 +192,10 @@ def _choices(graph: CallGraph, fusion: Fusion) -> Iterator[tuple[int, ...]]:
         lists = [[0] if alone else some for some, alone in zip(lists, scalar, strict=True)]
         if not all(lists):
             continue
-        ways = sorted(itertools.islice(itertools.product(*lists), 4096), key=lambda way: _mixed(graph, fusion, way))
+        ways = sorted(itertools.islice(itertools.product(*lists), MOST_ORDERED_CHOICES), key=lambda way: _mixed(graph, fusion, way))
         # Ways with one geometry for all calls pass nothing through shared memory: others are tried where there is none.
         least = _mixed(graph, fusion, ways[0])[0]
-        yield from (way for way in ways[:MOST_MIXED] if _mixed(graph, fusion, way)[0] == least)
+        yield from (way for way in ways[:MOST_CHOICES] if _mixed(graph, fusion, way)[0] == least)
 
 
 def _mixed(graph: CallGraph, fusion: Fusion, way: Sequence[int]) -> tuple[int, ...]:
@@ -240,19 +238,19 @@ def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: 
     rounds; the whole walk, where there are blocks enough across it. Where elements are written along the walk, one or two groups as well:
     such kernels run like copies, best by many short blocks.
     """
-    tiles = elements.num_tiles[direction]
+    tiles, figures = elements.num_tiles[direction], device.fitted.scripts
     across = prod(n for d, n in elements.num_tiles.items() if d != direction)
     each = max(elements.flight_bytes(direction), 1)
-    unrolls = [u for u in (1, 2, 4) if u == 1 or (u * each <= MOST_FLIGHT_BYTES and u <= tiles)]
-    at_once = device.num_multiprocessors * max(1024 // elements.threads, 1)
+    unrolls = [u for u in (1, 2, 4) if u == 1 or (u * each <= figures.most_flight_bytes and u <= tiles)]
+    at_once = device.num_multiprocessors * max(figures.busy_threads // elements.threads, 1)
     copies = any(direction in o.axes for o in elements.stores)
     for unroll in unrolls if copies else unrolls[-2:]:
-        iterations = dict.fromkeys([unroll] if not matters or tiles * across <= 4 * at_once else [])
+        iterations = dict.fromkeys([unroll] if not matters or tiles * across <= figures.few_groups * at_once else [])
         if matters and copies:
             iterations |= dict.fromkeys((unroll, 2 * unroll))
         if matters:
-            for rounds in GRID_ROUNDS:
-                chunks = max(rounds * at_once // max(across, 1), 1)
+            for waves in GRID_WAVES:
+                chunks = max(waves * at_once // max(across, 1), 1)
                 iterations[max(-(-tiles // chunks), unroll)] = None
             if across >= device.num_multiprocessors:
                 iterations[tiles] = None
@@ -263,8 +261,9 @@ def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:
     """Why facts alone rule a decision out."""
     if not LEAST_THREADS <= facts.threads <= max(MOST_THREADS, LEAST_THREADS) and facts.blocks > 1:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{facts.threads} threads a block")
-    if facts.registers > MOST_REGISTERS:
-        return Rejected(Reason.REGISTERS, f"{facts.registers} registers a thread, at most {MOST_REGISTERS}")
+    most_registers = device.fitted.scripts.most_registers
+    if facts.registers > most_registers:
+        return Rejected(Reason.REGISTERS, f"{facts.registers} registers a thread, at most {most_registers}")
     if device.kind == "cuda" and facts.shared_bytes > device.shared_bytes_per_block:
         return Rejected(Reason.SHARED_MEMORY, f"{facts.shared_bytes} bytes, at most {device.shared_bytes_per_block}")
     return None

@@ -26,7 +26,7 @@ from tilefuse.scripts.schedule.steps import Clear, Compute, Finish, Gather, Get,
 from tilefuse.target.device import DeviceSpec
 
 # The largest index of 32 bits.
-MOST_NARROW = 2**31 - 1
+LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def wide_routines(graph: CallGraph, decision: Decision, grid: Grid, tiles: Mappi
             v = graph.variables[name]
             reach = (call.sizes[n] + tiles[axis_of[n]] for n in sizes)
             farthest = sum(words * max(stride, 1) for words, stride in zip(reach, v.word_strides, strict=True))
-            if call.named or farthest > MOST_NARROW:
+            if call.named or farthest > LARGEST_INT32:
                 wide.add(call.function.name)
     return frozenset(wide)
 

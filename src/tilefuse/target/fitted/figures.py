@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
+from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
@@ -37,7 +38,7 @@ class RecomputationFigures:
 
 @dataclass(frozen=True, slots=True)
 class FittedFigures:
-    """Fitted numbers that templates and planner read. The defaults were fitted on one H200; other devices take them over until measured."""
+    """Fitted numbers of templates, planner and scripts. Defaults are those of one H200; other devices take them over until measured."""
 
     cost: CostFigures = CostFigures()
     recomputation: RecomputationFigures = RecomputationFigures()
@@ -51,6 +52,8 @@ class FittedFigures:
     unaligned: UnalignedFigures = UnalignedFigures()
     long_products: LongProductFigures = LongProductFigures()
     convolutions: ConvolutionFigures = ConvolutionFigures()
+    flight: FlightFigures = FlightFigures()
+    scripts: ScriptFigures = ScriptFigures()
 
 
 H200_FIGURES = FittedFigures()

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tilefuse.domain.work import Work
+from tilefuse.domain.work import LoadChain, Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.predictions import Predictions
@@ -44,7 +44,8 @@ def test_few_blocks_reach_only_their_share_of_each_rate() -> None:
     assert alone.arithmetic_us == pytest.approx(H200.num_multiprocessors * all_of_it.arithmetic_us)
 
 
-@pytest.mark.parametrize("field", ["global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "partial_sectors", "operations"])
+@pytest.mark.parametrize("field", ["global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "partial_sectors", "operations",
+                                   "serial_bytes"])
 def test_more_work_never_takes_less_time(field: str) -> None:
     assert field in {f.name for f in fields(Work)}
     times = [price_work(replace(WHOLE, **{field: 1 << n}), H200).us for n in range(28, 40)]
@@ -82,3 +83,35 @@ def test_unaligned_rows_cost_what_was_measured() -> None:
     """cuBLAS on one H200: 4096 x 4096 x 1001 in f16 takes 325 us beside 45 padded; the estimate lies within a tenth."""
     assert price_work(unaligned_work((4096, 4096, 1001), False, H200), H200).us == pytest.approx(325, rel=0.1)
     assert price_work(unaligned_work((12288, 196, 196), True, H200), H200).us == pytest.approx(13.4, rel=0.35)
+
+
+CHAIN = LoadChain(flight_bytes=64, resident_blocks=4, iterations=8, wait_us=1.0)
+CHAINED = Work(grid=Launch(4 * H200.num_multiprocessors, 256), global_bytes=1 << 20, loads=CHAIN)
+
+
+def test_waits_of_a_blocks_iterations_add_up() -> None:
+    """Little traffic: each of a block's iterations waits for its first load, and blocks that run together wait at the same time."""
+    parts = price_work(CHAINED, H200)
+    assert 8.0 < parts.chain_us < 8.5 and parts.us == pytest.approx(parts.launch_us + parts.chain_us, rel=0.01)
+    longer = price_work(replace(CHAINED, loads=replace(CHAIN, iterations=16)), H200)
+    assert longer.chain_us == pytest.approx(parts.chain_us + 8.0, rel=0.02)
+
+
+def test_parts_that_hide_each_other_almost_completely_add_a_little() -> None:
+    """Equal traffic and chain take longer than each, and by less than the norm's power allows."""
+    parts = price_work(replace(CHAINED, global_bytes=1 << 25), H200)
+    longest = max(parts.moved_us, parts.chain_us)
+    assert longest < parts.overlapped_us <= longest * 2 ** (1 / parts.overlap_power)
+
+
+def test_a_kernel_behind_another_starts_while_that_one_ends() -> None:
+    """The start passes in part, once for all launches of the step; never more than three quarters of a short kernel."""
+    overlap_us = H200.fitted.flight.start_overlap_us
+    long, short = replace(WHOLE, global_bytes=1 << 30, launches=2), Work()
+    assert price_work(long, H200).us - price_work(replace(long, follows_another=True), H200).us == pytest.approx(overlap_us)
+    assert price_work(replace(short, follows_another=True), H200).us == pytest.approx(price_work(short, H200).us / 4)
+
+
+def test_more_loads_in_flight_reach_more_of_the_bandwidth() -> None:
+    times = [price_work(replace(CHAINED, global_bytes=1 << 28, loads=replace(CHAIN, flight_bytes=n)), H200).share for n in (4, 16, 64, 256)]
+    assert times == sorted(times) and times[0] < 0.5 < times[-1] <= 1.0

@@ -1,19 +1,25 @@
-"""Kernels made from meanings, predicted beside fused routines: what reads, last blocks and persistent grids change."""
+"""Work of a script's kernels: reads, last blocks and persistent grids of templates, measured compute routines."""
 from __future__ import annotations
 
 import pytest
 
+from tests.unit.scripts.routine_scripts import sequence
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.scripts.plan.prediction import ARRIVALS_US, READ_SHARE, STANDING_READY_US, behind_another_us
-from tilefuse.scripts.plan.template_prediction import LAST_BLOCK_US, LAST_OF_COLUMNS_US, PERSISTENT_US, template_us
+from tilefuse.plan.price.roofline import price_work
+from tilefuse.scripts.plan.fusions import find_fusions
+from tilefuse.scripts.plan.implementations import list_candidates
+from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes
+from tilefuse.scripts.plan.work import routine_work, template_us
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.packed.packed import Packed
 
 H200 = device_by_name("h200")
+FIGURES = H200.fitted.scripts
+START_OVERLAP_US = H200.fitted.flight.start_overlap_us
 
 
 def kernels(text: str, device: DeviceSpec = H200) -> list[PlannedKernel]:
@@ -34,18 +40,19 @@ def streaming(reads: int) -> str:
 
 @pytest.mark.parametrize("reads", [1, 3])
 def test_reads_count_less_than_writes(reads: int) -> None:
-    """By READ_SHARE of what stands beyond the launch, for the part that is read."""
+    """By `read_share` of what stands beyond the launch, for the part that is read."""
     (kernel,) = kernels(streaming(reads))
     beyond = kernel.cost.us - H200.graph_launch_us
-    assert template_us(kernel, H200) == pytest.approx(kernel.cost.us - beyond * (1 - READ_SHARE) * reads / (reads + 1) - STANDING_READY_US)
+    saved_us = beyond * (1 - FIGURES.read_share) * reads / (reads + 1)
+    assert template_us(kernel, H200) == pytest.approx(kernel.cost.us - saved_us - START_OVERLAP_US)
 
 
 def test_a_sum_over_blocks_costs_its_last_block() -> None:
     """All blocks of the one row arrive at one counter."""
     (kernel,) = kernels("graph @g(%x: f32[1048576]) -> (f32[]) {\n  %s: f32[] = reduce.sum [] over [k < 1048576] { %x[k] }\n  return %s\n}")
-    read = kernel.cost.us - (kernel.cost.us - H200.graph_launch_us) * (1 - READ_SHARE) * (1 - 4 / (4 * 1048576 + 4))
-    ending = LAST_BLOCK_US + ARRIVALS_US * kernel.program.launch.num_blocks / 1000
-    assert template_us(kernel, H200) == pytest.approx(behind_another_us(read) + ending, rel=1e-6)
+    read = kernel.cost.us - (kernel.cost.us - H200.graph_launch_us) * (1 - FIGURES.read_share) * (1 - 4 / (4 * 1048576 + 4))
+    ending = FIGURES.template_last_block_us + FIGURES.arrivals_us * kernel.program.launch.num_blocks
+    assert template_us(kernel, H200) == pytest.approx(read - START_OVERLAP_US + ending, rel=1e-6)
 
 
 def test_a_persistent_grid_costs_its_start_and_end() -> None:
@@ -56,8 +63,8 @@ def test_a_persistent_grid_costs_its_start_and_end() -> None:
       return %y
     }""")
     share = first.program.bytes_read / (first.program.bytes_read + first.program.bytes_written)
-    bandwidth_us = first.cost.us - (first.cost.us - H200.graph_launch_us) * (1 - READ_SHARE) * share
-    assert template_us(first, H200) == pytest.approx(behind_another_us(bandwidth_us) + PERSISTENT_US)
+    bandwidth_us = first.cost.us - (first.cost.us - H200.graph_launch_us) * (1 - FIGURES.read_share) * share
+    assert template_us(first, H200) == pytest.approx(bandwidth_us - START_OVERLAP_US + FIGURES.persistent_us)
 
 
 def test_a_packed_sum_over_blocks_costs_its_last_block_too() -> None:
@@ -68,7 +75,7 @@ def test_a_packed_sum_over_blocks_costs_its_last_block_too() -> None:
       return %t, %u
     }""")
     assert isinstance(kernel.program.choice, Packed)
-    assert template_us(kernel, H200) > behind_another_us(kernel.cost.us * READ_SHARE) + LAST_OF_COLUMNS_US
+    assert template_us(kernel, H200) > kernel.cost.us * FIGURES.read_share - START_OVERLAP_US + FIGURES.template_last_columns_us
 
 
 def test_the_host_has_no_such_costs() -> None:
@@ -76,3 +83,14 @@ def test_the_host_has_no_such_costs() -> None:
     host = device_by_name("host")
     (kernel,) = kernels(streaming(1), host)
     assert template_us(kernel, host) == kernel.cost.us
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_measured_compute_routine_is_charged_by_the_word(double: bool) -> None:
+    """Words of f64 were charged twice: their bytes were taken for words of f32."""
+    graph = sequence("sscal", 0, 1 << 22, double)
+    facts = list_candidates(graph, find_fusions(graph).legal[0], H200).kept[0].facts
+    moved = facts.moved[0]
+    times = RoutineTimes("h200", 0.5, {}, {(moved.function, moved.implementation, "compute"): [(Environment(1, 8, 0), 3.0)]})
+    priced = price_work(routine_work(facts, H200, times, Environment(1, 8, 0)), H200)
+    assert priced.arithmetic_us == pytest.approx(3.0 * (1 << 22) / 1e6)

@@ -1,0 +1,101 @@
+"""Routines of a device, timed one by one: the table, the environments of its rows, and values between them.
+
+`scripts/calibrate.py` fills it; `work.py` reads it. A load or store has a ratio: time of its bytes at the device's best rate, over its
+measured time without the kernel's start. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
+
+from tilefuse.target.device import DeviceSpec
+
+# Tiles a block and added shared memory of the environments in which loads and stores are timed, and those of compute routines.
+TRANSFER_ENVIRONMENTS, COMPUTE_ENVIRONMENTS = ((1, 0), (8, 0), (64, 0), (8, 48 << 10)), ((8, 0),)
+# Bytes of shared memory that make environments as unlike as one step of the other differences does; weight of the walk's direction.
+UNLIKE_SHARED_BYTES, UNLIKE_DIRECTION = 32 << 10, 4
+# Least time of a probe beside its start: clocks do not tell less. Units: microseconds.
+LEAST_PROBE_US = 0.01
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A simulated fusion: instances per block, tiles per block and the direction of the walk over them, and shared memory besides the
+    routine's own, in bytes."""
+
+    instances: int
+    iterations: int
+    extra_shared_bytes: int
+    direction: str = "x"
+
+
+# (function, implementation, routine): "load A", "compute", "store y".
+RoutineName = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class RoutineTimes:
+    """Routines of a device, timed one by one. `scripts.calibrate` fills it.
+
+    transfers  routine -> (environment, ratio): time of its bytes at the device's best rate, over their measured time
+    computes   routine -> (environment, microseconds for a million words of the function's largest operand)
+    start_us   time of an empty kernel in a CUDA graph; neither table includes it
+    """
+
+    device: str
+    start_us: float
+    transfers: Mapping[RoutineName, Sequence[tuple[Environment, float]]] = field(default_factory=dict)
+    computes: Mapping[RoutineName, Sequence[tuple[Environment, float]]] = field(default_factory=dict)
+
+
+def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Environment, ...]:
+    """The environments in which to time a routine whose instance has `threads` threads. moves: it loads or stores.
+
+    A compute routine is timed in a single walk: its operands are on chip, so neither the walk nor other data's memory changes its work.
+    """
+    instances = (1,) if nested or threads > 256 else (1, 2)
+    directions = ("x", "y") if nested else ("x",)
+    walks = TRANSFER_ENVIRONMENTS if moves else COMPUTE_ENVIRONMENTS
+    return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n, extra in walks)
+
+
+def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
+    """Table entry of a load or store. Units: bytes moved; microseconds of the probe and of an empty kernel."""
+    ratio = num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, LEAST_PROBE_US)
+    return min(ratio, device.fitted.scripts.largest_probe_ratio)
+
+
+def compute_us(num_words: int, us: float, start_us: float) -> float:
+    """Table entry of a compute routine: microseconds for a million words of the function's largest operand."""
+    return max(us - start_us, 0.0) / num_words * 1e6
+
+
+def interpolated_ratio(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:
+    """The value for the environment's walk, interpolated between walks measured in the most similar environments; None without any.
+
+    The interpolation is linear in the walk's logarithm: the first tiles of a block add most of the overlapping loads.
+    """
+    near = nearest_value(measured, environment)
+    if near is None:
+        return None
+    like = min((e for e, _ in measured), key=lambda e: _distance(e, environment))
+    walks = {e.iterations: value for e, value in measured
+             if (e.instances, e.extra_shared_bytes, e.direction) == (like.instances, like.extra_shared_bytes, like.direction)}
+    tiles = max(environment.iterations, 1)
+    below, above = max((n for n in walks if n <= tiles), default=0), min((n for n in walks if n >= tiles), default=0)
+    if not below or not above or below == above:
+        return near
+    part = log(tiles / below) / log(above / below)
+    return walks[below] * (1 - part) + walks[above] * part
+
+
+def nearest_value(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:
+    """The value measured in the most similar environment; None if there is none."""
+    return min(measured, key=lambda pair: _distance(pair[0], environment))[1] if measured else None
+
+
+def _distance(e: Environment, environment: Environment) -> float:
+    return (abs(log(e.instances / environment.instances)) + abs(log(e.iterations / max(environment.iterations, 1)))
+            + abs(e.extra_shared_bytes - environment.extra_shared_bytes) / UNLIKE_SHARED_BYTES
+            + UNLIKE_DIRECTION * (e.direction != environment.direction))
