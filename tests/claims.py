@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+# File of a phase's folder: paths of the files, one a line, of which the phase's mark expression left tests out.
+LEFT = "left.txt"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The folder of claims and reports, this process's number, and when no further test is begun (seconds of the epoch; 0: never)."""
@@ -89,6 +92,16 @@ class Reports:
         printed = report.capstdout if report.passed and "alone" in report.keywords else ""
         self._add({"test": report.nodeid, "outcome": report.outcome, "seconds": round(report.duration, 2), "reason": reason[:2000],
                    "printed": printed[-2000:]})
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Name the files of tests that are left out: every process of a phase writes the same text, under its final name at once."""
+    config = items[0].config
+    folder: Path = config.getoption("--claims")
+    text = "\n".join(dict.fromkeys(str(item.path) for item in items))
+    mine = folder / f"{LEFT}.{config.getoption('--worker')}"
+    mine.write_text(text, encoding="utf-8")
+    mine.replace(folder / LEFT)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.claims import LEFT
 
 ROOT = Path(__file__).resolve().parents[1]
 # pytest's status of a run: some tests failed, which their reports say; no tests were there.
@@ -46,11 +49,13 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
     passed_on: arguments for pytest; `folders` are tested where those name nothing. progress: print a line now and then.
     """
     ended = Ended([], [], [])
+    chosen = [] if any(Path(a.partition("::")[0]).exists() for a in passed_on) else list(folders)
     with tempfile.TemporaryDirectory() as folder:
         for name, marks, count in phases:
             shared = Path(folder) / name
             shared.mkdir()
-            running = [start(shared, number, marks, until, devices, passed_on, folders, is_alone=count == 1) for number in range(count)]
+            running = [start(shared, number, marks, until, devices, [*chosen, *passed_on], is_alone=count == 1,
+                             environment=_environment(Path(folder) / "precompiled")) for number in range(count)]
             try:
                 _wait(running, shared, progress)
             finally:
@@ -69,6 +74,9 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
             not_run = collected - len({r.test for r in found})
             if not_run > 0:
                 ended.missing.append(f"{not_run} of {collected} tests that run {name} did not run")
+            left = shared / LEFT
+            if chosen and left.exists():
+                chosen = left.read_text(encoding="utf-8").splitlines()  # the next phase reads only files whose tests this one left out
     return ended
 
 
@@ -84,10 +92,20 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], shared: Path, progress: bo
             print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {failed} failed", flush=True)
 
 
-def start(shared: Path, number: int, marks: str, until: float, devices: Sequence[str], passed_on: Sequence[str],
-          folders: Sequence[str], is_alone: bool) -> subprocess.Popen[bytes]:
-    """One pytest process, on one device."""
+def _environment(precompiled: Path) -> dict[str, str]:
+    """This process's environment, where `g++` reads standard headers from a precompiled form that lies in a folder of the run."""
     environment = dict(os.environ)
+    compiler = os.environ.get("REAL_GXX") or shutil.which("g++")
+    if compiler is not None:
+        precompiled.mkdir(exist_ok=True)
+        environment |= {"REAL_GXX": compiler, "PRECOMPILED": str(precompiled),
+                        "PATH": os.pathsep.join((str(ROOT / "tests" / "precompiled"), environment["PATH"]))}
+    return environment
+
+
+def start(shared: Path, number: int, marks: str, until: float, devices: Sequence[str], arguments: Sequence[str], is_alone: bool,
+          environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """One pytest process, on one device. arguments: folders, files and options for pytest."""
     environment["PYTHONPATH"] = os.pathsep.join(p for p in (str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")) if p)
     if devices:
         environment["CUDA_VISIBLE_DEVICES"] = devices[number % len(devices)]
@@ -98,9 +116,8 @@ def start(shared: Path, number: int, marks: str, until: float, devices: Sequence
         environment.setdefault("OMP_WAIT_POLICY", "passive")
     command = [sys.executable, "-m", "pytest", "-p", "tests.claims", "-p", "no:cacheprovider", "-q", "-m", marks,
                "--claims", str(shared), "--worker", f"worker-{number}", "--until", str(until)]
-    chosen = [] if any(Path(a.partition("::")[0]).exists() for a in passed_on) else folders
     with (shared / f"worker-{number}.log").open("wb") as log:
-        return subprocess.Popen([*command, *chosen, *passed_on], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, stdout=log, stderr=log)
 
 
 def reports_of(shared: Path) -> tuple[list[Report], int]:

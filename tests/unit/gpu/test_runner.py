@@ -10,6 +10,7 @@ import pytest
 from tests.__main__ import main as all_tests
 from tests.claims import claimed, is_claimed, together
 from tests.gpu.__main__ import main
+from tests.processes import run
 
 TESTS = """
 import pytest
@@ -80,3 +81,14 @@ def test_tests_that_did_not_run_are_told(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "test_some.py").write_text(TESTS, encoding="utf-8")
     assert main(["--workers", "1", "--seconds", "0.001", str(tmp_path / "test_some.py")]) == 1
     assert "7 of 7 tests that run together did not run" in capsys.readouterr().out
+
+
+def test_the_phase_of_tests_that_run_alone_reads_only_their_files(tmp_path: Path) -> None:
+    """Reading all test files takes half a minute; each read file writes its name here."""
+    said = "from pathlib import Path\nwith Path(__file__).with_suffix('.read').open('a') as file:\n    file.write('read ')\n"
+    (tmp_path / "test_some.py").write_text(said + TESTS, encoding="utf-8")
+    (tmp_path / "test_others.py").write_text(said + "def test_one():\n    pass\n", encoding="utf-8")
+    ended = run([("together", "not alone", 1), ("alone", "alone", 1)], (), 0.0, (), [str(tmp_path)])
+    assert len(ended.reports) == 9 and not ended.missing
+    assert {r.test.partition("::")[2] for r in ended.reports if r.printed} == {"test_alone"}
+    assert [(tmp_path / f"test_{name}.read").read_text().split() for name in ("some", "others")] == [["read"] * 2, ["read"]]
