@@ -16,11 +16,6 @@ from tilefuse.templates.template import KernelTemplate
 FOLDERS = sorted(p.name for p in (PACKAGE / "templates").iterdir() if (p / "__init__.py").exists())
 # Imports of one template's folder by another's. Each entry is a debt; an entry that is no import any more must go.
 CROSSINGS = {
-    ("templates/packed/common_threads.py", "columns"),
-    ("templates/packed/common_threads.py", "flat"),
-    ("templates/packed/common_threads.py", "rows"),
-    ("templates/packed/common_threads.py", "staged"),
-    ("templates/packed/common_threads.py", "transpose"),
     ("templates/packed/compose.py", "flat"),
     ("templates/packed/packed.py", "flat"),
     ("templates/packed/packed_by_hand.py", "flat"),
@@ -29,11 +24,6 @@ CROSSINGS = {
 OWN_CLASSES = {t.record.__name__ for t in TEMPLATES} | {"RowSettings", "StitchPlan", "OnlinePlan"}
 # Places outside of the templates' folders that still dispatch on the kind of a template. Each is a debt, and the numbers only fall.
 DISPATCHES = {
-    "driver/explain/explain.py": 2,
-    "driver/explain/tiles.py": 10,
-    "driver/lowering/in_place_walks.py": 8,
-    "plan/select/pack_kernels.py": 2,
-    "plan/text/edit.py": 2,
     "templates/by_hand.py": 3,
     "templates/pattern.py": 10,
     "templates/walk_legality.py": 3,

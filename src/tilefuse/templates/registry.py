@@ -41,6 +41,14 @@ def kernel_template(choice: Choice) -> KernelTemplate[Any]:
     return template
 
 
+def template_named(name: str) -> KernelTemplate[Any]:
+    """The template whose record has this name. Raises: InternalError where none has."""
+    for record, template in _template_by_record.items():
+        if record.template == name:
+            return template
+    raise InternalError(f"no template is called {name!r}")
+
+
 def kernel_templates() -> tuple[KernelTemplate[Any], ...]:
     """All templates, in the order in which they were registered."""
     return tuple(_template_by_record.values())

@@ -9,7 +9,7 @@ Every method is required: a template that lacks one cannot be made. `registry.py
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -18,7 +18,10 @@ from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.parts import PackedGroup
 
 C = TypeVar("C", bound=Choice)
 
@@ -125,3 +128,73 @@ class KernelTemplate(ABC, Generic[C]):
     @abstractmethod
     def program_with(self, program: TileProgram, choice: C, device: DeviceSpec) -> TileProgram | Rejected:
         """The program of the same pattern with another choice of this template, or why there is none."""
+
+    # -- updates in place ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Whether one thread computes and stores each element of the result `value`, and loads the operands of that element itself.
+
+        Such a result may overwrite an operand that is read element by element.
+        """
+
+    @abstractmethod
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether the kernel has read `target`, in whichever thread, before it stores the element of `value` that overwrites it.
+
+        target: a boundary value, or "" for a value that the program does not know, of which nothing is known.
+        """
+
+    @abstractmethod
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether each thread reads of `target` only the places in memory to which it stores elements of `value`.
+
+        Requires: both begin at one address and have as many elements, whatever their shapes.
+        """
+
+    @abstractmethod
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """Results that several blocks compute, of which one writes: none of them may lie where the kernel reads."""
+
+    # -- explanations ----------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """The part of the domain that one worker of each level takes, from the grid down.
+
+        launch: of the composed kernel. A template without a domain gives tiles of the largest result.
+        """
+
+    @abstractmethod
+    def staging(self, program: TileProgram) -> Staging:
+        """Stages between barriers, and places in shared memory that are known before the kernel is composed."""
+
+    # -- parts of packed kernels -----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def packs(self) -> bool:
+        """Whether kernels of this template hold independent parts: such kernels are made only where packing is asked for."""
+
+    @abstractmethod
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """Groups of the independent parts that a kernel holds; empty for a kernel of one pattern."""
+
+    @abstractmethod
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Why the program cannot be one part of a packed kernel; None where it can."""
+
+    @abstractmethod
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> C | None:
+        """The program's choice with `threads` threads a block, for parts that share a launch; None where there is no such choice."""
+
+    @abstractmethod
+    def thread_loss(self, choice: C, changed: C, device: DeviceSpec) -> float:
+        """Share of a part's time that `changed` adds, which differs from `choice` in its threads a block.
+
+        Units: 1. Source: `PackedFigures`.
+        """
+
+    @abstractmethod
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """Equal for programs that one body may serve, as far as their graphs tell cheaply; None where only equal programs share one."""

@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
+from math import log2
 
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.explained import NO_STAGES, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.template import C, KernelTemplate
 
 
@@ -31,6 +35,41 @@ class WalkTemplate(KernelTemplate[C]):
         self.write(writer, self.choice_of(program))
         return writer.finish()
 
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """False where threads do not meet."""
+        return False
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False where the order of memory is not the order of the walk."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """None: each point of the domain is one block's."""
+        return frozenset()
+
+    def staging(self, program: TileProgram) -> Staging:
+        """Nothing: composing the kernel finds what it needs of shared memory."""
+        return NO_STAGES
+
+    @property
+    def packs(self) -> bool:
+        """A walk is one pattern."""
+        return False
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """None: a walk is one pattern."""
+        return ()
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """A walk whose blocks know nothing of each other may be a part."""
+        return None
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: extents stand in the body of a walk."""
+        return None
+
     @abstractmethod
     def walk_traffic(self, choice: C, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Traffic of a walk without a scatter. Units: bytes."""
@@ -48,3 +87,10 @@ def widest_itemsize(program: TileProgram) -> int:
 def num_shared(domain: Domain) -> int:
     """Reductions whose results several threads exchange."""
     return sum(i.shared for i in domain.instances)
+
+
+def elementwise_thread_loss(choice: Choice, changed: Choice, device: DeviceSpec) -> float:
+    """Share of the time of a walk without reductions that another number of threads a block adds. Source: `PackedFigures`."""
+    doublings = log2(changed.num_threads / choice.num_threads)
+    fitted = device.fitted.packed
+    return fitted.wider_walk_loss * doublings if doublings > 0 else fitted.narrower_walk_loss * -doublings

@@ -21,8 +21,9 @@ from tilefuse.runtime.spec import CopyStep, KernelStep
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitched import computed_by_several, schedule_stitched
+from tilefuse.templates.staged.stitched import schedule_stitched
 
 # A gradient's product and the update of the weight, with two slots.
 PRODUCT = """graph @product(%g: f32[20, 12], %x: f32[20, 17], %w: f32[12, 17], %m: f32[12, 17], %v: f32[12, 17]) -> () {
@@ -156,7 +157,7 @@ def test_what_several_blocks_compute_is_not_written_over_what_they_read() -> Non
     apart = parse_graph(STATE.replace("  update %h = %s\n", "").replace("-> (f16[8, 512])", "-> (f16[8, 512], f16[8, 512])")
                         .replace("return %z", "return %s, %z"))
     (kernel,) = generate(apart, constants={}, device=H200, options=Options()).plan.kernels
-    assert computed_by_several(kernel.program) == {"s"}
+    assert kernel_template(kernel.program.choice).computed_by_several(kernel.program) == {"s"}
 
 
 def test_an_element_that_is_read_elsewhere_is_not_overwritten() -> None:

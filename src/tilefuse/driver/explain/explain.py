@@ -21,8 +21,7 @@ from tilefuse.plan.price.products import matrix_products
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.registry import kernel_template
 
 # Of the explanation's form: raised where a field changes its meaning or goes.
 FORMAT = 2
@@ -130,14 +129,12 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure], 
 
 
 def _requested_bytes(program: TileProgram, allocated: int) -> int:
-    """Shared memory of a kernel if none of its arrays lay where another does that is not alive at the time.
+    """Shared memory of a kernel if each of its arrays had a place of its own. Units: bytes.
 
     allocated: bytes a block that its launch asks for; those of a packed kernel are of the group that needs most.
     """
-    groups = program.choice.groups if isinstance(program.choice, Packed) else ()
-    plans = [p.internal for p in (program, *(g.program for g in groups)) if isinstance(p.internal, StitchPlan)]
-    largest = max(plans, key=lambda p: p.shared_bytes, default=None)
-    return allocated if largest is None or not allocated else allocated + largest.requested_bytes - largest.shared_bytes
+    staging = kernel_template(program.choice).staging(program)
+    return allocated + staging.requested_bytes - staging.allocated_bytes if allocated else allocated
 
 
 def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tilefuse.base.candidate import Rejected
 from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
-from tilefuse.templates.packed.common_threads import packable
+from tilefuse.templates.registry import kernel_template
 
 # Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
 MAX_HALVES = 64
@@ -40,7 +40,8 @@ def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
     for number, group in enumerate(plan):
         if group.priced is None:
             continue
-        why = packable(group.priced.program)
+        program = group.priced.program
+        why = kernel_template(program.choice).part_refusal(program)
         if why is None:
             free[number] = group.priced
         else:

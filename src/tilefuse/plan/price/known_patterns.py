@@ -16,8 +16,8 @@ from typing import Protocol
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.plan.pattern import Cost
+from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitched import computed_by_several
 
 # Names of values in reasons are kept as their numbers in the pattern, between characters that no reason holds.
 _NAMED = re.compile(r"%([A-Za-z0-9_.]+)")
@@ -58,7 +58,7 @@ class Figures:
     @classmethod
     def of(cls, program: TileProgram, values: Sequence[str]) -> Figures:
         """The figures of a program with these boundary values."""
-        several = computed_by_several(program)
+        several = kernel_template(program.choice).computed_by_several(program)
         return cls(program.template, program.launch.num_blocks, program.bytes_read, program.bytes_written, program.work_us,
                    tuple(n for n, value in enumerate(values) if value in several))
 

@@ -25,8 +25,8 @@ from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price.price import Priced, Pricer
 from tilefuse.plan.select.memory import Life, more_with_packing, most_live
-from tilefuse.templates.packed.common_threads import packable
 from tilefuse.templates.packed.packed import MAX_GROUPS, MAX_OPERANDS
+from tilefuse.templates.registry import kernel_template, template_named
 
 # Depths at which one kernel is tried with others, so that kernels that nobody wants cost a few trials and not one at every depth.
 MAX_TRIES = 4
@@ -112,9 +112,11 @@ class _Draft:
         small: dict[int, None] = {}
         for n, item in enumerate(self.chosen):
             # A packed kernel is asked for no program: most of them are in no plan, and have none yet.
-            if item.priced is None or item.priced.figures.template == "packed" or packable(item.priced.program) is not None:
+            if item.priced is None or template_named(item.priced.figures.template).packs:
                 continue
             program = item.priced.program
+            if kernel_template(program.choice).part_refusal(program) is not None:
+                continue
             alike.setdefault(_likeness(item), []).append(n)
             if program.bytes_moved < self.pricer.device.fitted.packed.small_bytes:
                 small[n] = None
@@ -258,13 +260,11 @@ class _Draft:
 
 
 def _likeness(item: Chosen) -> object:
-    """Equal for kernels that one body can serve, as far as can be told cheaply: same kinds of nodes on tensors of equal rank or not."""
+    """Equal for kernels that one body can serve, as far as can be told cheaply."""
     assert item.priced is not None
     program = item.priced.program
-    if program.template != "pointwise":
-        return id(item.priced)
-    graph = program.graph
-    return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
+    likeness = kernel_template(program.choice).likeness(program)
+    return id(item.priced) if likeness is None else likeness
 
 
 def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], given_up: Collection[str] = ()) -> int:

@@ -29,6 +29,7 @@ from tilefuse.plan.text.text import KernelOutline, Outline
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.notation import Template
+from tilefuse.templates.registry import kernel_template
 
 # Generators whose kernels are one walk or stages, and the one whose kernels are packed; of "packing" the faster of both is taken.
 UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
@@ -300,7 +301,7 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
         raise NameLookupError(f"no kernel computes %{first.name}", where=first.span, hint=nearest(first.name, nodes) or
                               f"values in kernels: {', '.join(nodes[:12])}")
     kernel = home[-1]
-    if template.parts and (template.schedules or kernel.program.template != "packed"):
+    if template.parts and (template.schedules or not kernel_template(kernel.program.choice).packs):
         told = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"
         raise UserError(f"a template of parts is that of a packed kernel: {told}", where=first.span)
     for schedule_ in schedules:
@@ -323,7 +324,7 @@ def _with_own_names(kernel: PlannedKernel, setting: Setting, options: Options) -
     pattern = kernel.pattern.graph(setting.graph)
     layouts = {v: setting.layouts[v] for v in pattern.type_by_name if v in setting.layouts}
     found = templates.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding,
-                                      packing=kernel.program.template == "packed")
+                                      packing=kernel_template(kernel.program.choice).packs)
     if isinstance(found, Rejected):
         raise UserError(f"kernel {kernel.name} takes no template by hand: {found}")
     return found

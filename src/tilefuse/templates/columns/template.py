@@ -7,12 +7,16 @@ from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
 from tilefuse.templates.columns.compose import compose_columns
 from tilefuse.templates.columns.neighbours import columns_neighbours
+from tilefuse.templates.columns.packing import column_thread_loss, columns_with_threads
 from tilefuse.templates.columns.record import Columns
-from tilefuse.templates.columns.starts import num_tiles
+from tilefuse.templates.columns.starts import between_columns, num_tiles
+from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, num_shared
@@ -61,3 +65,37 @@ class ColumnsTemplate(WalkTemplate[Columns]):
     def program_with(self, program: TileProgram, choice: Columns, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk by that choice."""
         return schedule_graph(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Whether `value` has one element a column. Threads without a column of their own load operands of others, but store nothing."""
+        return has_one_value_a_row(program, value)
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether the threads of a column have read `target` when they meet at the column's sum.
+
+        Tiles that have a vector in common read each other's columns: their blocks do not meet.
+        """
+        choice = self.choice_of(program)
+        meet = (choice.split > 1 or choice.threads_y > 1) and between_columns(program.domain, choice) is None
+        return (meet and self.loads_where_it_stores(program, value)
+                and reads_end_at_sums(program.domain, value, target, choice.vector * choice.threads_x, choice.on_chip))
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """Columns of a block, and the shares of a column of its threads."""
+        c, domain = self.choice_of(program), program.domain
+        kept, reduced = "*".join(c.kept_order) or "column", "*".join(c.reduced_order) or "element"
+        share = -(-length_of(domain, c.reduced_order) // c.split)
+        return (LevelTile("grid", extents_of(domain, (*c.reduced_order, *c.kept_order))),
+                LevelTile("block", ((reduced, share), (kept, c.vector * c.threads_x))),
+                LevelTile("warp", ((reduced, c.chunks * max(WARP // c.threads_x, 1)), (kept, min(c.threads_x, WARP) * c.vector))),
+                LevelTile("thread", ((reduced, c.chunks), (kept, c.vector))))
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Columns | None:
+        """More or fewer threads down each column."""
+        return columns_with_threads(self.choice_of(program), program.domain, threads)
+
+    def thread_loss(self, choice: Columns, changed: Columns, device: DeviceSpec) -> float:
+        """As much for each doubling as for each halving."""
+        return column_thread_loss(choice, changed, device.fitted.packed)

@@ -1,21 +1,27 @@
 """The flat walk as a template."""
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import replace
+
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.flat.compose import compose_pointwise
 from tilefuse.templates.flat.neighbours import flat_neighbours
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import last_axis
 from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.overwrites import reads_lie_at_results
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.template import Ending, Overlaps, Resources
-from tilefuse.templates.walk import WalkTemplate, widest_itemsize
+from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 
 
 class FlatTemplate(WalkTemplate[Pointwise]):
@@ -61,3 +67,35 @@ class FlatTemplate(WalkTemplate[Pointwise]):
     def program_with(self, program: TileProgram, choice: Pointwise, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk by that choice."""
         return schedule_graph(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Each thread computes its own elements from operands that it loads itself."""
+        return True
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether the walk touches `target` at the offset of the result only, and stores each element once."""
+        domain = program.domain
+        once = domain.scatter is None and domain.num_kept * domain.num_reduced == program.graph.type_of(value).num_elements
+        return bool(target) and once and reads_lie_at_results(domain, value, target)
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """Elements in the order of the walk."""
+        choice = self.choice_of(program)
+        each, walked = choice.vector * choice.steps, "*".join(choice.order) or "element"
+        return (LevelTile("grid", extents_of(program.domain, choice.order)), LevelTile("block", ((walked, each * launch.num_threads),)),
+                LevelTile("warp", ((walked, each * min(WARP, launch.num_threads)),)), LevelTile("thread", ((walked, each),)))
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Pointwise | None:
+        """A flat walk takes any number of threads."""
+        return replace(self.choice_of(program), threads=threads)
+
+    def thread_loss(self, choice: Pointwise, changed: Pointwise, device: DeviceSpec) -> float:
+        """Smaller blocks leave threads of a multiprocessor unused."""
+        return elementwise_thread_loss(choice, changed, device)
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """The same kinds of nodes on the same element types, whatever the extents."""
+        graph = program.graph
+        return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)

@@ -21,7 +21,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.packed.flat import FLAT
-from tilefuse.templates.packed.packed import Packed, PackedGroup, Part
+from tilefuse.templates.packed.packed import Packed
+from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
 
 # The numbers of a flat group: whole vectors of a member, and elements behind them.

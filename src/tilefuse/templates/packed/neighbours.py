@@ -8,7 +8,8 @@ from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.packed.common_threads import packable, with_threads
-from tilefuse.templates.packed.packed import Packed, PackedGroup, regrouped
+from tilefuse.templates.packed.packed import Packed, regrouped
+from tilefuse.templates.parts import PackedGroup
 
 # Parts of a packed kernel that are varied: those that move most bytes.
 MOST_PARTS = 6

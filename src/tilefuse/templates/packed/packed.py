@@ -25,6 +25,7 @@ from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import print_template
 from tilefuse.templates.packed.common_threads import common_threads, packable, with_threads
 from tilefuse.templates.packed.flat import FLAT, flat_form, flat_key
+from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.walk_template import parameters_of, template_of
 
@@ -39,32 +40,6 @@ MAX_GROUPS = 24
 MAX_SIBLING_OPERANDS = 16
 
 ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | None], TileProgram | Rejected]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part: its boundary values in the order of the group's operands (inputs, then results), its nodes, its number of blocks.
-
-    num_elements: extent of a flat walk; 0 where the group's body has the extents in it.
-    """
-
-    values: tuple[str, ...]
-    nodes: tuple[str, ...]
-    num_blocks: int
-    num_elements: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PackedGroup:
-    """Parts that run one body. `program`: the tile program of the body, for the largest part. `flat`: its domain is in flat form."""
-
-    program: TileProgram
-    parts: tuple[Part, ...]
-    flat: bool = False
-
-    @property
-    def num_blocks(self) -> int:
-        return sum(p.num_blocks for p in self.parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.neighbours import program_with
 from tilefuse.templates.notation import Schedule, Template
 from tilefuse.templates.packed.common_threads import packable, with_threads
-from tilefuse.templates.packed.packed import Packed, PackedGroup, packed_like, regrouped
+from tilefuse.templates.packed.packed import Packed, packed_like, regrouped
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.walk_template import choice_by_hand
 from tilefuse.templates.whole_in_block import in_own_words
 

@@ -1,17 +1,20 @@
 """Independent parts in one kernel as a template: what it says of itself follows from its parts' templates."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import replace
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.packed.compose import compose_packed
 from tilefuse.templates.packed.neighbours import packed_neighbours
 from tilefuse.templates.packed.packed import Packed, packed_like
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
@@ -57,3 +60,56 @@ class PackedTemplate(KernelTemplate[Packed]):
     def program_with(self, program: TileProgram, choice: Packed, device: DeviceSpec) -> TileProgram | Rejected:
         """The same groups with those bodies, where they fit one launch."""
         return packed_like(program, choice.groups, device, choice.threads)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """False for the kernel as a whole: `groups` are asked one by one."""
+        return False
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """False for the kernel as a whole: `groups` are asked one by one."""
+        return False
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False for the kernel as a whole: `groups` are asked one by one."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """None that the kernel as a whole knows: `groups` are asked one by one."""
+        return frozenset()
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """The largest result; each group has tiles of its own."""
+        return (LevelTile("grid", numbered(largest_result(program))),)
+
+    def staging(self, program: TileProgram) -> Staging:
+        """The shared memory of the part that allocates most before it is composed; each part has stages of its own."""
+        parts = [kernel_template(g.program.choice).staging(g.program) for g in self.choice_of(program).groups]
+        largest = max(parts, key=lambda s: s.allocated_bytes, default=NO_STAGES)
+        return replace(NO_STAGES, requested_bytes=largest.requested_bytes, allocated_bytes=largest.allocated_bytes)
+
+    @property
+    def packs(self) -> bool:
+        """Its parts are independent."""
+        return True
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """The groups in the order of their blocks."""
+        return self.choice_of(program).groups
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Its parts are parts of one kernel only."""
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Packed | None:
+        """None: it is no part."""
+        return None
+
+    def thread_loss(self, choice: Packed, changed: Packed, device: DeviceSpec) -> float:
+        """Nothing: it is no part."""
+        return 0.0
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: it is no part."""
+        return None

@@ -9,12 +9,16 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.compose import compose_rows
-from tilefuse.templates.rows.modes import Held, Rows, Streamed
+from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
+from tilefuse.templates.rows.packing import row_part_refusal, row_thread_loss, rows_with_threads
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
 
@@ -67,6 +71,47 @@ class RowsTemplate(WalkTemplate[Rows]):
     def program_with(self, program: TileProgram, choice: Rows, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk by that choice."""
         return schedule_graph(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Whether one thread stores the value of each row: of the last block to arrive, where several blocks share a row.
+
+        Rows in turns load operands of a later row while they work on this one.
+        """
+        return isinstance(self.choice_of(program).mode, Held | Streamed | Split) and has_one_value_a_row(program, value)
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether the threads of a row have read `target` when they meet at the row's sum."""
+        choice = self.choice_of(program)
+        meet = choice.split > 1 or choice.threads > WARP or choice.threads == 1
+        return (meet and self.loads_where_it_stores(program, value)
+                and reads_end_at_sums(program.domain, value, target, choice.rows, choice.in_registers))
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """Rows of a block, and the shares of a row of its threads."""
+        c, domain = self.choice_of(program), program.domain
+        kept, reduced = "*".join(c.kept_order) or "row", "*".join(c.reduced_order) or "element"
+        share = -(-length_of(domain, c.reduced_order) // (c.cluster * c.split))
+        rows = c.carried_rows or c.rows
+        rows_of_warp = min(max(WARP // c.threads, 1), rows)
+        cluster = (LevelTile("cluster", ((kept, rows), (reduced, share * c.cluster))),) if c.cluster > 1 else ()
+        return (LevelTile("grid", extents_of(domain, (*c.kept_order, *c.reduced_order))), *cluster,
+                LevelTile("block", ((kept, rows), (reduced, share))),
+                LevelTile("warp", ((kept, rows_of_warp), (reduced, min(share, min(c.threads, WARP) * c.vector * c.chunks)))),
+                LevelTile("thread", ((kept, 1), (reduced, min(share, c.vector * c.chunks)))))
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Clusters and persistent grids need a launch of their own."""
+        return row_part_refusal(self.choice_of(program), program)
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Rows | None:
+        """More rows a block, or more threads a row."""
+        return rows_with_threads(self.choice_of(program), program.domain, threads, device)
+
+    def thread_loss(self, choice: Rows, changed: Rows, device: DeviceSpec) -> float:
+        """Less where only the rows a block change."""
+        return row_thread_loss(choice, changed, device.fitted.packed)
 
 
 def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:

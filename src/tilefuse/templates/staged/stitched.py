@@ -11,6 +11,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import SharedPlace, StageFacts, StagePiece, Staging
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.staged.choose_stitch import choose_stitch
 from tilefuse.templates.staged.record import Stitched
@@ -54,14 +55,6 @@ def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSp
     return found
 
 
-def computed_by_several(program: TileProgram) -> frozenset[str]:
-    """Results that several blocks compute, of which one writes: none of them lies where the kernel reads."""
-    plan = program.internal
-    if not isinstance(plan, StitchPlan):
-        return frozenset()
-    return frozenset(p.value for p in plan.pieces if p.written and p.grid_axes != {name for name, _ in plan.grid})
-
-
 def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:
     """One schedule a stage; the tile of the largest result, the blocks that walk several tiles, and the launch are settings."""
     schedules = tuple(_schedule(plan.pieces[key], stage, plan, launch) for stage in plan.stages for key in stage.pieces)
@@ -89,3 +82,29 @@ def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:
     inside = {n.name for n in graph.nodes}
     level = {v: Level.SHARED if v in stored else Level.REGISTER for v in inside}
     return tuple(EdgeLevel(v, n.name, level[v]) for n in graph.nodes for v in n.reads() if v in inside)
+
+
+def staging_of(plan: StitchPlan) -> Staging:
+    """The stages in order and the place of each stored piece, as explanations show them."""
+    return Staging(tuple(_stage_facts(plan, s) for s in plan.stages), _places(plan), plan.requested_bytes, plan.shared_bytes)
+
+
+def _stage_facts(plan: StitchPlan, stage: Stage) -> StageFacts:
+    pieces = (plan.pieces[k] for k in (*stage.products, *stage.pieces))
+    return StageFacts(stage.kind, stage.barrier, tuple(
+        StagePiece(p.value, p.kind, tuple(s.extent for s in p.region), p.stored, p.written) for p in pieces))
+
+
+def _places(plan: StitchPlan) -> tuple[SharedPlace, ...]:
+    """Place of every stored piece, and the stages from its first write to its last read."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, stage in enumerate(plan.stages):
+        for key in (*stage.products, *stage.pieces):
+            first.setdefault(key, number)
+            last[key] = max(last.get(key, number), number)
+            for source in plan.sources.get(key, ()):
+                last[source] = max(last.get(source, number), number)
+    end = len(plan.stages) - 1
+    return tuple(SharedPlace(p.value, p.offset_bytes, p.num_bytes, first.get(p.key, 0), last.get(p.key, end))
+                 for p in plan.pieces if p.stored)

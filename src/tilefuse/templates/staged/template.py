@@ -1,22 +1,28 @@
 """Stitched kernels, of several stages over one tile, as a template."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import replace
+from math import log2, prod
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
+from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
+from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched import schedule_stitched, staging_of
 from tilefuse.templates.staged.traffic import stitched_traffic
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
@@ -61,6 +67,64 @@ class StitchedTemplate(KernelTemplate[Stitched]):
     def program_with(self, program: TileProgram, choice: Stitched, device: DeviceSpec) -> TileProgram | Rejected:
         """The stages over that tile."""
         return schedule_stitched(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Stages pass values between threads: `reads_end_before_writes` says what they have read by then."""
+        return False
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """Whether the block has read its part of `target` before a barrier, or reads each element in the thread that overwrites it."""
+        return stage_reads_end_before_writes(plan_of(program), value, target)
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: tiles of operands and of results differ."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """Results that lie in the tiles of several blocks."""
+        return computed_by_several(plan_of(program))
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """The tile of the largest result, spread over warps and threads."""
+        c = self.choice_of(program)
+        elements = prod(c.tiles)
+        return (LevelTile("grid", numbered(largest_result(program))), LevelTile("block", numbered(c.tiles)),
+                LevelTile("warp", (("element", -(-elements // -(-launch.num_threads // WARP))),)),
+                LevelTile("thread", (("element", -(-elements // c.threads)),)))
+
+    def staging(self, program: TileProgram) -> Staging:
+        """The stages in order, and the place of each stored piece."""
+        return staging_of(plan_of(program))
+
+    @property
+    def packs(self) -> bool:
+        """Stages are one pattern."""
+        return False
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """None: stages are one pattern."""
+        return ()
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """A persistent grid needs a launch of its own."""
+        if self.choice_of(program).groups:
+            return Rejected(Reason.SHARED_MEMORY, f"%{program.graph.results[0]} is a persistent grid that fills the device")
+        return None
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Stitched | None:
+        """Whole warps, and enough of them to hide the latency of its stages."""
+        legal = threads % WARP == 0 and threads >= device.fitted.packed.least_stitched_threads
+        return replace(self.choice_of(program), threads=threads) if legal else None
+
+    def thread_loss(self, choice: Stitched, changed: Stitched, device: DeviceSpec) -> float:
+        """As much for each doubling as for each halving."""
+        return device.fitted.packed.row_threads_loss * abs(log2(changed.num_threads / choice.num_threads))
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: extents stand in the body of a stage."""
+        return None
 
 
 def plan_of(program: TileProgram) -> StitchPlan:

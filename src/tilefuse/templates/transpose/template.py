@@ -1,10 +1,15 @@
 """The transposition in tiles as a template."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.levels import LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.pattern import schedule_graph
@@ -12,7 +17,7 @@ from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.transpose.compose import compose_transpose
 from tilefuse.templates.transpose.neighbours import transpose_neighbours
 from tilefuse.templates.transpose.record import Transpose
-from tilefuse.templates.walk import WalkTemplate, widest_itemsize
+from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 
 
 class TransposeTemplate(WalkTemplate[Transpose]):
@@ -50,3 +55,25 @@ class TransposeTemplate(WalkTemplate[Transpose]):
     def program_with(self, program: TileProgram, choice: Transpose, device: DeviceSpec) -> TileProgram | Rejected:
         """The transposition in those tiles."""
         return schedule_graph(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """Other threads load the elements of a tile than store them."""
+        return False
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """A tile a block, and as many of its elements a thread."""
+        c = self.choice_of(program)
+        each = -(-c.rows * c.columns // max(c.threads, 1))
+        return (LevelTile("grid", extents_of(program.domain, c.order)),
+                LevelTile("block", ((c.write_axis, c.rows), (c.read_axis, c.columns))),
+                LevelTile("warp", (("element", each * min(WARP, c.threads)),)), LevelTile("thread", (("element", each),)))
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Transpose | None:
+        """A tile takes any number of threads."""
+        return replace(self.choice_of(program), threads=threads)
+
+    def thread_loss(self, choice: Transpose, changed: Transpose, device: DeviceSpec) -> float:
+        """As of a flat walk."""
+        return elementwise_thread_loss(choice, changed, device)

@@ -1,16 +1,20 @@
 """Walks along an axis between products as a template."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Hashable, Iterable, Set
 from dataclasses import replace
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
+from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.staged.online.choose import OnlinePlan
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
@@ -58,6 +62,62 @@ class OnlineTemplate(KernelTemplate[Online]):
     def program_with(self, program: TileProgram, choice: Online, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk in those tiles."""
         return schedule_online(program.graph, program.layouts, device, choice)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """False: products read what other threads load."""
+        return False
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: nobody has worked out which operands are read to their end."""
+        return False
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: tiles of operands and of results differ."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """None: each row of results is one block's."""
+        return frozenset()
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """Rows of results a block, and the columns of the walked axis that it takes at a time."""
+        c, form = self.choice_of(program), walk_plan_of(program).form
+        columns = ("walked axis, a turn", c.columns)
+        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.num_rows))), LevelTile("block", (("row", c.rows), columns)),
+                LevelTile("warp", (("row", -(-c.rows // -(-launch.num_threads // WARP))), columns)))
+
+    def staging(self, program: TileProgram) -> Staging:
+        """The place of each tile in shared memory; no two tiles share one."""
+        plan = walk_plan_of(program)
+        places = tuple(SharedPlace(f"{t.role} {t.number}", t.offset_bytes, t.num_bytes) for t in plan.tiles)
+        return Staging((), places, plan.shared_bytes, plan.shared_bytes)
+
+    @property
+    def packs(self) -> bool:
+        """Products along one axis are one pattern."""
+        return False
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """None: products along one axis are one pattern."""
+        return ()
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Its bound on registers and its shared memory are those of a launch of its own."""
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Online | None:
+        """None: it is no part."""
+        return None
+
+    def thread_loss(self, choice: Online, changed: Online, device: DeviceSpec) -> float:
+        """Nothing: it is no part."""
+        return 0.0
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: it is no part."""
+        return None
 
 
 def walk_plan_of(program: TileProgram) -> OnlinePlan:
