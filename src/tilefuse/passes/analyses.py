@@ -100,14 +100,14 @@ def verify_changes(before: Graph, after: Graph) -> list[Finding]:
     old_types = before.type_by_name
     old_nodes = before.node_by_name
     types: dict[str, Type] = {i.name: i.type for i in after.inputs}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for node in after.nodes:
         same = old_nodes.get(node.name) is node and all(types.get(v) == old_types[v] for v in node.reads())
         if not same:
-            found.extend(verify_node(node, types))
+            findings.extend(verify_node(node, types))
         if node.name in types:
-            found.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
+            findings.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
         types[node.name] = node.type
     if after.results != before.results or after.updates != before.updates or any(r not in types for r in after.escaping):
-        found.extend(verify(Graph(after.name, tuple(after.inputs), after.nodes, after.results, after.updates)))
-    return found
+        findings.extend(verify(Graph(after.name, tuple(after.inputs), after.nodes, after.results, after.updates)))
+    return findings

@@ -39,12 +39,12 @@ def _indices(graph: Graph) -> list[str]:
 
 
 def _index_findings(node: Node, e: Expr, extents: Extents, facts: Facts) -> list[str]:
-    found = [f"%{node.name}: {a} is not in normal form" for a in affines_of(e) if simplify(a, extents) != a]
+    messages = [f"%{node.name}: {a} is not in normal form" for a in affines_of(e) if simplify(a, extents) != a]
     if isinstance(e, Guard):
-        found += [f"%{node.name}: {b.low} <= {b.index} < {b.high} is settled" for b in e.bounds if _settled(b, extents, facts)]
-        found += _index_findings(node, e.then, extents, assume(e.bounds, facts))
-        return found + _index_findings(node, e.otherwise, extents, deny(e.bounds, extents, facts))
-    return found + [text for x in children(e) for text in _index_findings(node, x, extents, facts)]
+        messages += [f"%{node.name}: {b.low} <= {b.index} < {b.high} is settled" for b in e.bounds if _settled(b, extents, facts)]
+        messages += _index_findings(node, e.then, extents, assume(e.bounds, facts))
+        return messages + _index_findings(node, e.otherwise, extents, deny(e.bounds, extents, facts))
+    return messages + [text for x in children(e) for text in _index_findings(node, x, extents, facts)]
 
 
 def _settled(bound: Bound, extents: Extents, facts: Facts) -> bool:
@@ -59,8 +59,8 @@ def _views(graph: Graph) -> list[str]:
 @checks(Property.UPDATES_SEPARATE)
 def _updates(graph: Graph) -> list[str]:
     apart, updated = values_apart(graph), {i for i, _ in graph.updates}
-    found = [f"the result %{r} is an updated input or a constant" for r in graph.results if r in apart]
-    return found + [f"%{i} is updated by the updated input %{v}" for i, v in graph.updates if v in updated and v != i]
+    messages = [f"the result %{r} is an updated input or a constant" for r in graph.results if r in apart]
+    return messages + [f"%{i} is updated by the updated input %{v}" for i, v in graph.updates if v in updated and v != i]
 
 
 @checks(Property.FILLS_SEPARATE)

@@ -32,11 +32,11 @@ class WriteOutChoices(Pass):
     exact: ClassVar[bool] = False
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        made = {n.name: m for n in graph.nodes if n.kind == "reduce.sum" and len(n.over) == 1 and (m := _written_out(n)) is not None}
-        if not made:
+        map_by_name = {n.name: m for n in graph.nodes if n.kind == "reduce.sum" and len(n.over) == 1 and (m := _written_out(n)) is not None}
+        if not map_by_name:
             return graph
-        ctx.count("written out", len(made))
-        return replace(graph, nodes=tuple(made.get(n.name, n) for n in graph.nodes))
+        ctx.count("written out", len(map_by_name))
+        return replace(graph, nodes=tuple(map_by_name.get(n.name, n) for n in graph.nodes))
 
 
 def _written_out(node: Node) -> Node | None:
@@ -69,8 +69,8 @@ def _at(e: Expr, over: str, position: int) -> Expr:
 
     def decided(x: Expr) -> Expr:
         match x:
-            case Call("select", (Call("eq", (Index(place), Const() as wanted)), then, otherwise)) if not place.terms:
-                return then if place.const == wanted.value else otherwise
+            case Call("select", (Call("eq", (Index(place), Const() as constant)), then, otherwise)) if not place.terms:
+                return then if place.const == constant.value else otherwise
             case Guard(bounds, then, otherwise) if all(not b.index.terms for b in bounds):
                 return then if all(b.low <= b.index.const < b.high for b in bounds) else otherwise
         return x

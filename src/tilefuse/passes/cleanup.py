@@ -45,20 +45,20 @@ class MergeEqualNodes(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
         first: dict[object, str] = {}
         renamed: dict[str, str] = {}
-        kept: list[Node] = []
+        nodes: list[Node] = []
         for old in graph.nodes:
             node = rename_operands(old, renamed)
-            found = first.setdefault(merge_key(node), node.name)
-            if found == node.name:
-                kept.append(node)
+            equal_node = first.setdefault(merge_key(node), node.name)
+            if equal_node == node.name:
+                nodes.append(node)
             else:
-                renamed[node.name] = found
+                renamed[node.name] = equal_node
         if not renamed:
             return graph
         ctx.count("merged", len(renamed))
         return replace(
             graph,
-            nodes=tuple(kept),
+            nodes=tuple(nodes),
             results=tuple(renamed.get(r, r) for r in graph.results),
             updates=tuple((i, renamed.get(v, v)) for i, v in graph.updates),
         )

@@ -33,9 +33,9 @@ class Rewriter(TensorBuilder):
         self.reserved = set(graph.type_by_name)
         self.prefix = ""
 
-    def fresh(self, wanted: str) -> str:
+    def fresh(self, base_name: str) -> str:
         """A name that neither the old graph nor the new one has."""
-        base = self.prefix + wanted
+        base = self.prefix + base_name
         name = super().fresh(base)
         while name in self.reserved:
             self._counts[base] = self._counts.get(base, 0) + 1
@@ -64,9 +64,9 @@ def expansion(fn: Expansion) -> Expansion:
 
 
 def _number(node: Node, name: str, default: float = 0.0) -> float:
-    found = node.attribute(name, default)
-    assert isinstance(found, (int, float))
-    return found
+    value = node.attribute(name, default)
+    assert isinstance(value, (int, float))
+    return value
 
 
 def _work(b: Rewriter, x: str) -> DType:
@@ -78,10 +78,10 @@ def _reduced(b: Rewriter, monoid: str, x: str, axes: Sequence[int], fn: Callable
     work, shape = _work(b, x), b.shape_of(x)
     names = axis_names(len(shape))
     element = b.read_as(x, work, shape, names)
-    kept = [d for d in range(len(shape)) if d not in axes]
+    kept_dims = [d for d in range(len(shape)) if d not in axes]
     over = [(names[d], shape[d]) for d in sorted(axes)]
     body = fn(element) if fn else element
-    return b.reduce_node(monoid, work, [shape[d] for d in kept], [names[d] for d in kept], over, body, name=monoid)
+    return b.reduce_node(monoid, work, [shape[d] for d in kept_dims], [names[d] for d in kept_dims], over, body, name=monoid)
 
 
 def _spread_out(b: Rewriter, value: str, axes: Sequence[int]) -> str:
@@ -138,8 +138,8 @@ def logsumexp(b: Rewriter, node: Node) -> tuple[str, ...]:
     top = _reduced(b, "max", x, axes)
     shift = b.expression(lambda m: call("select", call("isfinite", m), m, const(0, work)), top, dtype=work, name="shift")
     total = _reduced(b, "sum", _grown(b, x, shift, axes), axes)
-    made = b.expression(lambda s, m: call("add", call("log", s), m), total, shift, dtype=node.type.dtype, name="logsumexp")
-    return _kept(b, node, made)
+    result = b.expression(lambda s, m: call("add", call("log", s), m), total, shift, dtype=node.type.dtype, name="logsumexp")
+    return _kept(b, node, result)
 
 
 @expansion
@@ -179,9 +179,9 @@ def standard_deviation(b: Rewriter, node: Node) -> tuple[str, ...]:
 
 def _affine_operands(node: Node) -> tuple[str | None, str | None]:
     """Weight and bias of a norm, where it has them."""
-    more = list(node.operands[1:])
-    weight = more.pop(0) if node.attribute("has_weight") else None
-    return weight, more.pop(0) if node.attribute("has_bias") else None
+    operands = list(node.operands[1:])
+    weight = operands.pop(0) if node.attribute("has_weight") else None
+    return weight, operands.pop(0) if node.attribute("has_bias") else None
 
 
 def _statistics(b: Rewriter, x: str, axes: Sequence[int], eps: float) -> tuple[str, str]:
@@ -205,20 +205,20 @@ def _normalised(b: Rewriter, x: str, mid: str | None, rstd: str, weight: str | N
     """((x - mid) * rstd) * weight + bias in one map."""
 
     def body(*args: Expr) -> Expr:
-        left = list(args)
-        value = left.pop(0)
+        operands = list(args)
+        value = operands.pop(0)
         if mid is not None:
-            value = call("sub", value, left.pop(0))
-        value = call("mul", value, left.pop(0))
+            value = call("sub", value, operands.pop(0))
+        value = call("mul", value, operands.pop(0))
         if weight is not None:
-            value = call("mul", value, left.pop(0))
-        return call("add", value, left.pop(0)) if bias is not None else value
+            value = call("mul", value, operands.pop(0))
+        return call("add", value, operands.pop(0)) if bias is not None else value
 
     work = _work(b, x)
-    given = [v for v in (x, mid, rstd, weight, bias) if v is not None]
+    operands = [v for v in (x, mid, rstd, weight, bias) if v is not None]
     # Weights may be kept in another type than the activations; arithmetic is done in the activations' compute dtype.
-    given = [v if compute_dtype(b.dtype_of(v)) == work else b.cast(v, work) for v in given]
-    return b.expression(body, *given, dtype=dtype, name=name)
+    operands = [v if compute_dtype(b.dtype_of(v)) == work else b.cast(v, work) for v in operands]
+    return b.expression(body, *operands, dtype=dtype, name=name)
 
 
 def _placed(b: Rewriter, value: str | None, rank: int, axes: Sequence[int]) -> str | None:
@@ -312,9 +312,9 @@ class Decompose(Pass):
             if key not in expanded:
                 expanded[key] = _expand(b, node, siblings[key])
                 ctx.count(old.detail)
-            found = expanded[key][int(_number(old, "result"))]
-            if found != old.name:
-                renamed[old.name] = found
+            result = expanded[key][int(_number(old, "result"))]
+            if result != old.name:
+                renamed[old.name] = result
         return replace(
             graph,
             nodes=tuple(b.nodes),
@@ -323,15 +323,15 @@ class Decompose(Pass):
         )
 
 
-def _expand(b: Rewriter, node: Node, wanted: dict[int, str]) -> tuple[str, ...]:
+def _expand(b: Rewriter, node: Node, name_by_result: dict[int, str]) -> tuple[str, ...]:
     """Emits the expansion of a composite; its results get the names of the library nodes that stood for them."""
     b.prefix, b.span = f"{node.name}_", node.span
-    made = len(b.nodes)
+    num_before = len(b.nodes)
     values = list(EXPANSIONS[node.detail](b, node))
-    new = {n.name for n in b.nodes[made:]}
+    new = {n.name for n in b.nodes[num_before:]}
     for position, value in enumerate(values):
-        if position in wanted and value in new:
-            name = b.rename_last(value, wanted[position])
+        if position in name_by_result and value in new:
+            name = b.rename_last(value, name_by_result[position])
             values = [name if v == value else v for v in values]
     b.prefix = ""
     return tuple(values)

@@ -31,6 +31,6 @@ class BindEmptyValues(Pass):
         for node in empty:
             ctx.constants[node.name] = np.zeros(node.type.shape, NUMPY_DTYPES[node.type.dtype.name])
         ctx.count("bound", len(empty))
-        gone = {n.name for n in empty}
-        made = tuple(Input(n.name, n.type, constant=True) for n in empty)
-        return replace(graph, inputs=(*graph.inputs, *made), nodes=tuple(n for n in graph.nodes if n.name not in gone))
+        empty_names = {n.name for n in empty}
+        constants = tuple(Input(n.name, n.type, constant=True) for n in empty)
+        return replace(graph, inputs=(*graph.inputs, *constants), nodes=tuple(n for n in graph.nodes if n.name not in empty_names))

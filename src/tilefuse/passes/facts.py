@@ -52,8 +52,8 @@ class CallerLayouts:
     @classmethod
     def of(cls, graph: Graph, inputs: Layouts | None, results: Layouts | None, free: Collection[int] = ()) -> CallerLayouts:
         """The record of a graph before its passes, whose inputs and results are named. free: numbers of results."""
-        wanted = {n: tuple(results[name]) for n, name in enumerate(graph.results) if results and name in results}
-        return cls(inputs or {}, wanted, frozenset(free))
+        strides_by_result = {n: tuple(results[name]) for n, name in enumerate(graph.results) if results and name in results}
+        return cls(inputs or {}, strides_by_result, frozenset(free))
 
     def given(self, graph: Graph) -> dict[str, tuple[int, ...]]:
         """Strides of the inputs that the graph has."""

@@ -39,10 +39,10 @@ class FoldConstants(Pass):
             if self._foldable(node, known):
                 value = _compute(graph, node, known)
                 known[node.name] = computed[node.name] = value
-        wanted = _frontier(graph, computed)
-        if not wanted:
+        frontier = _frontier(graph, computed)
+        if not frontier:
             return graph
-        return self._rewritten(graph, {name: computed[name] for name in wanted}, ctx)
+        return self._rewritten(graph, {name: computed[name] for name in frontier}, ctx)
 
     def _known_inputs(self, graph: Graph, ctx: PassContext) -> dict[str, np.ndarray]:
         updated = {name for name, _ in graph.updates}
@@ -63,7 +63,7 @@ class FoldConstants(Pass):
 
     def _rewritten(self, graph: Graph, values: dict[str, np.ndarray], ctx: PassContext) -> Graph:
         b = Rewriter(graph)
-        made: list[Input] = []
+        new_inputs: list[Input] = []
         nodes: list[Node] = []
         for node in graph.nodes:
             if node.name not in values:
@@ -71,7 +71,7 @@ class FoldConstants(Pass):
                 continue
             data = values[node.name]
             if data.size > INLINE_CONSTANT_ELEMENTS and node.name not in graph.escaping:
-                made.append(Input(node.name, node.type, constant=True))
+                new_inputs.append(Input(node.name, node.type, constant=True))
                 ctx.constants[node.name] = data
             elif data.size > INLINE_CONSTANT_ELEMENTS:
                 nodes.append(node)
@@ -85,7 +85,7 @@ class FoldConstants(Pass):
             ctx.count("folded")
         if len(nodes) == len(graph.nodes) and all(a is c for a, c in zip(nodes, graph.nodes, strict=True)):
             return graph
-        return replace(graph, inputs=(*graph.inputs, *made), nodes=tuple(nodes))
+        return replace(graph, inputs=(*graph.inputs, *new_inputs), nodes=tuple(nodes))
 
 
 def _compute(graph: Graph, node: Node, known: dict[str, np.ndarray]) -> np.ndarray:

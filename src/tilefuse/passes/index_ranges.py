@@ -35,14 +35,14 @@ class ProveIndices(Pass):
         if not any(_has_check(n) for n in graph.nodes):
             return graph
         ranges = Ranges(graph)
-        made: list[Node] = []
+        nodes: list[Node] = []
         for node in graph.nodes:
             new = _proven(node, ranges) if _has_check(node) else node
             if new is not node:
                 ctx.count("dropped")
-            made.append(new)
+            nodes.append(new)
             ranges.note(new)
-        return graph if all(a is b for a, b in zip(made, graph.nodes, strict=True)) else replace(graph, nodes=tuple(made))
+        return graph if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)) else replace(graph, nodes=tuple(nodes))
 
 
 def _has_check(node: Node) -> bool:
@@ -99,8 +99,8 @@ class Ranges:
 
     def of_value(self, name: str) -> Interval | None:
         """Range of a value's elements: what is noted, or what its dtype holds where that is little."""
-        found = self.by_name.get(name)
-        return found if found is not None else _of_dtype(self.types[name].dtype)
+        noted = self.by_name.get(name)
+        return noted if noted is not None else _of_dtype(self.types[name].dtype)
 
     def of(self, e: Expr, extents: Mapping[str, int], facts: Facts = (), known: Known = {}) -> Interval | None:  # noqa: B006
         """Range of an integer or boolean expression; None where nothing is known."""

@@ -96,10 +96,10 @@ class PassContext:
     @property
     def layouts(self) -> PlannedLayouts:
         """The attribute `layouts`. Raises: PipelineError before the pass plan-layouts."""
-        found = self.attributes.get("layouts")
-        if not isinstance(found, PlannedLayouts):
+        layouts = self.attributes.get("layouts")
+        if not isinstance(layouts, PlannedLayouts):
             raise PipelineError("no layouts are planned yet", hint="plan-layouts provides them")
-        return found
+        return layouts
 
     def once(self, item: Pass, node: Node, fn: Callable[[Node], Node]) -> Node:
         """fn(node), where the pass looks at each node alone and a second look changes nothing: what it gave before is not looked
@@ -117,8 +117,8 @@ class PassContext:
 
     def array_of(self, constant: str) -> np.ndarray | None:
         """Contents of a constant input where they are at hand as a numpy array, else None."""
-        found = self.constants.get(constant)
-        return found if isinstance(found, np.ndarray) else None
+        contents = self.constants.get(constant)
+        return contents if isinstance(contents, np.ndarray) else None
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,9 @@ class Pass(abc.ABC):
 
     def __str__(self) -> str:
         """The pipeline text of this pass: its name, and the options that differ from their defaults."""
-        given = [f"{f.name}={_option_text(getattr(self, f.name))}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
-        return self.name + ("{" + ",".join(given) + "}" if given else "")
+        options = [f"{f.name}={_option_text(getattr(self, f.name))}"
+                   for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
+        return self.name + ("{" + ",".join(options) + "}" if options else "")
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,9 @@ def register_pass(cls: P) -> P:
 
     Raises: InternalError when the name is taken or is not the class's name in kebab-case.
     """
-    wanted = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
-    if cls.name != wanted or cls.name in PASSES:
-        raise InternalError(f"pass {cls.__name__}: name {cls.name!r} must be {wanted!r} and not registered yet")
+    expected_name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+    if cls.name != expected_name or cls.name in PASSES:
+        raise InternalError(f"pass {cls.__name__}: name {cls.name!r} must be {expected_name!r} and not registered yet")
     PASSES[cls.name] = cls
     return cls
 
@@ -368,13 +369,13 @@ def _parse_pass(text: str) -> Pass:
     if brace and not rest.rstrip().endswith("}"):
         raise OptionError(f"pass {text!r}: text after the closing brace")
     known = {f.name: f for f in dataclasses.fields(cls)}
-    given: dict[str, object] = {}
+    options: dict[str, object] = {}
     for part in _split(rest.rstrip()[:-1]) if brace else []:
         key, equals, value = (s.strip() for s in part.partition("="))
         if key not in known or not equals:
             raise OptionError(f"pass {cls.name} has no option {key!r}", hint=f"known: {', '.join(sorted(known)) or 'none'}")
-        given[key] = _option_value(cls.name, key, known[key].default, value)
-    return cls(**given)
+        options[key] = _option_value(cls.name, key, known[key].default, value)
+    return cls(**options)
 
 
 def _option_value(owner: str, key: str, default: object, text: str) -> object:

@@ -40,5 +40,5 @@ def _precise(node: Node, graph: Graph, precision: str) -> Node:
         return node
     if graph.type_of(node.operands[0]).dtype != F32:
         return node
-    given = dict(node.attributes) | {"precision": precision}
-    return replace(node, attributes=tuple(sorted(given.items())))
+    attributes = dict(node.attributes) | {"precision": precision}
+    return replace(node, attributes=tuple(sorted(attributes.items())))

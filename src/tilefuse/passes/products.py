@@ -63,5 +63,5 @@ def _product(b: Rewriter, node: Node) -> str:
 
     a = element(left, (inner, row) if node.attribute("transpose_a") else (row, inner))
     c = element(right, (column, inner) if node.attribute("transpose_b") else (inner, column))
-    made = b.reduce_node("sum", work, node.type.shape, (*lead, row, column), [(inner, extent)], call("mul", a, c), name="sum")
-    return b.cast(made, node.type.dtype)
+    total = b.reduce_node("sum", work, node.type.shape, (*lead, row, column), [(inner, extent)], call("mul", a, c), name="sum")
+    return b.cast(total, node.type.dtype)

@@ -63,8 +63,8 @@ def is_number(e: Expr, value: float) -> bool:
     """Whether `e` is the constant `value`, with zeros told apart by sign."""
     if not isinstance(e, Const) or e.dtype == BOOL:
         return False
-    found = e.value
-    return found == value and (not e.dtype.is_float or math.copysign(1.0, found) == math.copysign(1.0, value))
+    constant = e.value
+    return constant == value and (not e.dtype.is_float or math.copysign(1.0, constant) == math.copysign(1.0, value))
 
 
 def is_small(e: Expr) -> bool:

@@ -35,16 +35,16 @@ class SelectByLookup(Pass):
     exact: ClassVar[bool] = False
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        made: dict[str, Node] = {}
+        lookup_by_name: dict[str, Node] = {}
         for node in graph.nodes:
             if node.kind == "reduce.sum" and len(node.over) == 1:
-                found = _as_lookup(graph, node)
-                if found is not None:
-                    made[node.name] = found
-        if not made:
+                lookup = _as_lookup(graph, node)
+                if lookup is not None:
+                    lookup_by_name[node.name] = lookup
+        if not lookup_by_name:
             return graph
-        ctx.count("looked up", len(made))
-        return replace(graph, nodes=tuple(made.get(n.name, n) for n in graph.nodes))
+        ctx.count("looked up", len(lookup_by_name))
+        return replace(graph, nodes=tuple(lookup_by_name.get(n.name, n) for n in graph.nodes))
 
 
 def _as_lookup(graph: Graph, node: Node) -> Node | None:
@@ -63,8 +63,8 @@ def _as_lookup(graph: Graph, node: Node) -> Node | None:
     legal: Expr = Call("logical_and", (Call("ge", (label, const(0, I64))), Call("lt", (label, const(extent, I64)))))
     for condition in others:
         legal = Call("logical_and", (legal, condition))
-    found = any(isinstance(e, Lookup) for e in walk(body))
-    return replace(node, kind="gather" if found else "map", over=(), body=Call("select", (legal, body, nothing)))
+    has_lookup = any(isinstance(e, Lookup) for e in walk(body))
+    return replace(node, kind="gather" if has_lookup else "map", over=(), body=Call("select", (legal, body, nothing)))
 
 
 def _label_of(graph: Graph, condition: Expr, over: str) -> tuple[Expr | None, list[Expr]]:

@@ -47,11 +47,11 @@ def separate_updates(graph: Graph) -> Graph:
     apart = values_apart(graph)
     nodes = list(graph.nodes)
     copies: dict[str, str] = {}
-    taken = set(graph.type_by_name)
+    names_in_use = set(graph.type_by_name)
 
     def copied(value: str) -> str:
         if value not in copies:
-            name = free_name(f"{value}_copy", taken)
+            name = free_name(f"{value}_copy", names_in_use)
             type_ = graph.type_of(value)
             axes = axis_names(len(type_.shape))
             nodes.append(Node(name, type_, "map", axes, body=Read(value, tuple(map(axis, axes)))))

@@ -37,38 +37,38 @@ def _affines(index: tuple[Affine, ...], extents: Extents) -> tuple[Affine, ...]:
 
 
 def _guard(e: Guard[Expr], extents: Extents, facts: Facts) -> Expr:
-    kept: list[Bound] = []
+    narrowed: list[Bound] = []
     for bound in e.bounds:
         simple = simplify(bound.index, extents)
         bound = bound if simple == bound.index else Bound(simple, bound.low, bound.high)
         if never(bound, extents, facts):
             return simplify_indices(e.otherwise, extents, facts)
         if not always(bound, extents, facts):
-            _intersect(kept, bound)
-    if not kept:
+            _intersect(narrowed, bound)
+    if not narrowed:
         return simplify_indices(e.then, extents, facts)
-    then = simplify_indices(e.then, extents, assume(kept, facts))
-    otherwise = simplify_indices(e.otherwise, extents, deny(kept, extents, facts))
+    then = simplify_indices(e.then, extents, assume(narrowed, facts))
+    otherwise = simplify_indices(e.otherwise, extents, deny(narrowed, extents, facts))
     if then == otherwise:
         return then
     if isinstance(then, Guard) and then.otherwise == otherwise:
         # Nested guards with one alternative are one guard with all bounds.
         for bound in then.bounds:
-            _intersect(kept, bound)
+            _intersect(narrowed, bound)
         then = then.then
-    if tuple(kept) == e.bounds and then is e.then and otherwise is e.otherwise:
+    if tuple(narrowed) == e.bounds and then is e.then and otherwise is e.otherwise:
         return e
-    return Guard(tuple(kept), then, otherwise)
+    return Guard(tuple(narrowed), then, otherwise)
 
 
-def _intersect(kept: list[Bound], bound: Bound) -> None:
+def _intersect(bounds: list[Bound], bound: Bound) -> None:
     """Adds a bound; one on the same index expression up to a constant is narrowed instead."""
-    for n, other in enumerate(kept):
+    for n, other in enumerate(bounds):
         if other.index.terms == bound.index.terms:
             shift = other.index.const - bound.index.const
-            kept[n] = Bound(other.index, max(other.low, bound.low + shift), min(other.high, bound.high + shift))
+            bounds[n] = Bound(other.index, max(other.low, bound.low + shift), min(other.high, bound.high + shift))
             return
-    kept.append(bound)
+    bounds.append(bound)
 
 
 def simplify_node(node: Node) -> Node:

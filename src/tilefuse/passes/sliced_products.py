@@ -57,7 +57,7 @@ class MergeSlicedProducts(Pass):
             return graph
         group_of = {s.product: (group, s) for group in groups for s in group}
         added = {s.sum: s for group in groups for s in group}
-        gone = {s.state for s in added.values()}
+        joined_states = {s.state for s in added.values()}
         b = Rewriter(graph)
         joined: dict[str, str] = {}
         for node in graph.nodes:
@@ -68,7 +68,7 @@ class MergeSlicedProducts(Pass):
                 b.add(replace(state, name=node.name, operands=(*state.operands, here.product), attributes=attributes, span=node.span))
                 continue
             if node.name not in group_of:
-                if node.name not in gone:
+                if node.name not in joined_states:
                     b.add(node)
                 continue
             group, here = group_of[node.name]
@@ -85,12 +85,12 @@ class MergeSlicedProducts(Pass):
 
     def _groups(self, graph: Graph) -> list[list[Slice]]:
         """Products that are joined, in graph order."""
-        found: dict[object, list[Slice]] = {}
+        group_by_key: dict[object, list[Slice]] = {}
         for node in graph.nodes:
             here = _slice_of(graph, node)
             if here is not None:
-                found.setdefault((here.base, *node.operands[1:], node.attributes, node.type), []).append(here)
-        return [group for group in found.values() if self._pays(graph, group)]
+                group_by_key.setdefault((here.base, *node.operands[1:], node.attributes, node.type), []).append(here)
+        return [group for group in group_by_key.values() if self._pays(graph, group)]
 
     def _pays(self, graph: Graph, group: Sequence[Slice]) -> bool:
         product = graph.node_by_name[group[0].product]
@@ -120,9 +120,9 @@ def _sum_with_product(graph: Graph, sliced: str) -> tuple[str, str] | None:
 
 def _slice_of(graph: Graph, node: Node) -> Slice | None:
     """A product that may be joined: of a slice, and added to another product."""
-    found = _place_of(graph, node)
-    pair = _sum_with_product(graph, node.name) if found is not None else None
-    return Slice(node.name, *found, *pair) if found is not None and pair is not None else None
+    place = _place_of(graph, node)
+    pair = _sum_with_product(graph, node.name) if place is not None else None
+    return Slice(node.name, *place, *pair) if place is not None and pair is not None else None
 
 
 def _place_of(graph: Graph, node: Node) -> tuple[str, int] | None:

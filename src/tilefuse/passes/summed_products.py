@@ -40,13 +40,13 @@ class MergeSummedProducts(Pass):
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
         counts = user_counts(graph)
         sums = sums_of(graph, counts)
-        plans = {root: groups for root, found in sums.items() if (groups := self._groups(graph, found.terms, counts))}
+        plans = {root: groups for root, total in sums.items() if (groups := self._groups(graph, total.terms, counts))}
         if not plans:
             return graph
         rows = _rows_of_operands(graph, plans, sums, counts)
-        gone = {t for groups in plans.values() for group in groups for t in group}
-        gone |= {t for found in rows.values() for terms in found.groups.values() for t in terms} | rows.keys()
-        gone |= {n for root in (*plans, *rows) for n in sums[root].inner}
+        replaced = {t for groups in plans.values() for group in groups for t in group}
+        replaced |= {t for row_sum in rows.values() for terms in row_sum.groups.values() for t in terms} | rows.keys()
+        replaced |= {n for root in (*plans, *rows) for n in sums[root].inner}
         live = live_values(graph)  # a dead view may still look at a term
         b = Rewriter(graph)
         operands: dict[Place, str] = {}
@@ -58,16 +58,16 @@ class MergeSummedProducts(Pass):
                     left, right, product = _joined(b, [graph.node_by_name[t] for t in group])
                     operands |= {(node.name, number, 0): left, (node.name, number, 1): right}
                     joined.append(product)
-                self._add_up(b, node.name, [*joined, *(t for t in sums[node.name].terms if t not in gone)])
+                self._add_up(b, node.name, [*joined, *(t for t in sums[node.name].terms if t not in replaced)])
                 ctx.count("joined", sum(map(len, plans[node.name])))
-            elif node.name in live and node.name not in gone:
+            elif node.name in live and node.name not in replaced:
                 b.add(node)
-            for root, found in rows.items():
-                if found.after == node.name:
+            for root, row_sum in rows.items():
+                if row_sum.after == node.name:
                     b.prefix, b.span = f"{root}_", graph.node_by_name[root].span
-                    joined = [b.reduce(operands[place], "sum", (0,)) for place in found.groups]
-                    self._add_up(b, root, [*joined, *(t for t in sums[root].terms if t not in gone)])
-                    ctx.count("row sums", sum(map(len, found.groups.values())))
+                    joined = [b.reduce(operands[place], "sum", (0,)) for place in row_sum.groups]
+                    self._add_up(b, root, [*joined, *(t for t in sums[root].terms if t not in replaced)])
+                    ctx.count("row sums", sum(map(len, row_sum.groups.values())))
         return replace(graph, nodes=tuple(b.nodes))
 
     def _add_up(self, b: Rewriter, root: str, terms: Sequence[str]) -> None:
@@ -79,15 +79,15 @@ class MergeSummedProducts(Pass):
 
     def _groups(self, graph: Graph, terms: Sequence[str], counts: Mapping[str, int]) -> list[list[str]]:
         """The terms that can be joined, in groups of one kind."""
-        found: dict[object, list[str]] = {}
+        terms_by_kind: dict[object, list[str]] = {}
         for name in terms:
             node = graph.node_by_name.get(name)
             if node is None or counts.get(name, 0) != 1 or name in graph.escaping:
                 continue
             kind = _kind(graph, node)
             if kind is not None and sum(graph.type_of(v).num_bytes for v in node.reads()) <= self.max_bytes:
-                found.setdefault(kind, []).append(name)
-        return [group for group in found.values() if len(group) >= self.min_terms]
+                terms_by_kind.setdefault(kind, []).append(name)
+        return [group for group in terms_by_kind.values() if len(group) >= self.min_terms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class RowSums:
 
 def sums_of(graph: Graph, counts: Mapping[str, int]) -> dict[str, Sum]:
     """The trees of additions of whole tensors, by the name of the last addition; a tree within a larger one is not listed."""
-    addends = {n.name: found for n in graph.nodes if (found := terms_of(n))}
+    addends = {n.name: addends_of for n in graph.nodes if (addends_of := terms_of(n))}
     inside = {v for pair in addends.values() for v in pair if v in addends and counts.get(v) == 1 and v not in graph.escaping}
     sums: dict[str, Sum] = {}
     for root in addends:
@@ -187,15 +187,15 @@ def _rows_of_operands(graph: Graph, plans: Mapping[str, Sequence[Sequence[str]]]
                 if len(set(matrices)) == len(matrices):
                     laid.setdefault(matrices, (root, number, place))
     position = graph.position_by_name
-    found: dict[str, RowSums] = {}
+    row_sums: dict[str, RowSums] = {}
     for root, tree in sums.items():
         terms = _row_sums(graph, tree.terms, counts, laid) if root not in plans else {}
         if terms:
             after = max((root, *(p for p, _, _ in terms)), key=position.__getitem__)
             # The sum moves behind the product: nobody may need it before.
             if root not in graph.escaping and all(position[u] > position[after] for u in graph.users_by_name[root]):
-                found[root] = RowSums(after, terms)
-    return found
+                row_sums[root] = RowSums(after, terms)
+    return row_sums
 
 
 def _row_sums(graph: Graph, terms: Sequence[str], counts: Mapping[str, int],

@@ -229,7 +229,7 @@ def is_identity(node: Node) -> bool:
     """Whether the map copies one value element by element."""
     if not is_pure_view(node) or not isinstance(node.body, Read):
         return False
-    wanted: tuple[Affine, ...] = tuple(axis(a) for a in node.axes)
-    return len(node.body.index) == len(wanted) and all(
-        e == w or (extent == 1 and e == Affine()) for e, w, extent in zip(node.body.index, wanted, node.type.shape, strict=True))
+    expected: tuple[Affine, ...] = tuple(axis(a) for a in node.axes)
+    return len(node.body.index) == len(expected) and all(
+        e == w or (extent == 1 and e == Affine()) for e, w, extent in zip(node.body.index, expected, node.type.shape, strict=True))
 

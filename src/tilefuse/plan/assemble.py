@@ -77,8 +77,8 @@ def kernel_name(program: TileProgram, taken: set[str]) -> str:
     """
     stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", re.sub(r"[^0-9A-Za-z_]+", "_", n.name)) for n in program.graph.nodes)
     stem = "_".join(list(stems)[-3:])[-MAX_STEM_LENGTH:].strip("_")
-    told = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    program_text = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
+    digest = hashlib.sha256(program_text.encode()).hexdigest()
     length = 8
     while (name := f"k_{stem}_{digest[:length]}") in taken and length < len(digest):
         length += 1

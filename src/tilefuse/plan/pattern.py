@@ -107,13 +107,13 @@ def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> di
 def needed_nodes(graph: Graph, pattern: Pattern) -> frozenset[str]:
     """Nodes of a pattern that what it writes is computed from, itself included."""
     inside, stack = set(pattern.nodes), list(pattern.written)
-    found: set[str] = set()
+    needed: set[str] = set()
     while stack:
         name = stack.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             stack += [v for v in graph.node_by_name[name].reads() if v in inside]
-    return frozenset(found)
+    return frozenset(needed)
 
 
 PlanStep = PlannedKernel | LibraryCall
@@ -261,7 +261,7 @@ class Finding:
 
 def verify_plan(plan: Plan) -> list[Finding]:
     """Rules of a plan: one writer a value, everything needed is written, and before it is read. Empty: the plan is legal."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     view_of = {v.value: v.base for v in plan.views}
     ready = {i.name for i in plan.graph.inputs}
 
@@ -271,13 +271,13 @@ def verify_plan(plan: Plan) -> list[Finding]:
         return value
 
     def need(values: Iterable[str], reader: str) -> None:
-        found.extend(Finding("written-before-read", v, f"{reader} reads %{v} before anything writes it")
-                     for v in values if owner(v) not in ready)
+        findings.extend(Finding("written-before-read", v, f"{reader} reads %{v} before anything writes it")
+                        for v in values if owner(v) not in ready)
 
     def give(values: Iterable[str], writer: str) -> None:
         for value in values:
             if value in ready:
-                found.append(Finding("one-writer", value, f"{writer} writes %{value} again"))
+                findings.append(Finding("one-writer", value, f"{writer} writes %{value} again"))
             ready.add(value)
 
     for step in plan.steps:
@@ -290,7 +290,7 @@ def verify_plan(plan: Plan) -> list[Finding]:
                 need(step.operands, step.operator)
                 give((v for _, v in step.results), step.operator)
     need(sorted(plan.graph.escaping), "the caller")
-    return found
+    return findings
 
 
 def is_library(node: Node) -> bool:

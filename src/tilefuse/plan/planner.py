@@ -71,41 +71,41 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
             pricer = Pricer(graph, without_views(decided, views), device, options, Ways(scheduler) if scheduler is not None else
                             _ways(options), model, products, store)
             unfused = _alone(graph, views, pricer)
-        found, search = _from_nothing(graph, views, pricer, options, device, unfused_us, given_up)
+        decisions, search = _from_nothing(graph, views, pricer, options, device, unfused_us, given_up)
         start = None
     else:
-        found, search, start = started
+        decisions, search, start = started
     trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
-                          kernels=sum(c.priced is not None for c in found.chosen))
-    made = assemble(graph, device, decided, views, updates_last(graph, views, found.chosen), found.total_us(pricer), unfused_us, unfused,
-                    found.kept_rejected(), found.num_rejected, search)
+                          kernels=sum(c.priced is not None for c in decisions.chosen))
+    plan = assemble(graph, device, decided, views, updates_last(graph, views, decisions.chosen), decisions.total_us(pricer), unfused_us,
+                    unfused, decisions.kept_rejected(), decisions.num_rejected, search)
     # Only plans from nothing are for others to start from.
-    return replace(made, draft=None if start is not None else draft_of(found, graph, views, pricer, device), start=start)
+    return replace(plan, draft=None if start is not None else draft_of(decisions, graph, views, pricer, device), start=start)
 
 
 def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
                   unfused_us: float, given_up: Collection[str]) -> tuple[Found, Search | None]:
     """The cheapest of what the ways to plan find. unfused_us: time of one kernel a node and a call a product."""
-    found = Connecting(graph, views, pricer, options).run() if options.fuse else None
-    if found is None or found.total_us(pricer) > unfused_us:
+    decisions = Connecting(graph, views, pricer, options).run() if options.fuse else None
+    if decisions is None or decisions.total_us(pricer) > unfused_us:
         # Recomputed light nodes can cost more than they save only where nothing else was gained.
-        found = Connecting(graph, views, pricer, options, light=set()).run(merge=options.fuse)
-    assert found.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+        decisions = Connecting(graph, views, pricer, options, light=set()).run(merge=options.fuse)
+    assert decisions.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
     search = None
     if options.fuse:
-        packed = _packed(graph, views, found, pricer, given_up)
+        packed = _packed(graph, views, decisions, pricer, given_up)
         if options.planner == "ilp":
-            best, search = plan_globally(graph, views, pricer, options, device, found, given_up)
+            best, search = plan_globally(graph, views, pricer, options, device, decisions, given_up)
             search = replace(search, greedy_us=packed.objective_us)
             if not options.peak_memory_mb:
-                best = packed if best is found else _packed(graph, views, best, pricer, given_up)
+                best = packed if best is decisions else _packed(graph, views, best, pricer, given_up)
             if options.peak_memory_mb or best.total_us(pricer) < packed.total_us(pricer):
                 packed = best
             elif search.planner == "ilp":
                 is_equal = best.total_us(pricer) - packed.total_us(pricer) <= SCORE_TOLERANCE_US
                 search = replace(search, planner="both" if is_equal else "greedy")
-        found = packed
-    return found, search
+        decisions = packed
+    return decisions, search
 
 
 def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
@@ -116,11 +116,11 @@ def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer,
     started = plan_from_seed(seed, graph, views, pricer, options, device)
     if isinstance(started, str):
         return started
-    found, search, start = started
-    found = _packed(graph, views, found, pricer, given_up)
-    if found.total_us(pricer) > unfused_us:
-        return f"{found.total_us(pricer):.3f} us, and one kernel a node {unfused_us:.3f} us"
-    return found, search, start
+    decisions, search, start = started
+    decisions = _packed(graph, views, decisions, pricer, given_up)
+    if decisions.total_us(pricer) > unfused_us:
+        return f"{decisions.total_us(pricer):.3f} us, and one kernel a node {unfused_us:.3f} us"
+    return decisions, search, start
 
 
 def _ways(options: Options) -> Ways:
@@ -130,11 +130,11 @@ def _ways(options: Options) -> Ways:
     return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=templates.Known()), tiles)
 
 
-def _packed(graph: Graph, views: dict[str, View], found: Found, pricer: Pricer, given_up: Collection[str]) -> Found:
+def _packed(graph: Graph, views: dict[str, View], decisions: Found, pricer: Pricer, given_up: Collection[str]) -> Found:
     """The plan with independent kernels in one launch where that is cheaper."""
-    chosen = pack_kernels(graph, views, found.chosen, pricer, given_up)
-    parts = tuple(found.before_packing())
-    return replace(found, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced), parts=parts)
+    chosen = pack_kernels(graph, views, decisions.chosen, pricer, given_up)
+    parts = tuple(decisions.before_packing())
+    return replace(decisions, chosen=chosen, objective_us=sum(c.priced.cost.us for c in chosen if c.priced), parts=parts)
 
 
 def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:

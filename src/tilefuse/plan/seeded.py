@@ -82,13 +82,13 @@ def structure_of(graph: Graph, views: Mapping[str, View]) -> str:
     Cost: linear in the reads.
     """
     number: dict[str, int] = {i.name: n for n, i in enumerate(graph.inputs)}
-    told: list[Hashable] = [(i.type.dtype.name, len(i.type.shape)) for i in graph.inputs]
+    signature: list[Hashable] = [(i.type.dtype.name, len(i.type.shape)) for i in graph.inputs]
     for node in graph.nodes:
-        told.append((node.kind, node.type.dtype.name, len(node.type.shape), len(node.over), tuple(number[v] for v in node.reads()),
-                     node.name in views))
+        signature.append((node.kind, node.type.dtype.name, len(node.type.shape), len(node.over), tuple(number[v] for v in node.reads()),
+                          node.name in views))
         number[node.name] = len(number)
-    told += [tuple(number[r] for r in graph.results), tuple((number[t], number[v]) for t, v in graph.updates)]
-    return digest_text(repr(told))
+    signature += [tuple(number[r] for r in graph.results), tuple((number[t], number[v]) for t, v in graph.updates)]
+    return digest_text(repr(signature))
 
 
 def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Pricer, device: DeviceSpec) -> Draft:
@@ -100,11 +100,11 @@ def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Price
     kernels: list[DraftKernel] = []
     for item in plan.before_packing():
         if item.core and item.priced is not None:
-            held = _holds_products(item.core, units)
-            share = item.priced.cost.us / parts_us(_joined(item.core, units), units, pricer) if held else 0.0
+            holds_product = _holds_products(item.core, units)
+            share = item.priced.cost.us / parts_us(_joined(item.core, units), units, pricer) if holds_product else 0.0
             nodes = set(item.core)
             inside = tuple(step for n in item.core for step in steps_of.get(n, ()) if len(step) < len(nodes) and nodes.issuperset(step))
-            kernels.append(DraftKernel(item.generator, item.core, share, held and _fills(item.priced, device), inside))
+            kernels.append(DraftKernel(item.generator, item.core, share, holds_product and _fills(item.priced, device), inside))
     apart = {k.nodes for k in kernels}
     launches = (c.core or c.pattern.nodes for c in plan.chosen if c.priced is not None and c.generator in ("packing", "pack"))
     return Draft(tuple(kernels), tuple(nodes for nodes in launches if nodes not in apart), plan.light)
@@ -247,12 +247,12 @@ class _Fitting:
 
 def _last_joined(core: Sequence[str], steps: Sequence[Set[str]]) -> list[tuple[str, ...]]:
     """Sets that were joined last to make a kernel: the largest steps inside it, which are disjoint, and nodes that are in none."""
-    inside, found = set(core), []
+    inside, joined = set(core), []
     for step in sorted(steps, key=len, reverse=True):
         if 1 < len(step) < len(core) and inside.issuperset(step):
             inside -= step
-            found.append(tuple(n for n in core if n in step))
-    return [*found, *((n,) for n in core if n in inside)]
+            joined.append(tuple(n for n in core if n in step))
+    return [*joined, *((n,) for n in core if n in inside)]
 
 
 def _fills(priced: Priced, device: DeviceSpec) -> bool:

@@ -22,14 +22,14 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
     """The walks of a graph, each in graph order. Cost: linear in the nodes, times what lies between products."""
     if device.kind != "cuda":
         return ()
-    found: dict[tuple[str, ...], None] = {}
+    walks: dict[tuple[str, ...], None] = {}
     for node in graph.nodes:
         if _is_product(node) and node.type.shape[-1] >= device.fitted.products.walk_columns:
             contraction = contraction_of(node, graph)
             if contraction is not None and contraction.inner <= device.fitted.products.walk_depth:
                 for walk in _from(node, graph, device.fitted.products.walk_depth):
-                    found[walk] = None
-    return tuple(found)
+                    walks[walk] = None
+    return tuple(walks)
 
 
 def _is_product(node: Node) -> bool:
@@ -56,12 +56,12 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
     if not ends:
         return
     # The nodes that lead to an end, backwards.
-    wanted: dict[str, None] = dict(ends)
+    last_products: dict[str, None] = dict(ends)
     stack = list(ends)
     while stack:
         for value in graph.node_by_name[stack.pop()].reads():
-            if value in reached and value not in wanted:
-                wanted[value] = None
+            if value in reached and value not in last_products:
+                last_products[value] = None
                 stack.append(value)
-    if score.name in wanted:
-        yield tuple(n.name for n in graph.in_order(wanted))
+    if score.name in last_products:
+        yield tuple(n.name for n in graph.in_order(last_products))

@@ -38,22 +38,22 @@ def gradient_graph(
         seed or a seed of another shape, UserError for an operator without a gradient.
     Cost: linear in the nodes that lie between `wrt` and `of`.
     """
-    wanted = (of,) if isinstance(of, str) else tuple(of)
-    given = dict(seeds or {})
-    _check(graph, wanted, wrt, given)
-    found = Gradients(graph, _active(graph, wrt))
-    for name in dict.fromkeys(wanted):
-        seed = given.get(name)
-        times = wanted.count(name)
+    values = (of,) if isinstance(of, str) else tuple(of)
+    seed_by_value = dict(seeds or {})
+    _check(graph, values, wrt, seed_by_value)
+    gradients = Gradients(graph, _active(graph, wrt))
+    for name in dict.fromkeys(values):
+        seed = seed_by_value.get(name)
+        times = values.count(name)
         if seed is None:
-            found.add(name, const(times, found.work(name)))
+            gradients.add(name, const(times, gradients.work(name)))
         else:
             for _ in range(times):
-                found.add_value(name, seed)
-    _walk_back(graph, found)
-    results = tuple(found.result(name) for name in wrt)
-    b = found.build
-    return replace(graph, inputs=tuple(b.inputs), nodes=tuple(b.nodes), results=(*(wanted if with_values else ()), *results))
+                gradients.add_value(name, seed)
+    _walk_back(graph, gradients)
+    results = tuple(gradients.result(name) for name in wrt)
+    b = gradients.build
+    return replace(graph, inputs=tuple(b.inputs), nodes=tuple(b.nodes), results=(*(values if with_values else ()), *results))
 
 
 def _check(graph: Graph, of: Sequence[str], wrt: Sequence[str], seeds: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
     return active
 
 
-def _walk_back(graph: Graph, found: Gradients) -> None:
+def _walk_back(graph: Graph, gradients: Gradients) -> None:
     """Contributes every active node's gradient to what it reads, users before what they use."""
     calls: dict[object, list[Node]] = {}
     for node in graph.nodes:
@@ -99,23 +99,23 @@ def _walk_back(graph: Graph, found: Gradients) -> None:
         if node.category == "library":
             results = calls[library_call_key(node)]
             # All results' users have been met when the first of the results is.
-            if results[0] is node and any(found.has(n.name) for n in results):
-                _library(found, results)
-        elif found.has(node.name) and any(v in found.active for v in node.reads()):
-            found.begin(node)
+            if results[0] is node and any(gradients.has(n.name) for n in results):
+                _library(gradients, results)
+        elif gradients.has(node.name) and any(v in gradients.active for v in node.reads()):
+            gradients.begin(node)
             if 0 in node.extents.values():
                 continue
             if node.category == "scatter":
-                seeds_of_scatter(found, node)
+                seeds_of_scatter(gradients, node)
             else:
-                body_gradients(found, node)
+                body_gradients(gradients, node)
 
 
-def _library(found: Gradients, results: Sequence[Node]) -> None:
+def _library(gradients: Gradients, results: Sequence[Node]) -> None:
     """Contributes the gradients of one library call's operands."""
     node = results[0]
-    wanted = tuple(v in found.active for v in node.operands)
-    if not any(wanted):
+    needs_gradient = tuple(v in gradients.active for v in node.operands)
+    if not any(needs_gradient):
         return
     rule = LIBRARY_ADJOINTS.get(node.detail)
     if rule is None:
@@ -124,18 +124,18 @@ def _library(found: Gradients, results: Sequence[Node]) -> None:
     if has_complex_operands(node) and node.detail not in OF_COMPLEX:
         raise UserError(f"no gradient is defined for the operator {node.detail} of complex numbers (%{node.name})", where=node.span,
                         hint=f"it is defined for {', '.join(sorted(OF_COMPLEX))}")
-    found.begin(node)
+    gradients.begin(node)
     number_of: dict[int, str] = {}
-    gradients: dict[int, str] = {}
+    of_results: dict[int, str] = {}
     for n in results:
         # The same call may have been recorded twice: both nodes' gradients arrive at one result.
         at = int(str(n.attribute("result", 0)))
         number_of.setdefault(at, n.name)
-        if found.has(n.name):
-            arrived = found.value_of(n.name)
-            gradients[at] = found.build.elementwise("add", gradients[at], arrived) if at in gradients else arrived
+        if gradients.has(n.name):
+            arrived = gradients.value_of(n.name)
+            of_results[at] = gradients.build.elementwise("add", of_results[at], arrived) if at in of_results else arrived
     representative = next((n for n in results if n.attribute("result", 0) == 0), node)
-    made = rule(found.build, Request(representative, number_of, gradients, wanted))
-    for operand, gradient in zip(node.operands, made, strict=True):
-        if gradient is not None and operand in found.active:
-            found.add_value(operand, gradient)
+    operand_gradients = rule(gradients.build, Request(representative, number_of, of_results, needs_gradient))
+    for operand, gradient in zip(node.operands, operand_gradients, strict=True):
+        if gradient is not None and operand in gradients.active:
+            gradients.add_value(operand, gradient)

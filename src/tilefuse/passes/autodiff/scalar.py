@@ -202,8 +202,8 @@ class BodyAdjoint:
             other = e.args[1 - n] if e.fn in ("maximum", "minimum") else None
             if isinstance(other, Const):
                 # At a tie the constant wins, so that relu has gradient 0 at 0; the result tells as well as the operand, and is kept.
-                taken = call("gt" if e.fn == "maximum" else "lt", argument if value is None else value, other)
-                adjoint = simplified_call("select", taken, g, const(0, dtype))
+                is_larger = call("gt" if e.fn == "maximum" else "lt", argument if value is None else value, other)
+                adjoint = simplified_call("select", is_larger, g, const(0, dtype))
             else:
                 adjoint = instantiated(parsed_rule(text), leaves, dtype)
             self._back(argument, adjoint, None)

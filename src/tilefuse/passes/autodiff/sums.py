@@ -131,10 +131,10 @@ class Gradients:
         b = self.build
         prefix, b.prefix = b.prefix, f"d_{name}_"
         zeros = b.full(self.type_of(name).shape, 0, self.work(name))
-        made = b.add(Node(b.fresh("scatter"), b.types[zeros], "scatter.sum", over=tuple(extents.items()), body=e, target=target,
-                          operands=(zeros,), span=b.span))
+        scattered = b.add(Node(b.fresh("scatter"), b.types[zeros], "scatter.sum", over=tuple(extents.items()), body=e, target=target,
+                               operands=(zeros,), span=b.span))
         b.prefix = prefix
-        self.add(name, Read(made, self.here(name)))
+        self.add(name, Read(scattered, self.here(name)))
 
     def _summed(self, name: str, body: Expr, free: Sequence[tuple[str, int]]) -> Expr:
         """The sum of `body` over the free axes; factors that do not vary there, and axes on which nothing depends, stay outside."""
@@ -156,18 +156,19 @@ class Gradients:
         b = self.build
         used = _axes_in(body)
         axes, shape = self.axes_of(name), self.type_of(name).shape
-        kept = [(a, s) for a, s in zip(axes, shape, strict=True) if a in used and s > 1]
-        if len(kept) == sum(s > 1 for s in shape):
-            kept = list(zip(axes, shape, strict=True))
+        sum_axes = [(a, s) for a, s in zip(axes, shape, strict=True) if a in used and s > 1]
+        if len(sum_axes) == sum(s > 1 for s in shape):
+            sum_axes = list(zip(axes, shape, strict=True))
         if _has_lookup(body):  # a reduction has none: what it sums is a gather's result
-            inner = [*((a, s) for a, s in kept if s > 1), *free]
+            inner = [*((a, s) for a, s in sum_axes if s > 1), *free]
             terms = b.map("terms", self.work(name), [s for _, s in inner], [a for a, _ in inner], body)
             body = Read(terms, tuple(axis(a) for a, _ in inner))
-        made = Node("", Type(self.work(name), tuple(s for _, s in kept)), "reduce.sum", tuple(a for a, _ in kept), tuple(free), body=body,
-                    span=b.span)
-        if made not in self._sums:  # a batch norm's shift, scale and mean need the same two
-            self._sums[made] = b.add(replace(made, name=b.fresh("sum")))
-        return Read(self._sums[made], tuple(axis(a) if s > 1 else number(0) for a, s in kept))
+        type_ = Type(self.work(name), tuple(s for _, s in sum_axes))
+        sum_node = Node("", type_, "reduce.sum", tuple(a for a, _ in sum_axes), tuple(free), body=body,
+                        span=b.span)
+        if sum_node not in self._sums:  # a batch norm's shift, scale and mean need the same two
+            self._sums[sum_node] = b.add(replace(sum_node, name=b.fresh("sum")))
+        return Read(self._sums[sum_node], tuple(axis(a) if s > 1 else number(0) for a, s in sum_axes))
 
     # Results
 
@@ -222,8 +223,8 @@ class Gradients:
         return source if needed else None
 
     def _large_reads(self, e: Expr, elements: int) -> list[Read]:
-        found = (x for x in walk(e) if isinstance(x, Read) and self.type_of(x.value).num_elements * SMALL > elements)
-        return list(dict.fromkeys(found))
+        large = (x for x in walk(e) if isinstance(x, Read) and self.type_of(x.value).num_elements * SMALL > elements)
+        return list(dict.fromkeys(large))
 
     def _in_memory(self, name: str) -> bool:
         """Whether the value exists whatever is fused: an input or a library call's result."""
@@ -298,10 +299,10 @@ class Gradients:
                 return value
         b = self.build
         prefix, b.prefix = b.prefix, ""
-        made = b.map(f"d_{name}", self.read_dtype(name), self.type_of(name).shape, gradient.axes, gradient.body)
+        gradient_name = b.map(f"d_{name}", self.read_dtype(name), self.type_of(name).shape, gradient.axes, gradient.body)
         b.prefix = prefix
-        self.found[name] = Gradient(gradient.axes, Read(made, self.here(name)))
-        return made
+        self.found[name] = Gradient(gradient.axes, Read(gradient_name, self.here(name)))
+        return gradient_name
 
     def result(self, name: str) -> str:
         """As `value_of`, zeros where nothing has arrived."""
@@ -322,18 +323,18 @@ def _is_plain(e: Expr, here: Sequence[Affine]) -> bool:
 
 
 def _axes_in(e: Expr) -> set[str]:
-    found: set[str] = set()
+    axes: set[str] = set()
     for x in walk(e):
         match x:
             case Read(_, index):
                 for a in index:
-                    found |= a.axes()
+                    axes |= a.axes()
             case Index(affine):
-                found |= affine.axes()
+                axes |= affine.axes()
             case Guard(bounds, _, _):
                 for b in bounds:
-                    found |= b.index.axes()
-    return found
+                    axes |= b.index.axes()
+    return axes
 
 
 INNER = Read("", ())  # stands for the sum in what is left outside of it
@@ -385,7 +386,7 @@ def side_by_side(terms: Sequence[Expr], axes: Sequence[str], shape: Sequence[int
     Guard(0 <= i < 2, a, 0) + Guard(2 <= i < 5, b, 0)  ->  Guard(0 <= i < 2, a, b)   where i has extent 5
     """
     groups: dict[str, list[tuple[int, int, Expr]]] = {}
-    kept: list[Expr] = []
+    choices: list[Expr] = []
     extent_of = dict(zip(axes, shape, strict=True))
     for e in terms:
         match e:
@@ -394,17 +395,17 @@ def side_by_side(terms: Sequence[Expr], axes: Sequence[str], shape: Sequence[int
                 if isinstance(name, str) and c == 1 and name in extent_of:
                     groups.setdefault(name, []).append((max(low - index.const, 0), min(high - index.const, extent_of[name]), then))
                     continue
-        kept.append(e)
+        choices.append(e)
     for name, parts in groups.items():
         parts.sort(key=lambda p: (p[0], p[1]))
         while parts:
             chosen: list[tuple[int, int, Expr]] = []
-            left: list[tuple[int, int, Expr]] = []
+            later: list[tuple[int, int, Expr]] = []
             for part in parts:
-                (chosen if not chosen or part[0] >= chosen[-1][1] else left).append(part)
-            kept.append(_choice(_filled(chosen, extent_of[name], zero), axis(name)))
-            parts = left
-    return kept
+                (chosen if not chosen or part[0] >= chosen[-1][1] else later).append(part)
+            choices.append(_choice(_filled(chosen, extent_of[name], zero), axis(name)))
+            parts = later
+    return choices
 
 
 def _filled(parts: Sequence[tuple[int, int, Expr]], extent: int, zero: Const) -> list[tuple[int, int, Expr]]:

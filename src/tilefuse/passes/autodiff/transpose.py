@@ -82,16 +82,16 @@ def _renaming(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequenc
         solution[name] = axis(a) - e.const
         if e.const or extents[name] != extent:
             limits.append(Bound(solution[name], 0, extents[name]))
-    taken = set(axes)
+    names_in_use = set(axes)
     free: list[tuple[str, int]] = []
     for name, extent in extents.items():
         if name not in solution:
             if extent == 1:
                 solution[name] = number(0)
                 continue
-            made = free_name(name, taken)
-            free.append((made, extent))
-            solution[name] = axis(made)
+            free_axis = free_name(name, names_in_use)
+            free.append((free_axis, extent))
+            solution[name] = axis(free_axis)
     return Inverse(solution, tuple(free), tuple(limits), not limits)
 
 
@@ -260,8 +260,8 @@ class _Solver:
 
     # -- unknowns
 
-    def _unknown(self, wanted: str, low: int, high: int) -> str:
-        name = wanted
+    def _unknown(self, base_name: str, low: int, high: int) -> str:
+        name = base_name
         while name in self.ranges:
             name += "'"
         self.ranges[name] = (low, high)
@@ -283,10 +283,10 @@ class _Solver:
 
     def _set_free(self, name: str) -> None:
         low, high = self.ranges[name]
-        made = free_name(name if name.isidentifier() else "r", self.taken)
-        self.known[made] = high - low + 1
-        self.free.append((made, high - low + 1))
-        self.solved[name] = axis(made) + low
+        free_axis = free_name(name if name.isidentifier() else "r", self.taken)
+        self.known[free_axis] = high - low + 1
+        self.free.append((free_axis, high - low + 1))
+        self.solved[name] = axis(free_axis) + low
 
     def _resolved(self, e: Affine) -> Affine:
         lhs, rhs = self._moved(e, number(0))

@@ -65,11 +65,11 @@ def split_channel_sums(graph: Graph, layouts: Layouts) -> Graph:
     split = {n.name: axes for n in graph.nodes if (axes := channel_axes(graph, n, layouts)) is not None}
     if not split:
         return graph
-    taken = set(graph.type_by_name)
+    names_in_use = set(graph.type_by_name)
     sums: dict[tuple[tuple[str, ...], Over, Expr], str] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _by_channel(node, split[node.name], sums, taken) if node.name in split else [node]
+        nodes += _by_channel(node, split[node.name], sums, names_in_use) if node.name in split else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -80,21 +80,21 @@ def channel_axes(graph: Graph, node: Node, layouts: Layouts) -> ChannelAxes | No
     """
     if node.kind not in ("reduce.sum", "reduce.m2") or not node.type.dtype.is_float or not node.type.num_elements or node.body is None:
         return None
-    kept, over = set(node.axes), {a for a, n in node.over if n > 1}
+    result_axes, over = set(node.axes), {a for a, n in node.over if n > 1}
     channels: set[str] = set()
     for e in walk(node.body):
         if not isinstance(e, Read):
             continue
         strides = strides_of(graph, layouts, e.value)
-        groups = [d for d, i in enumerate(e.index) if strides[d] == 1 and i.axes() & kept and i.axes() & over]
+        groups = [d for d, i in enumerate(e.index) if strides[d] == 1 and i.axes() & result_axes and i.axes() & over]
         elsewhere = {a for d, i in enumerate(e.index) if d not in groups for a in i.axes() & over}
         if groups and elsewhere:
             channels |= e.index[groups[0]].axes() & over
             if channels & elsewhere:
                 return None
-    found = ChannelAxes(tuple(o for o in node.over if o[0] in channels), tuple(o for o in node.over if o[0] not in channels))
-    count = prod(n for _, n in found.channels)
-    return found if count > 1 and count * _itemsize(graph, node) <= LINE_BYTES else None
+    channel_axes_of_sum = ChannelAxes(tuple(o for o in node.over if o[0] in channels), tuple(o for o in node.over if o[0] not in channels))
+    count = prod(n for _, n in channel_axes_of_sum.channels)
+    return channel_axes_of_sum if count > 1 and count * _itemsize(graph, node) <= LINE_BYTES else None
 
 
 def _itemsize(graph: Graph, node: Node) -> int:
@@ -102,36 +102,36 @@ def _itemsize(graph: Graph, node: Node) -> int:
     return max((t.num_bytes, t.dtype.itemsize) for t in map(graph.type_of, node.reads()))[1]
 
 
-def _by_channel(node: Node, axes: ChannelAxes, sums: dict[tuple[tuple[str, ...], Over, Expr], str], taken: set[str]) -> list[Node]:
+def _by_channel(node: Node, axes: ChannelAxes, sums: dict[tuple[tuple[str, ...], Over, Expr], str], names_in_use: set[str]) -> list[Node]:
     """The nodes that stand for a reduction: by channel, then over the channels under the node's own name.
 
     sums: names of the sums by channel that were made before, by kept axes, reduced axes and body.
     """
     assert node.body is not None
     channels = tuple(a for a, _ in axes.channels)
-    kept = (*node.axes, *channels)
+    partial_axes = (*node.axes, *channels)
     type_ = Type(node.type.dtype, (*node.type.shape, *(n for _, n in axes.channels)))
-    at = tuple(map(axis, kept))
-    made: list[Node] = []
+    at = tuple(map(axis, partial_axes))
+    partial_sums: list[Node] = []
     key = (node.axes, node.over, node.body)
     total = sums.get(key)
     if total is None:
-        total = sums[key] = _named(f"{node.name}_of_channels", taken)
-        made.append(replace(node, name=total, kind="reduce.sum", type=type_, axes=kept, over=axes.places))
+        total = sums[key] = _named(f"{node.name}_of_channels", names_in_use)
+        partial_sums.append(replace(node, name=total, kind="reduce.sum", type=type_, axes=partial_axes, over=axes.places))
     if node.kind == "reduce.sum":
-        return [*made, replace(node, over=axes.channels, body=Read(total, at))]
+        return [*partial_sums, replace(node, over=axes.channels, body=Read(total, at))]
     count = prod(n for _, n in axes.places)
     size = const(float(count), node.type.dtype)
-    squares, within, between = (_named(f"{node.name}_{part}", taken) for part in ("of_channels", "within", "between"))
+    squares, within, between = (_named(f"{node.name}_{part}", names_in_use) for part in ("of_channels", "within", "between"))
     here = tuple(map(axis, node.axes))
     return [
-        *made, replace(node, name=squares, type=type_, axes=kept, over=axes.places),
+        *partial_sums, replace(node, name=squares, type=type_, axes=partial_axes, over=axes.places),
         replace(node, name=within, kind="reduce.sum", over=axes.channels, body=Read(squares, at)),
         replace(node, name=between, over=axes.channels, body=call("div", Read(total, at), size)),
         replace(node, kind="map", over=(), body=call("add", Read(within, here), call("mul", Read(between, here), size)))]
 
 
-def _named(wanted: str, taken: set[str]) -> str:
-    name = free_name(wanted, taken)
-    taken.add(name)
+def _named(base_name: str, names_in_use: set[str]) -> str:
+    name = free_name(base_name, names_in_use)
+    names_in_use.add(name)
     return name

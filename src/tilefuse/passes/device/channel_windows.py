@@ -48,11 +48,12 @@ def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
     layouts: strides of values that are not row-major. Convolutions whose image or result lies channels last stay calls: cuDNN has fast
     kernels for them.
     """
-    found = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
-    if not found:
+    windows = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
+    if not windows:
         return graph
-    taken = set(graph.type_by_name)
-    return replace(graph, nodes=tuple(made for n in graph.nodes for made in (_summed(graph, n, taken) if n.name in found else (n,))))
+    names_in_use = set(graph.type_by_name)
+    parts = (_summed(graph, n, names_in_use) if n.name in windows else (n,) for n in graph.nodes)
+    return replace(graph, nodes=tuple(node for nodes in parts for node in nodes))
 
 
 def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
@@ -65,7 +66,7 @@ def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
     return not any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (node.name, node.operands[0]))
 
 
-def _summed(graph: Graph, node: Node, taken: set[str]) -> tuple[Node, ...]:
+def _summed(graph: Graph, node: Node, names_in_use: set[str]) -> tuple[Node, ...]:
     """The sum over the window of each result, and the bias behind it where the call has one."""
     x, w = node.operands[:2]
     image, weight = graph.type_of(x), graph.type_of(w)
@@ -86,17 +87,17 @@ def _summed(graph: Graph, node: Node, taken: set[str]) -> tuple[Node, ...]:
     over = tuple(zip(taps, weight.shape[2:], strict=True))
     if not node.attribute("has_bias", False):
         return (Node(node.name, node.type, "reduce.sum", axes, over=over, body=body),)
-    total = free_name(f"{node.name}_sum", taken)
-    taken.add(total)
+    total = free_name(f"{node.name}_sum", names_in_use)
+    names_in_use.add(total)
     added = call("add", Read(total, tuple(map(axis, axes))), Read(node.operands[2], (axis(axes[1]),)))
     return (Node(total, node.type, "reduce.sum", axes, over=over, body=body), Node(node.name, node.type, "map", axes, body=added))
 
 
 def _pairs(node: Node, name: str, rank: int) -> tuple[tuple[int, int], ...]:
-    found = node.attribute(name, ())
-    assert isinstance(found, tuple) and len(found) == rank
+    padding = node.attribute(name, ())
+    assert isinstance(padding, tuple) and len(padding) == rank
     pairs = []
-    for pair in found:
+    for pair in padding:
         assert isinstance(pair, tuple)
         low, high = pair
         assert isinstance(low, int) and isinstance(high, int)

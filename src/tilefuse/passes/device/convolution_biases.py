@@ -46,10 +46,10 @@ def split_convolution_biases(graph: Graph) -> Graph:
     """The graph with every such bias as a map under the call's name; the same object if there is none."""
     if not any(adds_bias_apart(graph, n) for n in graph.nodes):
         return graph
-    taken = set(graph.type_by_name)
+    names_in_use = set(graph.type_by_name)
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _split(node, taken) if adds_bias_apart(graph, node) else [node]
+        nodes += _split(node, names_in_use) if adds_bias_apart(graph, node) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -61,9 +61,9 @@ def adds_bias_apart(graph: Graph, node: Node) -> bool:
     return not by_itself or bool(node.attribute("transposed", False))
 
 
-def _split(node: Node, taken: set[str]) -> list[Node]:
-    name = free_name(f"{node.name}_unbiased", taken)
-    taken.add(name)
+def _split(node: Node, names_in_use: set[str]) -> list[Node]:
+    name = free_name(f"{node.name}_unbiased", names_in_use)
+    names_in_use.add(name)
     attributes = tuple((k, False if k == "has_bias" else v) for k, v in node.attributes)
     axes = axis_names(len(node.type.shape))
     wide = compute_dtype(node.type.dtype)

@@ -46,8 +46,8 @@ def split_long_products(graph: Graph, device: DeviceSpec) -> Graph:
     pieces = {n.name: length for n in graph.nodes if (length := piece_length(graph, n, device))}
     if not pieces:
         return graph
-    taken = set(graph.type_by_name)
-    nodes = tuple(made for n in graph.nodes for made in (_split(graph, n, pieces[n.name], taken) if n.name in pieces else (n,)))
+    names_in_use = set(graph.type_by_name)
+    nodes = tuple(part for n in graph.nodes for part in (_split(graph, n, pieces[n.name], names_in_use) if n.name in pieces else (n,)))
     return without_unused(replace(graph, nodes=nodes), {v for name in pieces for v in graph.node_by_name[name].operands})
 
 
@@ -87,24 +87,24 @@ def _seams(node: Node | None) -> Iterator[int]:
                 todo.append(atom.of)
 
 
-def _split(graph: Graph, node: Node, length: int, taken: set[str]) -> tuple[Node, ...]:
+def _split(graph: Graph, node: Node, length: int, names_in_use: set[str]) -> tuple[Node, ...]:
     """Pieces of both operands, their products, and the sum of these under the node's own name."""
     rows, columns = node.type.shape
     left, right = node.operands
     turned = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
     count = inner_extent(node, graph) // length
     whole_inner = axis("c") * length + axis("k")
-    a = _pieces(graph, left, (axis("i"), whole_inner), turned[0], ("c", "i", "k"), (count, rows, length), taken)
-    b = _pieces(graph, right, (whole_inner, axis("j")), turned[1], ("c", "k", "j"), (count, length, columns), taken)
+    a = _pieces(graph, left, (axis("i"), whole_inner), turned[0], ("c", "i", "k"), (count, rows, length), names_in_use)
+    b = _pieces(graph, right, (whole_inner, axis("j")), turned[1], ("c", "k", "j"), (count, length, columns), names_in_use)
     attributes = tuple((k, False if k.startswith("transpose_") else v) for k, v in node.attributes)
-    product = replace(node, name=free_name(f"{node.name}_pieces", taken), type=Type(node.type.dtype, (count, rows, columns)),
+    product = replace(node, name=free_name(f"{node.name}_pieces", names_in_use), type=Type(node.type.dtype, (count, rows, columns)),
                       operands=(a.name, b.name), attributes=attributes)
     piece = Read(product.name, (axis("c"), axis("i"), axis("j")))
     return a, b, product, Node(node.name, node.type, "reduce.sum", ("i", "j"), (("c", count),), body=piece, span=node.span)
 
 
 def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: bool, axes: tuple[str, ...], shape: tuple[int, ...],
-            taken: set[str]) -> Node:
+            names_in_use: set[str]) -> Node:
     """An operand as [pieces, ...]; a view's pieces read the viewed value."""
     index = place[::-1] if is_turned else place
     extents = dict(zip(axes, shape))
@@ -112,11 +112,11 @@ def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: b
     inner = graph.node_by_name.get(value)
     if inner is not None and inner.kind == "map" and isinstance(inner.body, Read):
         body = substitute_axes(inner.body, dict(zip(inner.axes, index, strict=True)), extents)
-    return Node(free_name(f"{value}_pieces", taken), Type(graph.type_of(value).dtype, shape), "map", axes, body=body)
+    return Node(free_name(f"{value}_pieces", names_in_use), Type(graph.type_of(value).dtype, shape), "map", axes, body=body)
 
 
 def without_unused(graph: Graph, names: set[str]) -> Graph:
     """The graph without the maps among `names` that nothing reads any more."""
-    gone = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
-            and n not in graph.escaping}
-    return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in gone)) if gone else graph
+    unused = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
+              and n not in graph.escaping}
+    return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in unused)) if unused else graph

@@ -48,7 +48,7 @@ class SplitLongScans(DevicePass):
 def split_long_scans(graph: Graph, layouts: Layouts, prices: Prices) -> Graph:
     """The graph with every scan that has no kernel of its own split in pieces; the same object if there is none."""
     types = dict(graph.type_by_name)
-    nodes = tuple(made for n in graph.nodes for made in (_with_kernels(n, types, layouts, prices) if n.category == "scan" else (n,)))
+    nodes = tuple(part for n in graph.nodes for part in (_with_kernels(n, types, layouts, prices) if n.category == "scan" else (n,)))
     return graph if nodes == graph.nodes else replace(graph, nodes=nodes)
 
 
@@ -57,8 +57,8 @@ def _with_kernels(node: Node, types: dict[str, Type], layouts: Layouts, prices: 
     length = 1 << isqrt(max(node.extents[node.along] - 1, 0)).bit_length()
     if length >= node.extents[node.along] or not node.type.num_elements or _has_kernel(node, types, layouts, prices):
         return (node,)
-    taken = set(types)
-    inner, totals, whole = split_scan(node, length, taken)
+    names_in_use = set(types)
+    inner, totals, whole = split_scan(node, length, names_in_use)
     types |= {inner.name: inner.type, totals.name: totals.type}
     return (*_with_kernels(inner, types, layouts, prices), *_with_kernels(totals, types, layouts, prices), whole)
 
@@ -68,10 +68,10 @@ def _has_kernel(node: Node, types: dict[str, Type], layouts: Layouts, prices: Pr
     return prices.has_kernel(alone, (node.name,), layouts)
 
 
-def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, Node]:
+def split_scan(node: Node, length: int, names_in_use: set[str]) -> tuple[Node, Node, Node]:
     """A scan as three nodes: scans of pieces of `length` elements, scans of their totals, and a map that combines them under its name.
 
-    Requires: the axis is longer than one piece. `taken`: names in use; new ones are added.
+    Requires: the axis is longer than one piece. `names_in_use`: names in use; new ones are added.
     """
     assert node.body is not None
     place = node.axes.index(node.along)
@@ -85,7 +85,7 @@ def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, No
     body: Expr = substitute_axes(node.body, {node.along: whole}, dict(zip(axes, shape, strict=True)))
     if extent % length:
         body = Guard((Bound(whole, 0, extent),), body, identity)
-    inner = Node(free_name(f"{node.name}_pieces", taken), Type(node.type.dtype, shape), node.kind, axes, along=node.along, body=body,
+    inner = Node(free_name(f"{node.name}_pieces", names_in_use), Type(node.type.dtype, shape), node.kind, axes, along=node.along, body=body,
                  span=node.span)
 
     def at(c: Affine, within: Affine | None) -> tuple[Affine, ...]:
@@ -94,7 +94,8 @@ def split_scan(node: Node, length: int, taken: set[str]) -> tuple[Node, Node, No
         return (*own[:place], c, *(() if within is None else (within,)), *own[place + 1:])
 
     outer_axes = (*node.axes[:place], piece, *node.axes[place + 1:])
-    totals = Node(free_name(f"{node.name}_totals", taken), Type(node.type.dtype, (*shape[:place], pieces, *shape[place + 2:])), node.kind,
+    total_type = Type(node.type.dtype, (*shape[:place], pieces, *shape[place + 2:]))
+    totals = Node(free_name(f"{node.name}_totals", names_in_use), total_type, node.kind,
                   outer_axes, along=piece, body=Read(inner.name, at(axis(piece), number(length - 1))), span=node.span)
     along = axis(node.along)
     number_of_piece, within = floordiv(along, length, node.extents), mod(along, length, node.extents)

@@ -54,13 +54,13 @@ def allows_channels_last(graph: Graph, device: DeviceSpec, option: str, given: L
     return is_faster_channels_last(graph, device, _turned_alone(graph, device, given or {}, wanted or {}, free))
 
 
-def _turned_alone(graph: Graph, device: DeviceSpec, given: Layouts, wanted: Layouts, free: Set[str]) -> list[str]:
+def _turned_alone(graph: Graph, device: DeviceSpec, input_layouts: Layouts, result_layouts: Layouts, free: Set[str]) -> list[str]:
     """Images that kernels of their own would turn: row-major ones that calls read from the caller, or give to it."""
     inputs = {i.name for i in graph.inputs if not i.constant} & _images_of_calls(graph, device)
     calls = {n.name for n in graph.nodes if n.kind == "library.convolution" and packing_pays(graph, n, device)}
     results = {v for v in calls & graph.escaping - free if has_channels_last(graph.type_of(v).shape)}
-    return [*sorted(v for v in inputs if v not in given or not is_channels_last(given[v], graph.type_of(v).shape)),
-            *sorted(v for v in results if not is_channels_last(wanted.get(v), graph.type_of(v).shape))]
+    return [*sorted(v for v in inputs if v not in input_layouts or not is_channels_last(input_layouts[v], graph.type_of(v).shape)),
+            *sorted(v for v in results if not is_channels_last(result_layouts.get(v), graph.type_of(v).shape))]
 
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option: str, free: Set[str] = frozenset(),
@@ -88,7 +88,7 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
     images = inputs & _images_of_calls(graph, device)
     packed: dict[str, str] = {}
     nodes: list[Node] = []
-    taken = set(graph.type_by_name)
+    names_in_use = set(graph.type_by_name)
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
         if place is None or not packing_pays(graph, node, device):
@@ -96,12 +96,12 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
             continue
         for value in node.operands[place - 1:place + 1]:
             if value in (turned if value == node.operands[place] else images) and value not in packed:
-                packed[value] = free_name(f"{value}_packed", taken)
+                packed[value] = free_name(f"{value}_packed", names_in_use)
                 nodes.append(_copy(packed[value], value, graph.type_of(value)))
         node = replace(node, operands=tuple(packed.get(v, v) for v in node.operands))
         unpacked = not is_channels_last((wanted or {}).get(node.name), node.type.shape) and has_channels_last(node.type.shape)
         if node.name in fixed and unpacked:
-            name = free_name(f"{node.name}_packed", taken)
+            name = free_name(f"{node.name}_packed", names_in_use)
             nodes += [replace(node, name=name), _copy(node.name, name, node.type)]
         else:
             nodes.append(node)

@@ -56,16 +56,16 @@ def pad_products(graph: Graph, device: DeviceSpec, prices: Prices) -> Graph:
     """The graph with every product padded that gains by it; the same object if there is none."""
     names = {n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows)}
     names -= prices.held_products(graph, names) if names else set()
-    padded = {n: wanted for n in names if (wanted := _gaining(graph, graph.node_by_name[n], device, prices))}
+    padded = {n: sizes for n in names if (sizes := _gaining(graph, graph.node_by_name[n], device, prices))}
     if not padded:
         return graph
-    taken = set(graph.type_by_name)
-    made: dict[tuple[Expr, tuple[int, ...]], str] = {}
+    names_in_use = set(graph.type_by_name)
+    copy_names: dict[tuple[Expr, tuple[int, ...]], str] = {}
     nodes: list[Node] = []
     windows: dict[str, str] = {}
     for node in graph.nodes:
         if node.name in padded:
-            nodes.extend(_padded(graph, node, padded[node.name], taken, made))
+            nodes.extend(_padded(graph, node, padded[node.name], names_in_use, copy_names))
             if nodes[-1].category == "map":
                 windows[node.name] = nodes[-2].name
         else:
@@ -117,15 +117,15 @@ DIMENSIONS = ((ROW, INNER), (INNER, COLUMN))
 
 def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
     """Both operands with the sizes that their dimensions are; a transposed view is replaced by the matrix that it views."""
-    found = []
+    operands = []
     for value, place, turn in zip(node.operands, DIMENSIONS, ("transpose_a", "transpose_b")):
         is_turned = bool(node.attribute(turn))
         maker = graph.node_by_name.get(value)
         if maker is not None and maker.kind == "map" and isinstance(maker.body, Read) and maker.body.index == tuple(
                 axis(a) for a in reversed(maker.axes)) and graph.type_of(maker.body.value).shape == maker.type.shape[::-1]:
             value, is_turned = maker.body.value, not is_turned
-        found.append((value, place[::-1] if is_turned else place))
-    return found
+        operands.append((value, place[::-1] if is_turned else place))
+    return operands
 
 
 def _runs_along_first(graph: Graph, value: str) -> bool:
@@ -147,16 +147,16 @@ def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
 
 def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
     """The padded sizes of a product; None where padding costs more than it gains."""
-    sizes, wanted = _sizes(graph, node), _wanted(graph, node)
+    sizes, padded_sizes = _sizes(graph, node), _wanted(graph, node)
     item = node.type.dtype.itemsize
-    eight = all(n * item % 8 == 0 for n, w in zip(sizes, wanted) if n != w)
+    eight = all(n * item % 8 == 0 for n, w in zip(sizes, padded_sizes) if n != w)
     gained = prices.unaligned_product_us(sizes, eight) - prices.product_us(node, graph)
     copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
     calls = int(copied > 0)
     for value, place in _operands(graph, node):
-        if any(sizes[p] != wanted[p] for p in place) and not _is_stored_for(graph, value):
+        if any(sizes[p] != padded_sizes[p] for p in place) and not _is_stored_for(graph, value):
             copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
-    return wanted if gained - prices.copy_us(copied, calls) > device.fitted.unaligned.least_gain_us else None
+    return padded_sizes if gained - prices.copy_us(copied, calls) > device.fitted.unaligned.least_gain_us else None
 
 
 def _is_stored_for(graph: Graph, value: str) -> bool:
@@ -171,34 +171,35 @@ def _is_stored_for(graph: Graph, value: str) -> bool:
     return False
 
 
-def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[str],
-            made: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
+def _padded(graph: Graph, node: Node, padded_sizes: tuple[int, int, int], names_in_use: set[str],
+            copy_names: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
     """The operands with zeros behind their ends, the product of these, and a window of it under the node's own name."""
     sizes = _sizes(graph, node)
     operands: list[str] = []
     turned: list[bool] = []
-    for given, (value, place), usual, turn in zip(node.operands, _operands(graph, node), DIMENSIONS, ("transpose_a", "transpose_b")):
-        if all(sizes[p] == wanted[p] for p in place):
-            operands.append(given)
+    for operand, (value, place), usual, turn in zip(node.operands, _operands(graph, node), DIMENSIONS, ("transpose_a", "transpose_b")):
+        if all(sizes[p] == padded_sizes[p] for p in place):
+            operands.append(operand)
             turned.append(bool(node.attribute(turn)))
             continue
         # The copy lies as the operand does, so that it reads and writes along memory.
         across = _runs_along_first(graph, value)
-        shape = tuple(wanted[p] for p in (place[::-1] if across else place))
+        shape = tuple(padded_sizes[p] for p in (place[::-1] if across else place))
         # Both products of a gradient read one copy of it, turned or not.
         copied = _looked_through(graph, Read(value, (axis("j"), axis("i")) if across else (axis("i"), axis("j"))),
                                  dict(zip("ij", (sizes[p] for p in (place[::-1] if across else place)), strict=True))), shape
-        name = made.get(copied)
+        name = copy_names.get(copied)
         if name is None:
-            name = made[copied] = free_name(f"{value}_padded", taken)
+            name = copy_names[copied] = free_name(f"{value}_padded", names_in_use)
             yield _with_zeros(graph, name, value, shape, across)
         operands.append(name)
         turned.append((place != usual) != across)
     attributes = tuple(sorted((dict(node.attributes) | {"transpose_a": turned[0], "transpose_b": turned[1], PADDED: True}).items()))
-    if (sizes[ROW], sizes[COLUMN]) == (wanted[ROW], wanted[COLUMN]):
+    if (sizes[ROW], sizes[COLUMN]) == (padded_sizes[ROW], padded_sizes[COLUMN]):
         yield replace(node, operands=tuple(operands), attributes=attributes)
         return
-    product = replace(node, name=free_name(f"{node.name}_padded", taken), type=Type(node.type.dtype, (wanted[ROW], wanted[COLUMN])),
+    product = replace(node, name=free_name(f"{node.name}_padded", names_in_use),
+                      type=Type(node.type.dtype, (padded_sizes[ROW], padded_sizes[COLUMN])),
                       operands=tuple(operands), attributes=attributes)
     yield product
     yield Node(node.name, node.type, "map", ("i", "j"), body=Read(product.name, (axis("i"), axis("j"))), span=node.span)
@@ -207,9 +208,9 @@ def _padded(graph: Graph, node: Node, wanted: tuple[int, int, int], taken: set[s
 def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
     """A read through views, as a read of the value that has memory."""
     while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-        found = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
-        assert isinstance(found, Read)
-        read = found
+        viewed = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
+        assert isinstance(viewed, Read)
+        read = viewed
     return read
 
 

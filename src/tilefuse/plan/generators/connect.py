@@ -30,10 +30,10 @@ MAX_STEPS_APART = 4
 
 def steps_before(graph: Graph) -> dict[str, int]:
     """For every node how many products and reductions stand on the longest way to it, itself included."""
-    found: dict[str, int] = {}
+    steps_to: dict[str, int] = {}
     for node in graph.nodes:
-        found[node.name] = max((found.get(v, 0) for v in node.reads()), default=0) + (node.category in ("library", "reduce"))
-    return found
+        steps_to[node.name] = max((steps_to.get(v, 0) for v in node.reads()), default=0) + (node.category in ("library", "reduce"))
+    return steps_to
 
 
 class Connecting:
@@ -95,11 +95,11 @@ class Connecting:
         Requires: the kernels are disjoint and free of cycles.
         """
         unit_of = self._units.unit_of
-        taken = {core: (generator, priced) for generator, core, priced in kernels}
-        self._units.regroup(tuple(sorted({unit_of[n] for n in core})) for core in taken)
+        kernel_by_core = {core: (generator, priced) for generator, core, priced in kernels}
+        self._units.regroup(tuple(sorted({unit_of[n] for n in core})) for core in kernel_by_core)
         for number, unit in self._units.units.items():
-            if unit.core in taken:
-                self._generator[number], self._priced[number] = taken[unit.core]
+            if unit.core in kernel_by_core:
+                self._generator[number], self._priced[number] = kernel_by_core[unit.core]
             elif not unit.is_library:
                 alone = self._pricer.price(self._units.pattern(unit))
                 if isinstance(alone, Rejected):
@@ -180,12 +180,12 @@ class Connecting:
 
     def _touched(self, number: int) -> tuple[set[str], dict[str, int]]:
         """Values that a unit computes or reads, and the bytes of those that it reads; asked again with every neighbour that it may join."""
-        found = self._values.get(number)
-        if found is None:
+        cached = self._values.get(number)
+        if cached is None:
             unit = self._units.units[number]
             sources = {v: self._graph.type_of(v).num_bytes for v in self._units.sources(unit)}
-            found = self._values[number] = ({*unit.core, *sources}, sources)
-        return found
+            cached = self._values[number] = ({*unit.core, *sources}, sources)
+        return cached
 
     def _push_neighbours(self, number: int) -> None:
         contracted = self._units.contracted
@@ -209,8 +209,8 @@ class Connecting:
             return
         steps = self._steps_apart(a, b)
         if steps > MAX_STEPS_APART:
-            told = f"one would wait for the other: {steps} products and reductions lie between them"
-            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_TRIED, told))
+            detail = f"one would wait for the other: {steps} products and reductions lie between them"
+            self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_TRIED, detail))
             return
         joined = self._units.joined(first, second)
         priced = self._pricer.price(self._units.pattern(joined))
@@ -265,11 +265,11 @@ class Connecting:
         chain = self._chain(name, units.units[home])
         if chain is None:
             return
-        own, gone = units.units[home], set(chain)
+        own, moved = units.units[home], set(chain)
         # The users keep their own copy; the home unit keeps one only if it uses it itself.
         changed = {u: Unit(units.units[u].core, (*units.units[u].extra, *chain)) for u in outside}
-        rest = tuple(n for n in own.core if n not in gone)
-        if any(units.unit_of[r] == home and r not in gone for r in units.users[name]):
+        rest = tuple(n for n in own.core if n not in moved)
+        if any(units.unit_of[r] == home and r not in moved for r in units.users[name]):
             changed[home] = Unit(rest, (*own.extra, *chain))
         elif rest:
             changed[home] = Unit(rest, own.extra)
@@ -282,7 +282,7 @@ class Connecting:
         """
         units = self._units
         in_memory = set(units.pattern(own).written) - {name}
-        found, todo, flops = {name}, [name], 0
+        chain, todo, flops = {name}, [name], 0
         while todo:
             inner = todo.pop()
             node = self._graph.node_by_name[inner]
@@ -293,12 +293,12 @@ class Connecting:
             for v in units.sources(Unit((inner,), ())):
                 if v in own.extra:
                     return None
-                if v in own.core and v not in in_memory and v not in found:
-                    found.add(v)
+                if v in own.core and v not in in_memory and v not in chain:
+                    chain.add(v)
                     todo.append(v)
-        if any(not found.issuperset(units.users[n]) for n in found if n != name):
+        if any(not chain.issuperset(units.users[n]) for n in chain if n != name):
             return None
-        return tuple(n for n in own.core if n in found)
+        return tuple(n for n in own.core if n in chain)
 
     def _take_if_cheaper(self, chain: tuple[str, ...], home: int, changed: dict[int, Unit]) -> None:
         units = self._units
@@ -308,10 +308,10 @@ class Connecting:
         before_us = sum(self._priced[u].cost.us for u in involved)
         priced: dict[int, Priced] = {}
         for number, unit in changed.items():
-            found = self._pricer.price(units.pattern(unit))
-            if isinstance(found, Rejected):
+            outcome = self._pricer.price(units.pattern(unit))
+            if isinstance(outcome, Rejected):
                 return
-            priced[number] = found
+            priced[number] = outcome
         if sum(p.cost.us for p in priced.values()) >= before_us * (1 - self._pricer.device.fitted.cost.resolution):
             return
         self._recomputed.update(chain)

@@ -39,15 +39,15 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
         return
     explored: dict[Hashable, list[tuple[Growth, ...]]] = {}
     surroundings = colours(candidates)
-    left = MAX_SETS
+    sets_left = MAX_SETS
     for seed in large:
-        if left <= 0 or candidates.is_over:
+        if sets_left <= 0 or candidates.is_over:
             return
         ways = explored.get(surroundings[seed])
         if ways is None:
-            ways, tried = explore(candidates, seed, min(left, MAX_SETS_A_SEED))
+            ways, tried = explore(candidates, seed, min(sets_left, MAX_SETS_A_SEED))
             explored[surroundings[seed]] = ways
-            left -= tried
+            sets_left -= tried
             continue
         for way in ways:
             members = _followed(candidates, seed, way)
@@ -58,15 +58,15 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
 def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
     """Units whose tensors take longer to move than a kernel takes to launch, and that have few operands; most bytes first."""
     large_bytes = device.graph_launch_us * 1e-6 * device.global_bytes_per_s
-    found: list[tuple[int, int]] = []
+    ranked: list[tuple[int, int]] = []
     for number, unit in candidates.units.units.items():
         priced = candidates.alone.get(number)
         if priced is None or len(candidates.units.sources(unit)) > MAX_OPERANDS:
             continue
         num_bytes = priced.figures.bytes_moved
         if num_bytes >= large_bytes:
-            found.append((-num_bytes, number))
-    return [number for _, number in sorted(found)]
+            ranked.append((-num_bytes, number))
+    return [number for _, number in sorted(ranked)]
 
 
 def explore(candidates: Candidates, seed: int, most: int) -> tuple[list[tuple[Growth, ...]], int]:
@@ -86,24 +86,24 @@ def explore(candidates: Candidates, seed: int, most: int) -> tuple[list[tuple[Gr
                 continue
             seen.add(grown)
             tried += 1
-            found = candidates.offer(grown, "exploratory")
-            if isinstance(found, Candidate):
+            outcome = candidates.offer(grown, "exploratory")
+            if isinstance(outcome, Candidate):
                 further = (*way, growth)
-                if found.score_us > 0:
+                if outcome.score_us > 0:
                     ways.append(further)
-                heapq.heappush(queue, (-found.score_us, tried, (*members, neighbour), further))
+                heapq.heappush(queue, (-outcome.score_us, tried, (*members, neighbour), further))
     return ways, tried
 
 
 def _neighbours(candidates: Candidates, members: tuple[int, ...]) -> list[tuple[Growth, int]]:
     """Producers and users of the members that may join them."""
     inside = set(members)
-    found: dict[int, Growth] = {}
+    growth_by_neighbour: dict[int, Growth] = {}
     for place, member in enumerate(members):
         for which, neighbour in enumerate(_around(candidates, member)):
-            if neighbour not in inside and neighbour not in found and candidates.fusible(neighbour):
-                found[neighbour] = Growth(place, which)
-    return [(growth, neighbour) for neighbour, growth in found.items()]
+            if neighbour not in inside and neighbour not in growth_by_neighbour and candidates.fusible(neighbour):
+                growth_by_neighbour[neighbour] = Growth(place, which)
+    return [(growth, neighbour) for neighbour, growth in growth_by_neighbour.items()]
 
 
 def _around(candidates: Candidates, unit: int) -> tuple[int, ...]:
@@ -132,9 +132,10 @@ def colours(candidates: Candidates) -> dict[int, Hashable]:
     colour = {n: numbers.setdefault(candidates.form(n), len(numbers)) for n in candidates.units.units}
     for _ in range(ALIKE_RADIUS):
         numbers = {}
-        told = {n: (colour[n], tuple(colour[p] for p in contracted.predecessors[n]), tuple(colour[s] for s in contracted.successors[n]))
-                for n in colour}
-        colour = {n: numbers.setdefault(t, len(numbers)) for n, t in told.items()}
+        signatures = {
+            n: (colour[n], tuple(colour[p] for p in contracted.predecessors[n]), tuple(colour[s] for s in contracted.successors[n]))
+            for n in colour}
+        colour = {n: numbers.setdefault(t, len(numbers)) for n, t in signatures.items()}
     return dict(colour)
 
 

@@ -29,7 +29,7 @@ def light_nodes(graph: Graph, in_memory: Set[str], device: DeviceSpec) -> set[st
     it comes from inputs of the graph alone: recomputing it from another intermediate could make that one be written as well. An update
     of an input never is: whoever recomputed it would need the old contents, which it could then not overwrite.
     """
-    found: set[str] = set()
+    light: set[str] = set()
     flops: dict[str, int] = {}
     sources: dict[str, frozenset[str]] = {}
     inputs = {i.name for i in graph.inputs}
@@ -42,10 +42,10 @@ def light_nodes(graph: Graph, in_memory: Set[str], device: DeviceSpec) -> set[st
         total = flops_per_element(node, device) + sum(flops.get(v, 0) for v in reads)
         cheap = total <= device.fitted.recomputation.light_flops and sum(graph.type_of(v).num_bytes for v in below) <= node.type.num_bytes
         if cheap and (node.name not in in_memory or below <= inputs):
-            found.add(node.name)
+            light.add(node.name)
             flops[node.name] = total
             sources[node.name] = below
-    return found
+    return light
 
 
 def closure(nodes: Iterable[str], light: set[str], reads: Callable[[str], tuple[str, ...]]) -> dict[str, None]:

@@ -64,9 +64,9 @@ class ContractedGraph:
             stack.extend(edges[unit])
         return list(seen)
 
-    def merge(self, first: int, last: int, found: tuple[list[int], list[int]]) -> int:
+    def merge(self, first: int, last: int, between: tuple[list[int], list[int]]) -> int:
         """Merges two units, given what `between` found; returns the new unit's number. The order stays topological."""
-        after, before = found
+        after, before = between
         self._reorder(first, last, after, before)
         new = self._next
         self._next += 1

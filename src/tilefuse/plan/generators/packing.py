@@ -98,7 +98,7 @@ def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
         for product in products:
             by_depth.setdefault(depth[place[product]], []).append(product)
         sets |= {tuple(some): None for some in by_depth.values()}
-    return (found for found in sets if 1 < len(found) <= MAX_SIBLINGS)
+    return (readers for readers in sets if 1 < len(readers) <= MAX_SIBLINGS)
 
 
 def _independent(candidates: Candidates, products: Sequence[int]) -> bool:
@@ -142,9 +142,9 @@ def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int]
     sets = {tuple(members): None for kind in ("equal", "reads", "space", "template") for key, members in classes.items() if key[0] == kind}
     sets[tuple(n for n in kernels if priced[n].cost.source == "launch")] = None
     sets[tuple(kernels)] = None
-    for found in sets:
-        if len(found) > 1:
-            yield found
+    for union in sets:
+        if len(union) > 1:
+            yield union
 
 
 def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ...]) -> None:
@@ -155,8 +155,8 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
             return
         if _overwrites(candidates, [plan[n].members for n in some]):
             continue
-        found = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
-        if isinstance(found, Rejected) and len(some) > 2:
+        outcome = candidates.offer([u for n in some for u in plan[n].members], "packing", packed=True)
+        if isinstance(outcome, Rejected) and len(some) > 2:
             middle = len(some) // 2
             queue += [half for half in (some[:middle], some[middle:]) if len(half) > 1]
 

@@ -72,11 +72,11 @@ def after_products(candidates: Candidates) -> None:
                 products = sorted({p for p in predecessors if candidates.units.units[p].is_library and candidates.fusible(p)})
                 largest = max((_num_elements(candidates, p) for p in products), default=0)
                 small = tuple(m for m in part if _num_elements(candidates, m) <= largest)
-                for held in dict.fromkeys((*((p,) for p in products), tuple(products))) if 0 < len(products) <= MAX_PRODUCTS else ():
-                    before = tuple(m for p in held for m in candidates.units.contracted.predecessors[p] if _is_map(candidates, m))
+                for awaited in dict.fromkeys((*((p,) for p in products), tuple(products))) if 0 < len(products) <= MAX_PRODUCTS else ():
+                    before = tuple(m for p in awaited for m in candidates.units.contracted.predecessors[p] if _is_map(candidates, m))
                     for following in dict.fromkeys((part, small)):
-                        candidates.offer((*held, *following), "substitution")
-                        candidates.offer((*before, *held, *following), "substitution")
+                        candidates.offer((*awaited, *following), "substitution")
+                        candidates.offer((*before, *awaited, *following), "substitution")
             if candidates.is_over:
                 return
 
@@ -106,13 +106,13 @@ def segments(candidates: Candidates, parting: set[int]) -> Iterator[tuple[int, .
     depends on another through a partition operator, so each segment is convex and all together are free of cycles.
     """
     before: dict[int, int] = {}
-    found: dict[int, list[int]] = {}
+    units_by_place: dict[int, list[int]] = {}
     for number in candidates.units.units:
         before[number] = max((before[p] + (p in parting) for p in candidates.units.contracted.predecessors[number]), default=0)
         if number not in parting:
-            found.setdefault(before[number], []).append(number)
-    for place in sorted(found):
-        yield tuple(found[place])
+            units_by_place.setdefault(before[number], []).append(number)
+    for place in sorted(units_by_place):
+        yield tuple(units_by_place[place])
 
 
 def connected(candidates: Candidates, segment: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

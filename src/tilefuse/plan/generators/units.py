@@ -46,12 +46,12 @@ class Units:
         self._windows = frozenset(v for v, view in views.items() if is_window(graph, view))
         self.escaping = frozenset(self.memory(v) for v in graph.escaping)
         needed = values_in_memory(graph, views)
-        kept = {n.name for n in graph.nodes if n.name not in views and (n.name not in light or n.name in needed)}
+        in_memory = {n.name for n in graph.nodes if n.name not in views and (n.name not in light or n.name in needed)}
         self.unit_of: dict[str, int] = {}
         self.units: dict[int, Unit] = {}
         calls: dict[tuple[object, ...], int] = {}
         for node in graph.nodes:
-            if node.name not in kept:
+            if node.name not in in_memory:
                 continue
             number = len(self.units)
             if node.category == "library":
@@ -122,14 +122,14 @@ class Units:
 
         Requires: groups are disjoint and together free of cycles; units that are in none run alone.
         """
-        found, num_groups = self._ordered(groups)
-        assert len(found) == num_groups, "the groups wait for each other"
-        return found
+        order, num_groups = self._ordered(groups)
+        assert len(order) == num_groups, "the groups wait for each other"
+        return order
 
     def have_an_order(self, groups: Iterable[Sequence[int]]) -> bool:
         """Whether each group of units can run at once, so that no two groups wait for each other. Requires: groups are disjoint."""
-        found, num_groups = self._ordered(groups)
-        return len(found) == num_groups
+        order, num_groups = self._ordered(groups)
+        return len(order) == num_groups
 
     def _ordered(self, groups: Iterable[Sequence[int]]) -> tuple[list[tuple[int, ...]], int]:
         """Groups and lone units in an order of execution, as many as have one; and how many there are."""
@@ -153,9 +153,9 @@ class Units:
         self.unit_of = {name: n for n, unit in self.units.items() for name in unit.core}
         self.contracted = ContractedGraph(len(order), sorted({(a, b) for a, b in arcs if a != b}))
 
-    def merge(self, first: int, second: int, unit: Unit, found: tuple[list[int], list[int]]) -> int:
+    def merge(self, first: int, second: int, unit: Unit, between: tuple[list[int], list[int]]) -> int:
         """Replaces two units by their union; returns its number."""
-        number = self.contracted.merge(first, second, found)
+        number = self.contracted.merge(first, second, between)
         del self.units[first], self.units[second]
         self.units[number] = unit
         for name in unit.core:

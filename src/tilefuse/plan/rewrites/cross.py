@@ -79,7 +79,7 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
         rows_written = written_rows([graph.type_of(v).dtype.itemsize for v in operands], several=not alone) if written else None
         split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written))
-    nodes = tuple(made for node in graph.nodes for made in split.get(node.name, (node,)))
+    nodes = tuple(part for node in graph.nodes for part in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
 
 
@@ -92,17 +92,17 @@ def _leaves_elements(graph: Graph, reduction: str, num_elements: int, sums: set[
 
 def _users_of(graph: Graph, name: str) -> set[str]:
     """Names of the nodes that need a value, directly or through others."""
-    found = {name}
+    users = {name}
     for node in graph.nodes:
-        if not found.isdisjoint(node.reads()):
-            found.add(node.name)
-    return found - {name}
+        if not users.isdisjoint(node.reads()):
+            users.add(node.name)
+    return users - {name}
 
 
 def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
     """Values of `num_elements` elements that are no maps and from which the node's body is computed."""
     assert node.body is not None
-    found: set[str] = set()
+    sources: set[str] = set()
     seen: set[str] = set()
     todo = [(v, 0) for v in reads(node.body)]
     while todo:
@@ -114,8 +114,8 @@ def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
         if inner is not None and inner.category == "map" and depth < MAX_DEPTH and inner.body is not None:
             todo.extend((v, depth + 1) for v in reads(inner.body))
         elif graph.type_of(value).num_elements == num_elements:
-            found.add(value)
-    return found
+            sources.add(value)
+    return sources
 
 
 def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
@@ -127,8 +127,8 @@ def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
         # Its subscripts would be those of an ordinary reduction over the first axes.
         groups -= 1
     span = -(-count // groups)
-    taken = set(node.axes) | {a for a, _ in node.over}
-    group, step = free_name("g", taken), free_name("t", taken)
+    axes_in_use = set(node.axes) | {a for a, _ in node.over}
+    group, step = free_name("g", axes_in_use), free_name("t", axes_in_use)
     extents = dict(zip(node.axes, node.type.shape)) | {group: groups, step: span}
     flat = axis(step) * groups + axis(group)
     where = delinearise(flat, shape, extents)

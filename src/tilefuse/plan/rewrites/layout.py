@@ -88,14 +88,14 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
     return layouts
 
 
-def _fixed(graph: Graph, given: Layouts, wanted: Layouts, layouts: dict[str, tuple[int, ...]], free: Set[str]) -> set[str]:
+def _fixed(graph: Graph, input_layouts: Layouts, result_layouts: Layouts, layouts: dict[str, tuple[int, ...]], free: Set[str]) -> set[str]:
     """Values whose layout is fixed; those that are not dense row-major are entered into `layouts`."""
-    fixed = {i.name for i in graph.inputs if not i.constant} | set(given)
+    fixed = {i.name for i in graph.inputs if not i.constant} | set(input_layouts)
     for result in graph.results:
         if result not in fixed:
             fixed.add(result)
-            if result not in free and result in wanted and wanted[result] != row_major_strides(graph.type_of(result).shape):
-                layouts[result] = wanted[result]
+            if result not in free and result in result_layouts and result_layouts[result] != row_major_strides(graph.type_of(result).shape):
+                layouts[result] = result_layouts[result]
     for target, value in graph.updates:
         if value not in fixed:
             # An update in the layout of its input can be written there in place.
@@ -126,34 +126,34 @@ def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
 
     A reduction over windows counts only where several calls read it: it reads row-major operands slowly in another order.
     """
-    found: set[str] = set()
+    images: set[str] = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.kind)
         if place is None or not is_channels_last(layouts.get(node.operands[place]), graph.type_of(node.operands[place]).shape):
             continue
         maker = graph.node_by_name.get(node.operands[place - 1])
         if maker is not None and (is_computed(maker) or maker.category == "reduce") and has_channels_last(maker.type.shape):
-            found.add(maker.name)
+            images.add(maker.name)
 
     def is_for_calls(value: str) -> bool:
         users = [graph.node_by_name[u] for u in graph.users_by_name[value]]
         several = len({library_call_key(u) for u in users}) > 1 or graph.node_by_name[value].category == "map"
         return several and all(u.kind in WEIGHT_OPERAND for u in users)
 
-    return {v for v in found if is_for_calls(v)}
+    return {v for v in images if is_for_calls(v)}
 
 
 def _pulled(graph: Graph) -> dict[str, tuple[str, str]]:
     """Gradients that kernels compute for one gradient of a convolution alone, each with that call's operand and weight."""
-    found: dict[str, tuple[str, str]] = {}
+    call_by_gradient: dict[str, tuple[str, str]] = {}
     for node in graph.nodes:
         if node.kind == "library.convolution_backward" and len(node.type.shape) in (4, 5):
             grad, x, weight = node.operands[:3]
             maker = graph.node_by_name.get(grad)
             users = [graph.node_by_name[u] for u in graph.users_by_name[grad]]
             if maker is not None and is_computed(maker) and len({library_call_key(u) for u in users if u.category == "library"}) == 1:
-                found[grad] = x, weight
-    return found
+                call_by_gradient[grad] = x, weight
+    return call_by_gradient
 
 
 def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]],
@@ -177,14 +177,14 @@ def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]
 
 def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Strides of operands that will be views: the library sees those, and answers with a layout that suits them."""
-    found: dict[str, tuple[int, ...]] = {}
+    strides_by_operand: dict[str, tuple[int, ...]] = {}
     for value in node.operands:
         maker = graph.node_by_name.get(value)
         if maker is not None and isinstance(maker.body, Read) and value not in layouts:
             view = as_view(graph, maker, strides_of(graph, layouts, maker.body.value))
             if view is not None:
-                found[value] = view.strides
-    return found
+                strides_by_operand[value] = view.strides
+    return strides_by_operand
 
 
 def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], convolves: bool) -> tuple[int, ...] | None:
@@ -217,6 +217,6 @@ def _aligned(index: tuple[Affine, ...], axes: tuple[str, ...]) -> bool:
     """Whether dimension d of what is read follows dimension d of the result (windows and steps included), as in poolings."""
     if len(index) != len(axes):
         return False
-    kept = set(axes)
-    return all(e.axes() & kept <= {a} for e, a in zip(index, axes, strict=True)) and any(e.axes() & kept for e in index)
+    result_axes = set(axes)
+    return all(e.axes() & result_axes <= {a} for e, a in zip(index, axes, strict=True)) and any(e.axes() & result_axes for e in index)
 

@@ -36,12 +36,12 @@ def layouts_of_updated(graph: Graph, device: DeviceSpec, options: Options) -> di
             if node.kind == "library.convolution_backward" and node.attribute("result", 0) == 1:
                 gradients.add(node.name)
     packed = {v for w in weights for v in _element_by_element(graph, w)} | gradients
-    found: dict[str, None] = {t: None for t in targets if t in packed}
+    channels_last: dict[str, None] = {t: None for t in targets if t in packed}
     for _, value in graph.updates:
         met = _element_by_element(graph, value)
         if not packed.isdisjoint(met):
-            found.update(dict.fromkeys(t for t in targets if t in met))
-    return {t: channels_last_strides(graph.type_of(t).shape) for t in targets if t in found}
+            channels_last.update(dict.fromkeys(t for t in targets if t in met))
+    return {t: channels_last_strides(graph.type_of(t).shape) for t in targets if t in channels_last}
 
 
 def _element_by_element(graph: Graph, value: str) -> set[str]:

@@ -54,10 +54,10 @@ def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, Vie
         if node.kind != "map" or not isinstance(node.body, Read):
             continue
         under = views.get(node.body.value)
-        found = as_view(graph, node, strides_of(graph, layouts, node.body.value) if under is None else under.strides)
-        if found is None:
+        view = as_view(graph, node, strides_of(graph, layouts, node.body.value) if under is None else under.strides)
+        if view is None:
             continue
-        views[node.name] = found if under is None else View(found.value, under.base, under.offset + found.offset, found.strides)
+        views[node.name] = view if under is None else View(view.value, under.base, under.offset + view.offset, view.strides)
     updated = frozenset(v for _, v in graph.updates)
     # Users come after what they use, so one walk backwards sees the decision on every user.
     for name in [n.name for n in reversed(graph.nodes) if n.name in views]:
@@ -66,14 +66,14 @@ def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, Vie
     return views
 
 
-def _allowed(graph: Graph, views: Mapping[str, View], value: str, wanted: Layouts, frozen: frozenset[str]) -> bool:
+def _allowed(graph: Graph, views: Mapping[str, View], value: str, result_layouts: Layouts, frozen: frozenset[str]) -> bool:
     for user in graph.users_by_name[value]:
         if graph.node_by_name[user].category != "library" and user not in views:
             return False
     if value not in graph.results:
         return True
     view = views[value]
-    if value in wanted and wanted[value] != view.strides:
+    if value in result_layouts and result_layouts[value] != view.strides:
         return False
     # A caller may write into what it is given: overlapping memory, weights and updated inputs must not be handed out.
     overlapping = any(s == 0 and n > 1 for s, n in zip(view.strides, graph.type_of(value).shape, strict=True))

@@ -53,16 +53,16 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
         inside = [(place[a], place[b]) for a, b in part.edges]
         begin = tuple(n for n, c in enumerate(part.columns) if c in started)
         key = (len(part.nodes), tuple(inside), tuple(own), begin)
-        found = solved.get(key)
-        if found is None:
-            left = max(seconds - (time.perf_counter() - began), 0.0)
-            found = solved[key] = _solved(len(part.nodes), inside, own, begin, left, store)
-            rounds += found.rounds
-            cuts += found.cuts
-        taken += [part.columns[n] for n in found.taken]
-        objective_us += found.objective_us
-        bound_us += found.bound_us
-        proven = proven and found.proven
+        selection = solved.get(key)
+        if selection is None:
+            seconds_left = max(seconds - (time.perf_counter() - began), 0.0)
+            selection = solved[key] = _solved(len(part.nodes), inside, own, begin, seconds_left, store)
+            rounds += selection.rounds
+            cuts += selection.cuts
+        taken += [part.columns[n] for n in selection.taken]
+        objective_us += selection.objective_us
+        bound_us += selection.bound_us
+        proven = proven and selection.proven
     return Selection(tuple(sorted(taken)), objective_us, bound_us, rounds, cuts, time.perf_counter() - began, proven)
 
 
@@ -71,17 +71,17 @@ def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[
     """The best choice of one part, from the store if it is there."""
     if store is None:
         return IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
-    told = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
-    digest = digest_text(told)
+    problem_text = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
+    digest = digest_text(problem_text)
     text = store.get(digest)
     known = None if text is None else parse_selection(text, len(columns))
     if known is not None:
         return known
-    found = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
-    if found.proven:
+    selection = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
+    if selection.proven:
         # A search that the time limit cut short may come out better another time.
-        store.put(digest, selection_text(found))
-    return found
+        store.put(digest, selection_text(selection))
+    return selection
 
 
 def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column]) -> list[Component]:

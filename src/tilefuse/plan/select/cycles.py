@@ -61,12 +61,12 @@ class Contraction:
             if a != b and (a, b) not in arcs:
                 arcs[a, b] = (before, after)
                 successors.setdefault(a, []).append(b)
-        found: dict[Cycle, None] = {}
+        shortest: dict[Cycle, None] = {}
         for part in strongly_connected(successors, any_order=False):
             if len(part) > 1:
                 starts = [g for g in part if g < len(self._columns)][:MAX_CYCLES_A_PART]
-                found.update(dict.fromkeys(self._through(successors, arcs, g) for g in starts))
-        return list(found)
+                shortest.update(dict.fromkeys(self._through(successors, arcs, g) for g in starts))
+        return list(shortest)
 
     def _through(self, successors: Mapping[int, Sequence[int]], arcs: Mapping[tuple[int, int], tuple[int, int]], start: int) -> Cycle:
         """A shortest cycle through a group. Requires: `start` lies in a strongly connected part of more than one group."""
@@ -113,17 +113,17 @@ def strongly_connected(successors: Mapping[int, Iterable[int]], any_order: bool 
 
     graph = networkx.DiGraph()
     graph.add_nodes_from(successors)
-    graph.add_edges_from((node, following) for node, found in successors.items() for following in found)
+    graph.add_edges_from((node, following) for node, next_nodes in successors.items() for following in next_nodes)
     return [tuple(sorted(part)) for part in networkx.strongly_connected_components(graph)]
 
 
 def _mutually_reached(successors: Mapping[int, Iterable[int]]) -> list[tuple[int, ...]]:
     """The same parts by sets of what is reached. Cost: the square of the nodes."""
-    nodes = list(dict.fromkeys((*successors, *(following for found in successors.values() for following in found))))
+    nodes = list(dict.fromkeys((*successors, *(following for next_nodes in successors.values() for following in next_nodes))))
     number = {node: n for n, node in enumerate(nodes)}
     reached = [1 << n for n in range(len(nodes))]
-    for node, found in successors.items():
-        for following in found:
+    for node, next_nodes in successors.items():
+        for following in next_nodes:
             reached[number[node]] |= 1 << number[following]
     for through in range(len(nodes)):
         for n in range(len(nodes)):

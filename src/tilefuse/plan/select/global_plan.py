@@ -94,25 +94,25 @@ class _Decision:
         candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)
-        found = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
-        if found.light != candidates.units.light:
-            candidates, taken = self._carried_over(candidates, found)
+        plan = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
+        if plan.light != candidates.units.light:
+            candidates, taken = self._carried_over(candidates, plan)
         if not candidates.without_schedule:
             candidates.allow(2 * NEW_STRUCTURES)
             siblings(candidates)
             packing(candidates, _groups(candidates, taken))
             packed = self._packed(candidates, taken)
             if packed != taken:
-                parts = tuple(found.chosen)
-                found, taken = replace(self._plan(candidates, packed, recompute=False), parts=parts), packed
+                parts = tuple(plan.chosen)
+                plan, taken = replace(self._plan(candidates, packed, recompute=False), parts=parts), packed
         search = self._search("ilp", candidates, taken)
         trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
         saved_more_us = sum(c.score_us for c in taken) - begun_us
-        if not self.ceiling_bytes and found.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
+        if not self.ceiling_bytes and plan.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
             return self.greedy, replace(search, planner="both")
         refused = self.greedy.num_rejected + len(candidates.rejected) + len(candidates.refused)
-        return replace(found, rejected=self.greedy.rejected, num_rejected=refused, steps=self.greedy.steps), search
+        return replace(plan, rejected=self.greedy.rejected, num_rejected=refused, steps=self.greedy.steps), search
 
     def pack(self, packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
         """The plan `greedy` with its kernels as units, of which only packing makes candidates."""
@@ -132,13 +132,14 @@ class _Decision:
         search = self._search("seeded", candidates, taken)
         if not taken:
             return self.greedy, search
-        held = {m for c in taken for m in c.members}
+        packed_units = {m for c in taken for m in c.members}
         launches = [(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken]
-        rest = [(*kernels[unit.core], unit.core) for number, unit in units.units.items() if number not in held and unit.core in kernels]
+        rest = [(*kernels[unit.core], unit.core)
+                for number, unit in units.units.items() if number not in packed_units and unit.core in kernels]
         again = Connecting(self.graph, self.views, self.pricer, self.options, set(self.greedy.light))
-        found = again.continue_from([*((g, core, p) for g, p, core in rest), *launches], merge=False)
-        assert not isinstance(found, Rejected), "every kernel of the plan has a schedule"
-        return replace(found, rejected=self.greedy.rejected, num_rejected=self.greedy.num_rejected, parts=tuple(self.greedy.chosen)), search
+        plan = again.continue_from([*((g, core, p) for g, p, core in rest), *launches], merge=False)
+        assert not isinstance(plan, Rejected), "every kernel of the plan has a schedule"
+        return replace(plan, rejected=self.greedy.rejected, num_rejected=self.greedy.num_rejected, parts=tuple(self.greedy.chosen)), search
 
     def _begin(self) -> None:
         self.began = time.perf_counter()
@@ -171,23 +172,23 @@ class _Decision:
     def _too_little(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> InfeasibleError:
         """Requires: the groups in `start` are candidates, disjoint, and have an order of execution."""
         stored = stored_values(candidates.units)
-        found = min((peak(candidates.units, stored, groups) for groups in (start, ())), key=lambda p: p.num_bytes)
-        largest = sorted(found.live, key=lambda v: (-v.num_bytes, v.name))[:3]
-        told = ", ".join(f"%{v.name} with {v.num_bytes}" for v in largest)
+        lowest = min((peak(candidates.units, stored, groups) for groups in (start, ())), key=lambda p: p.num_bytes)
+        largest = sorted(lowest.live, key=lambda v: (-v.num_bytes, v.name))[:3]
+        largest_text = ", ".join(f"%{v.name} with {v.num_bytes}" for v in largest)
         return InfeasibleError(
             f"no plan of @{self.graph.name} was found that keeps intermediate values within {ceiling_bytes} bytes (peak_memory_mb="
-            f"{self.options.peak_memory_mb}); a plan that was found needs {found.num_bytes}, most of it for {told}",
-            hint=f"peak_memory_mb={-(-found.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
+            f"{self.options.peak_memory_mb}); a plan that was found needs {lowest.num_bytes}, most of it for {largest_text}",
+            hint=f"peak_memory_mb={-(-lowest.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
 
     def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
         kernels = [(c.generator, c.members, c.priced) for c in taken]
         return Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light)).resume(kernels, recompute)
 
-    def _carried_over(self, old: Candidates, found: Found) -> tuple[Candidates, list[Candidate]]:
+    def _carried_over(self, old: Candidates, recomputed: Found) -> tuple[Candidates, list[Candidate]]:
         """The candidates where more maps are recomputed, and the kernels of the plan among them."""
-        new = self._candidates(found.light)
-        plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in found.chosen if c.priced is not None]
-        changed = _units_touching(old, found.light ^ old.units.light)
+        new = self._candidates(recomputed.light)
+        plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in recomputed.chosen if c.priced is not None]
+        changed = _units_touching(old, recomputed.light ^ old.units.light)
         for candidate in old.found.values():
             if changed.isdisjoint(candidate.members):
                 new.carry_over(old, candidate)

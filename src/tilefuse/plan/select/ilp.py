@@ -98,16 +98,16 @@ class IntegerProgram:
             incumbent = ()
         best = Selection(incumbent or (), self._score(incumbent or ()), sum(max(c.score_us, 0.0) for c in self._columns), 0, 0, 0.0, False)
         last_round: int | None = None
-        while (left := seconds - (time.perf_counter() - began)) > 0 and best.rounds != last_round:
+        while (seconds_left := seconds - (time.perf_counter() - began)) > 0 and best.rounds != last_round:
             best = replace(best, rounds=best.rounds + 1)
             guided = any(not r.exact for r in self._cuts)
-            found, bound_us, optimal = self._run(left, best.taken)
-            if found is not None and not guided:
+            columns, bound_us, optimal = self._run(seconds_left, best.taken)
+            if columns is not None and not guided:
                 best = replace(best, bound_us=min(best.bound_us, bound_us))
-            rows = [] if found is None else self._violated(found)
-            if found is not None and not rows:
-                if incumbent is None or self._score(found) > best.objective_us or optimal and not guided:
-                    incumbent, best = found, replace(best, taken=found, objective_us=self._score(found))
+            rows = [] if columns is None else self._violated(columns)
+            if columns is not None and not rows:
+                if incumbent is None or self._score(columns) > best.objective_us or optimal and not guided:
+                    incumbent, best = columns, replace(best, taken=columns, objective_us=self._score(columns))
                 best = replace(best, bound_us=max(best.bound_us, best.objective_us))
                 best = replace(best, proven=best.bound_us - best.objective_us <= SCORE_TOLERANCE_US)
             if not rows:
@@ -115,10 +115,10 @@ class IntegerProgram:
                     self._without_guides()
                     last_round = best.rounds + ROUNDS_WITHOUT_GUIDES
                     continue
-                if found is None and optimal and incumbent is None and not guided:
+                if columns is None and optimal and incumbent is None and not guided:
                     raise InfeasibleError("no choice of kernels keeps all conditions of the plan")
                 break
-            repaired = self._repaired(found or ())
+            repaired = self._repaired(columns or ())
             if repaired is not None and (incumbent is None or self._score(repaired) > best.objective_us + SCORE_TOLERANCE_US):
                 incumbent, best = repaired, replace(best, taken=repaired, objective_us=self._score(repaired))
             self._cut(r for r in rows if r.exact or last_round is None)
@@ -157,11 +157,11 @@ class IntegerProgram:
 
     def _repaired(self, taken: Sequence[int]) -> tuple[int, ...] | None:
         """The choice without columns that close cycles, those that save least first; None where that breaks other conditions."""
-        kept = list(taken)
-        while cycles := self._contraction.cycles(kept):
+        acyclic = list(taken)
+        while cycles := self._contraction.cycles(acyclic):
             on_cycles = sorted({g for cycle in cycles for g in cycle.columns})
-            kept.remove(min(on_cycles, key=lambda c: (self._columns[c].score_us, c)))
-        return None if self._separator is not None and self._separator(kept) else tuple(kept)
+            acyclic.remove(min(on_cycles, key=lambda c: (self._columns[c].score_us, c)))
+        return None if self._separator is not None and self._separator(acyclic) else tuple(acyclic)
 
     # The solver
 
@@ -177,10 +177,10 @@ class IntegerProgram:
         solver = self._solver
         # The solver's clock runs on from one call to the next.
         solver.setOptionValue("time_limit", solver.getRunTime() + seconds)
-        given = highspy.HighsSolution()
+        start_solution = highspy.HighsSolution()
         begun = set(start)
-        given.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
-        solver.setSolution(given)
+        start_solution.col_value = [1.0 if c in begun else 0.0 for c in range(len(self._columns))]
+        solver.setSolution(start_solution)
         solver.run()
         status = solver.getModelStatus()
         known = highspy.HighsModelStatus
@@ -214,8 +214,8 @@ class IntegerProgram:
         count = len(self._columns)
         integer = numpy.full(count, int(highspy.HighsVarType.kInteger), numpy.uint8)
         solver.changeColsIntegrality(count, numpy.arange(count, dtype=numpy.int32), integer)
-        for wanted in dict.fromkeys(tuple(columns) for columns in self._contraction.columns_of.values() if len(columns) > 1):
-            solver.addRow(-highspy.kHighsInf, 1.0, len(wanted), list(wanted), [1.0] * len(wanted))
+        for rivals in dict.fromkeys(tuple(columns) for columns in self._contraction.columns_of.values() if len(columns) > 1):
+            solver.addRow(-highspy.kHighsInf, 1.0, len(rivals), list(rivals), [1.0] * len(rivals))
         return solver
 
     def _without_guides(self) -> None:

@@ -74,20 +74,20 @@ class PeakMemory:
 
     def __call__(self, taken: Sequence[int]) -> list[Row]:
         """A condition that this choice breaks; none where its peak is below the ceiling."""
-        found = peak(self._units, self.stored, [self._columns[c].members for c in taken])
-        if found.num_bytes <= self._ceiling_bytes:
+        highest = peak(self._units, self.stored, [self._columns[c].members for c in taken])
+        if highest.num_bytes <= self._ceiling_bytes:
             return []
-        base = sum(v.num_bytes for v in self.stored if v.writer <= found.moment <= max(v.readers))
-        changes = [self.change_bytes(column.members, found.moment) for column in self._columns]
+        base = sum(v.num_bytes for v in self.stored if v.writer <= highest.moment <= max(v.readers))
+        changes = [self.change_bytes(column.members, highest.moment) for column in self._columns]
         # In parts of the ceiling: the solver's tolerances are made for numbers around one.
         terms = tuple((c, change / self._ceiling_bytes) for c, change in enumerate(changes) if change)
         row = Row(terms, 1 - base / self._ceiling_bytes, exact=False)
         chosen = set(taken)
         guide = [row] if sum(k for c, k in terms if c in chosen) > row.upper + ROW_TOLERANCE else []
-        touched = {u for v in found.live for u in (v.writer, *v.readers)}
+        touched = {u for v in highest.live for u in (v.writer, *v.readers)}
         near = [c for c, column in enumerate(self._columns) if not touched.isdisjoint(column.members)]
-        kept = [c for c in near if c in chosen]
-        return [*guide, Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(kept) - 1.0)]
+        near_chosen = [c for c in near if c in chosen]
+        return [*guide, Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(near_chosen) - 1.0)]
 
     def change_bytes(self, members: Sequence[int], moment: int) -> int:
         """By how much a candidate alone changes what lives at a moment."""
@@ -108,18 +108,18 @@ def more_with_packing(live_bytes: int, held_bytes: int | None) -> float:
 
     live_bytes: its peak of intermediate values. held_bytes: all that a backward part holds at its peak; None for other programs.
     """
-    more = live_bytes * MORE_LIVE_SHARE + MORE_LIVE_BYTES
-    return more if held_bytes is None else min(more, held_bytes * MORE_HELD_SHARE)
+    extra_bytes = live_bytes * MORE_LIVE_SHARE + MORE_LIVE_BYTES
+    return extra_bytes if held_bytes is None else min(extra_bytes, held_bytes * MORE_HELD_SHARE)
 
 
 def stored_values(units: Units) -> list[Stored]:
     """Values that some unit writes for another one, and that do not go to the caller."""
-    found: list[Stored] = []
+    stored: list[Stored] = []
     for value, users in units.users.items():
         if value in units.unit_of and value not in units.escaping and users:
             readers = tuple(dict.fromkeys(units.unit_of[u] for u in users))
-            found.append(Stored(value, units.graph.type_of(value).num_bytes, units.unit_of[value], readers))
-    return found
+            stored.append(Stored(value, units.graph.type_of(value).num_bytes, units.unit_of[value], readers))
+    return stored
 
 
 def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]) -> Peak:

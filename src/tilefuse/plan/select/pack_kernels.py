@@ -43,17 +43,17 @@ def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
     Cost: about linear in the patterns' reads, and one schedule for each distinct set of kernels tried.
     """
     chosen = updates_last(graph, views, chosen)
-    held = live_peak_bytes(graph, views, chosen, given_up)
-    allowed_bytes = held + more_with_packing(live_peak_bytes(graph, views, chosen), held if given_up else None)
+    peak_bytes = live_peak_bytes(graph, views, chosen, given_up)
+    allowed_bytes = peak_bytes + more_with_packing(live_peak_bytes(graph, views, chosen), peak_bytes if given_up else None)
     wait = len(chosen)
     while True:
         draft = _Draft(graph, views, list(chosen), pricer, wait, frozenset(given_up))
         draft.pack_all()
         if not draft.packed:
             return list(chosen)
-        made = draft.ordered()
-        if live_peak_bytes(graph, views, made, given_up) <= allowed_bytes:
-            return made
+        packed = draft.ordered()
+        if live_peak_bytes(graph, views, packed, given_up) <= allowed_bytes:
+            return packed
         if not wait:
             return list(chosen)
         wait = min(wait, draft.deepest) // 2 if given_up else 0
@@ -94,10 +94,10 @@ class _Draft:
                     needed[n][writer[v]] = None
                 if updates.get(v, n) > n:
                     needed[updates[v]][n] = None
-        for n, found in enumerate(needed):
-            self.before.append(list(found))
+        for n, producers in enumerate(needed):
+            self.before.append(list(producers))
             self.after.append([])
-            for p in found:
+            for p in producers:
                 self.after[p].append(n)
         for n in range(len(self.chosen)):
             self.earliest.append(max((self.earliest[p] + 1 for p in self.before[n]), default=0))
@@ -131,12 +131,12 @@ class _Draft:
         waiting = [(self._latest(n), n) for n in members]
         heapify(waiting)
         coming = sorted(members, key=lambda n: (-self.earliest[n], -n))
-        left = dict.fromkeys(members)
+        unplaced = dict.fromkeys(members)
         begun: dict[int, None] = {}
         tries: dict[int, int] = {}
         while waiting:
             depth, n = heappop(waiting)
-            if n not in left:
+            if n not in unplaced:
                 continue
             if self._latest(n) != depth:
                 heappush(waiting, (self._latest(n), n))
@@ -148,7 +148,7 @@ class _Draft:
             for m in together:
                 tries[m] = tries.get(m, 0) + 1
             for m in (n, *done, *(m for m in together if tries[m] == MAX_TRIES)):
-                left.pop(m, None)
+                unplaced.pop(m, None)
                 begun.pop(m, None)
 
     def _latest(self, n: int) -> int:
@@ -159,9 +159,9 @@ class _Draft:
         done: list[int] = []
         todo = list(self._portions(members))
         while todo:
-            wanted = todo.pop(0)
+            candidates = todo.pop(0)
             saved = (self.earliest[:], self.latest[:])
-            part = self._standing(wanted, depth) if len(wanted) > 1 else []
+            part = self._standing(candidates, depth) if len(candidates) > 1 else []
             if len(part) < 2:
                 self.earliest, self.latest = saved
                 continue
@@ -171,7 +171,7 @@ class _Draft:
             if isinstance(priced, Rejected) or priced.cost.us >= apart_us:
                 self.earliest, self.latest = saved
                 if isinstance(priced, Rejected):
-                    todo += self._by_template(wanted)
+                    todo += self._by_template(candidates)
                 continue
             self.packed.append((part, pattern, priced))
             self.taken.update(part)
@@ -180,21 +180,21 @@ class _Draft:
 
     def _standing(self, members: list[int], depth: int) -> list[int]:
         """Those kernels that can all stand at `depth`, one placed after the other: what depends on one that stands there cannot."""
-        found = []
+        standing = []
         for n in members:
             if self.earliest[n] <= depth <= self._latest(n):
                 self._fix(n, depth)
-                found.append(n)
-        return found
+                standing.append(n)
+        return standing
 
     def _by_template(self, members: list[int]) -> list[list[int]]:
         """The kernels of each template apart; nothing where all have the same."""
-        found: dict[str, list[int]] = {}
+        members_by_template: dict[str, list[int]] = {}
         for n in members:
             priced = self.chosen[n].priced
             assert priced is not None
-            found.setdefault(priced.program.template, []).append(n)
-        return list(found.values()) if len(found) > 1 else []
+            members_by_template.setdefault(priced.program.template, []).append(n)
+        return list(members_by_template.values()) if len(members_by_template) > 1 else []
 
     def _portions(self, members: list[int]) -> Iterable[list[int]]:
         """The kernels in portions that one launch can hold, alike ones next to each other."""
@@ -207,13 +207,13 @@ class _Draft:
         for n in sorted(members, key=lambda m: (order[_likeness(self.chosen[m])], m)):
             priced = self.chosen[n].priced
             assert priced is not None
-            wanted = len(priced.boundary)
+            num_operands = len(priced.boundary)
             kind = _likeness(self.chosen[n])
-            if portion and (operands + wanted > MAX_OPERANDS or kind not in kinds and len(kinds) == MAX_GROUPS):
+            if portion and (operands + num_operands > MAX_OPERANDS or kind not in kinds and len(kinds) == MAX_GROUPS):
                 yield portion
                 portion, operands, kinds = [], 0, {}
             portion.append(n)
-            operands += wanted
+            operands += num_operands
             kinds[kind] = None
         yield portion
 
@@ -251,8 +251,8 @@ class _Draft:
             place[number] = max(members)
             home |= dict.fromkeys(members, number)
         feeds: dict[int, dict[int, None]] = {n: {} for n in items}
-        for n, found in enumerate(self.before):
-            for p in found:
+        for n, producers in enumerate(self.before):
+            for p in producers:
                 feeds[home[p]][home[n]] = None
         order = topological_order(feeds, place.__getitem__)
         assert len(order) == len(items), "packing has closed a cycle"

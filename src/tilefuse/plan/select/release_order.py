@@ -52,21 +52,21 @@ class _Flow:
 
     @classmethod
     def of(cls, plan: Plan, given_up: Collection[str]) -> _Flow:
-        found = cls()
+        flow = cls()
         graph, base = plan.graph, {v.value: v.base for v in plan.views}
         writer: dict[str, int] = {}
         for number, step in enumerate(plan.steps):
-            read, made = _operands(plan, step), _results(step)
-            found.read.append(tuple(dict.fromkeys(base.get(v, v) for v in read)))
-            found.made.append(made)
-            found.before.append({writer[v] for v in found.read[-1] if v in writer})
-            writer.update(dict.fromkeys(made, number))
-            for value in found.read[-1]:
-                found.readers.setdefault(value, set()).add(number)
-        found.given = frozenset(given_up)
-        found.size = {v: graph.type_of(v).num_bytes for v in (*writer, *given_up)}
-        found.kept = frozenset(base.get(v, v) for v in graph.results)
-        return found
+            read, results = _operands(plan, step), _results(step)
+            flow.read.append(tuple(dict.fromkeys(base.get(v, v) for v in read)))
+            flow.made.append(results)
+            flow.before.append({writer[v] for v in flow.read[-1] if v in writer})
+            writer.update(dict.fromkeys(results, number))
+            for value in flow.read[-1]:
+                flow.readers.setdefault(value, set()).add(number)
+        flow.given = frozenset(given_up)
+        flow.size = {v: graph.type_of(v).num_bytes for v in (*writer, *given_up)}
+        flow.kept = frozenset(base.get(v, v) for v in graph.results)
+        return flow
 
     def ordered(self, allowed_bytes: int) -> list[int]:
         """The steps as they stand, but where more than `allowed_bytes` would be held, those come first that can run already, let go of
@@ -115,8 +115,8 @@ class _Flow:
 
     def _letting_go(self, number: int, unread: dict[str, int]) -> int:
         """Bytes that nothing reads after this step, where it runs now; of its own results, those that nothing reads at all."""
-        gone = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.kept)
-        return gone + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
+        freed_bytes = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.kept)
+        return freed_bytes + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
 
 
 def _operands(plan: Plan, step: PlanStep) -> Sequence[str]:

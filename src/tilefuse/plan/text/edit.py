@@ -60,8 +60,8 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
 
 def setting_of_plan(plan: Plan, device: DeviceSpec, options: Options) -> Setting:
     """The setting in which a plan was made, to price other choices in it."""
-    made = setting_of(plan.graph, {}, plan.layouts, {}, device, options)
-    return replace(made, views={v.value: v for v in plan.views})
+    setting = setting_of(plan.graph, {}, plan.layouts, {}, device, options)
+    return replace(setting, views={v.value: v for v in plan.views})
 
 
 def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
@@ -83,9 +83,9 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     _check_spare(kernels, setting)
     plan = plan_of_patterns([(k.name, k.pattern) for k in kernels], setting, priced={k.name: _as_written(setting, k) for k in kernels})
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
-    found = verify_plan(plan)
-    if found:
-        raise UserError(f"the plan is not legal: {found[0].message}", notes=[f"{f.rule}: {f.message}" for f in found[1:5]])
+    findings = verify_plan(plan)
+    if findings:
+        raise UserError(f"the plan is not legal: {findings[0].message}", notes=[f"{f.rule}: {f.message}" for f in findings[1:5]])
     return plan
 
 
@@ -104,10 +104,10 @@ def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, g
         if id(pattern) not in name_of:
             chosen.append(Chosen("library", pattern, None))
             continue
-        found = priced.get(name_of[id(pattern)]) or price(setting, pattern)
-        if isinstance(found, Rejected):
-            raise UserError(f"kernel {name_of[id(pattern)]} cannot be one kernel: {found}", hint="take some of its nodes out")
-        chosen.append(Chosen(generator, pattern, found))
+        outcome = priced.get(name_of[id(pattern)]) or price(setting, pattern)
+        if isinstance(outcome, Rejected):
+            raise UserError(f"kernel {name_of[id(pattern)]} cannot be one kernel: {outcome}", hint="take some of its nodes out")
+        chosen.append(Chosen(generator, pattern, outcome))
     alone = [Chosen("single", p, one) for p in _single(setting) if not isinstance(one := setting.pricer.price(p), Rejected)]
     return assemble(setting.graph, setting.device, setting.layouts, dict(setting.views), chosen,
                     sum(c.priced.cost.us for c in chosen if c.priced), sum(c.priced.cost.us for c in alone if c.priced), alone, (), 0)
@@ -132,14 +132,14 @@ def price(setting: Setting, pattern: Pattern, generator: str = "") -> Priced | R
 
 def _as_written(setting: Setting, kernel: KernelOutline) -> Priced | Rejected:
     """The kernel that an outline means: where a pattern has two, the levels of the edges may tell which."""
-    found = price(setting, kernel.pattern, kernel.generator)
-    if isinstance(found, Rejected) or _levels(setting, kernel.pattern, found) == set(kernel.levels):
-        return found
+    outcome = price(setting, kernel.pattern, kernel.generator)
+    if isinstance(outcome, Rejected) or _levels(setting, kernel.pattern, outcome) == set(kernel.levels):
+        return outcome
     for limited in (True, False):
         other = setting.pricer.price(kernel.pattern, limited)
         if not isinstance(other, Rejected) and _levels(setting, kernel.pattern, other) == set(kernel.levels):
             return other
-    return found
+    return outcome
 
 
 def _levels(setting: Setting, pattern: Pattern, priced: Priced) -> set[EdgeLevel]:
@@ -160,11 +160,11 @@ def _unknown(name: str, what: str, known: Iterable[str]) -> NameLookupError:
 def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Setting) -> None:
     nodes = setting.graph.node_by_name
     inputs = {i.name for i in setting.graph.inputs}
-    taken: set[str] = set()
+    names_in_use: set[str] = set()
     for kernel in kernels:
-        if kernel.name in taken:
+        if kernel.name in names_in_use:
             raise UserError(f"two kernels are called {kernel.name}")
-        taken.add(kernel.name)
+        names_in_use.add(kernel.name)
         if not kernel.pattern.nodes:
             raise UserError(f"kernel {kernel.name} holds no nodes")
         for name in (*kernel.pattern.nodes, *kernel.pattern.written):
@@ -205,11 +205,11 @@ def _check_views(outline: Outline, setting: Setting) -> None:
             raise UserError(f"%{value} does not have strides {list(strides)} here", hint="leave layout lines as they were printed")
 
 
-def _library_units(graph: Graph, held: Set[str]) -> list[Pattern]:
+def _library_units(graph: Graph, held_calls: Set[str]) -> list[Pattern]:
     """The library calls that no kernel holds."""
     calls: dict[object, list[str]] = {}
     for node in graph.nodes:
-        if is_library(node) and node.name not in held:
+        if is_library(node) and node.name not in held_calls:
             calls.setdefault(library_call_key(node), []).append(node.name)
     return [Pattern(tuple(names), tuple(names)) for names in calls.values()]
 
@@ -274,16 +274,16 @@ def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline])
             line = f"edge %{edge.producer} -> %{edge.user} in {outline.name} {edge.level.value}"
             if edge in outline.levels:
                 continue
-            told = f"edge %{edge.producer} -> %{edge.user} of kernel {outline.name}"
+            edge_text = f"edge %{edge.producer} -> %{edge.user} of kernel {outline.name}"
             other = next((e for e in outline.levels if (e.producer, e.user) == (edge.producer, edge.user) and e not in kernel.levels), None)
             if other is None:
-                raise UserError(f"{told} has no level", hint=f"add the line: {line}")
-            raise UserError(f"{told} cannot live at level {other.level.value}", hint=f"the kernel's schedule has it as: {line}")
+                raise UserError(f"{edge_text} has no level", hint=f"add the line: {line}")
+            raise UserError(f"{edge_text} cannot live at level {other.level.value}", hint=f"the kernel's schedule has it as: {line}")
         for extra in (e for e in outline.levels if e not in kernel.levels):
-            found = edges.get((extra.producer, extra.user))
-            hint = "take the line out" + (f"; the kernel's schedule has it at level {found.level.value}" if found else "")
+            scheduled = edges.get((extra.producer, extra.user))
+            hint = "take the line out" + (f"; the kernel's schedule has it at level {scheduled.level.value}" if scheduled else "")
             raise UserError(f"kernel {outline.name} has no edge %{extra.producer} -> %{extra.user} "
-                            + (f"at level {extra.level.value}" if found else "inside"), hint=hint)
+                            + (f"at level {extra.level.value}" if scheduled else "inside"), hint=hint)
 
 
 def with_template(plan: Plan, template: Template, setting: Setting, options: Options) -> Plan:
@@ -302,8 +302,8 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
                               f"values in kernels: {', '.join(nodes[:12])}")
     kernel = home[-1]
     if template.parts and (template.schedules or not kernel_template(kernel.program.choice).packs):
-        told = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"
-        raise UserError(f"a template of parts is that of a packed kernel: {told}", where=first.span)
+        reason = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"
+        raise UserError(f"a template of parts is that of a packed kernel: {reason}", where=first.span)
     for schedule_ in schedules:
         holder = next((k.name for k in plan.kernels if schedule_.name in k.pattern.nodes), None)
         if schedule_.name not in kernel.pattern.nodes and holder is not None:
@@ -312,19 +312,19 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
     own = _with_own_names(kernel, setting, options)
     program = program_by_hand(own, template, setting.device)
     model = AnalyticCost(setting.device)
-    made = replace(kernel, program=replace(program, name=f"{kernel.program.name}_by_hand"), generator="text",
-                   binding=tuple((v, v) for v in (*(i.name for i in program.graph.inputs), *program.graph.results)),
-                   cost=model.cost(program), limit_us=model.limit_us(program))
-    steps = tuple(made if s is kernel else s for s in plan.steps)
-    return replace(plan, steps=steps, objective_us=plan.objective_us - kernel.cost.us + made.cost.us)
+    rescheduled = replace(kernel, program=replace(program, name=f"{kernel.program.name}_by_hand"), generator="text",
+                          binding=tuple((v, v) for v in (*(i.name for i in program.graph.inputs), *program.graph.results)),
+                          cost=model.cost(program), limit_us=model.limit_us(program))
+    steps = tuple(rescheduled if s is kernel else s for s in plan.steps)
+    return replace(plan, steps=steps, objective_us=plan.objective_us - kernel.cost.us + rescheduled.cost.us)
 
 
 def _with_own_names(kernel: PlannedKernel, setting: Setting, options: Options) -> TileProgram:
     """The kernel's program in the names of the plan's graph (equal kernels share one with the first one's names)."""
     pattern = kernel.pattern.graph(setting.graph)
     layouts = {v: setting.layouts[v] for v in pattern.type_by_name if v in setting.layouts}
-    found = templates.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding,
-                                      packing=kernel_template(kernel.program.choice).packs)
-    if isinstance(found, Rejected):
-        raise UserError(f"kernel {kernel.name} takes no template by hand: {found}")
-    return found
+    outcome = templates.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding,
+                                          packing=kernel_template(kernel.program.choice).packs)
+    if isinstance(outcome, Rejected):
+        raise UserError(f"kernel {kernel.name} takes no template by hand: {outcome}")
+    return outcome

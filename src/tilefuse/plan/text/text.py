@@ -190,10 +190,10 @@ class _Reader:
         word = line.split(" ", 1)[0]
         if word not in _LINES:
             raise ParseError(f"a plan has no {word!r} lines", where=where, hint=nearest(word, _LINES) or f"lines: {', '.join(_LINES)}")
-        found = _LINES[word].match(line)
-        if found is None:
+        match = _LINES[word].match(line)
+        if match is None:
             raise ParseError(f"this {word} line is not complete", where=where, hint=f"for example: {_EXAMPLES[word]}")
-        parts = found.groups()
+        parts = match.groups()
         match word:
             case "search":
                 pairs = (p.split() for p in parts[8].split(",") if p.strip())
@@ -229,15 +229,15 @@ def _names(text: str, where: Span) -> tuple[str, ...]:
 
 def _numbered_names(text: str, where: Span) -> tuple[tuple[int, str], ...]:
     """Results of a library call: the number of each and the value that it is."""
-    found: list[tuple[int, str]] = []
+    numbered: list[tuple[int, str]] = []
     for pair in (p.strip() for p in text.split(",")):
         number, _, name = (part.strip() for part in pair.partition(":"))
         if not re.fullmatch(r"\d+", number):
             raise ParseError(f"{pair!r} is no result of a call", where=where, hint="a number and a value, as in 0: %y")
-        found += [(int(number), n) for n in _names(name, where)] or [(int(number), "")]
-        if not found[-1][1]:
+        numbered += [(int(number), n) for n in _names(name, where)] or [(int(number), "")]
+        if not numbered[-1][1]:
             raise ParseError(f"result {number} of the call has no value", where=where, hint="a number and a value, as in 0: %y")
-    return tuple(found)
+    return tuple(numbered)
 
 
 def _quoted(text: str, where: Span) -> str:

@@ -108,20 +108,20 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
     path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
     if path is not None:
         return _not_convex(plan, setting, a, b, path, Answer(first, second, False, "not-convex", "", chosen_us, kernels=names))
-    held = [n for s, n in zip(steps, (first, second), strict=True) if isinstance(s, LibraryCall)]
-    inside = {*held, *(n for s in steps if isinstance(s, PlannedKernel) for n in s.pattern.nodes)}
+    held_calls = [n for s, n in zip(steps, (first, second), strict=True) if isinstance(s, LibraryCall)]
+    inside = {*held_calls, *(n for s in steps if isinstance(s, PlannedKernel) for n in s.pattern.nodes)}
     views = {v.value for v in plan.views}
-    read = {v for n in held for v in plan.graph.node_by_name[n].reads() if v in views}
+    read = {v for n in held_calls for v in plan.graph.node_by_name[n].reads() if v in views}
     nodes = tuple(n.name for n in plan.graph.nodes if n.name in inside | read)
     own = [s for s in steps if isinstance(s, PlannedKernel)]
     priced = price(setting, replace(pattern_of(plan, nodes, own), written=pattern_of(plan, [n for n in nodes if n in inside], own).written))
     if isinstance(priced, Rejected):
         return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names,
                       no_other=f"no kernel holds both ({priced.reason.value})")
-    told = "one kernel is no faster than the call beside the other" if priced.cost.us >= chosen_us else \
+    detail = "one kernel is no faster than the call beside the other" if priced.cost.us >= chosen_us else \
         "one kernel would be faster, and the plan as a whole is not with it, or it was not tried"
     decided = "cost" if priced.cost.us >= chosen_us else "search"
-    return Answer(first, second, False, decided, told, chosen_us, priced.cost.us, names, (nodes,))
+    return Answer(first, second, False, decided, detail, chosen_us, priced.cost.us, names, (nodes,))
 
 
 def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, second: str) -> Answer:
@@ -136,20 +136,20 @@ def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, seco
     detail = f"{kernel.generator} put {len(kernel.pattern.nodes)} nodes into {kernel.name}, bound by {kernel.cost.source}"
     parts: list[Part] = []
     for side in sides:
-        found = _parts(plan, setting, side, kernel)
-        if isinstance(found, Rejected):
+        outcome = _parts(plan, setting, side, kernel)
+        if isinstance(outcome, Rejected):
             # No kernel holds the side; its nodes alone have one each.
-            detail += f"; no kernel holds one side: {found}"
-            found = _one_by_one(plan, setting, side, kernel)
-        if isinstance(found, Rejected):
-            return Answer(first, second, True, found.reason.value, f"{detail}, and not all of its nodes alone: {found}", kernel.cost.us,
+            detail += f"; no kernel holds one side: {outcome}"
+            outcome = _one_by_one(plan, setting, side, kernel)
+        if isinstance(outcome, Rejected):
+            return Answer(first, second, True, outcome.reason.value, f"{detail}, and not all of its nodes alone: {outcome}", kernel.cost.us,
                           kernels=(kernel.name,), no_other="cut apart, a side has no kernels")
-        parts += found
+        parts += outcome
     other_us = sum(p.us for p in parts)
-    more = sum(p.num_bytes for p in parts) - kernel.program.bytes_moved
+    extra_bytes = sum(p.num_bytes for p in parts) - kernel.program.bytes_moved
     num_calls = sum(p.is_call for p in parts)
-    told = _counted(len(parts) - num_calls, "kernel") + (f" and {_counted(num_calls, 'library call')}" if num_calls else "")
-    moved = f"{told} would move {f'{more} bytes more' if more >= 0 else f'{-more} bytes less'}"
+    parts_text = _counted(len(parts) - num_calls, "kernel") + (f" and {_counted(num_calls, 'library call')}" if num_calls else "")
+    moved = f"{parts_text} would move {f'{extra_bytes} bytes more' if extra_bytes >= 0 else f'{-extra_bytes} bytes less'}"
     again = "" if len(parts) == 1 else " and launch once more" if len(parts) == 2 else f" and launch {len(parts) - 1} times more"
     others = tuple(p.nodes for p in parts)
     if other_us < kernel.cost.us:
@@ -193,10 +193,10 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
     parts: list[Part] = []
     for place in range(max(before.values()) + 1):
         between = tuple(n for n in nodes if before[n] == place and n not in products and n not in setting.views)
-        found = _part(plan, setting, between, kernel) if between else None
-        if isinstance(found, Rejected):
+        outcome = _part(plan, setting, between, kernel) if between else None
+        if isinstance(outcome, Rejected):
             return whole if isinstance(whole, Rejected) else [whole]
-        parts += [found] if found is not None else []
+        parts += [outcome] if outcome is not None else []
         for name in (n for n in products if before[n] == place):
             node = node_by_name[name]
             moved = sum(plan.graph.type_of(v).num_bytes for v in dict.fromkeys((*node.operands, name)))
@@ -214,10 +214,10 @@ def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Pl
             price = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device)
             parts.append(Part((name,), price.us, price.num_bytes, True))
             continue
-        found = _part(plan, setting, (name,), kernel)
-        if isinstance(found, Rejected):
-            return found
-        parts.append(found)
+        part = _part(plan, setting, (name,), kernel)
+        if isinstance(part, Rejected):
+            return part
+        parts.append(part)
     return parts
 
 
@@ -246,23 +246,24 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
     if gain_us((a.cost, b.cost), priced.cost) <= 0:
         return Answer(first, second, False, "cost", f"one kernel is no faster than two, bound by {priced.cost.source}", chosen_us,
                       priced.cost.us, names, (nodes,))
-    kept = next((r.rejected for r in plan.rejected if {r.first, r.second} <= inside), None)
-    told = f"; what was tried of it was refused: {kept}" if kept is not None else ""
-    return Answer(first, second, False, "search", f"one kernel would be faster, and was not among the candidates that were tried{told}",
+    refusal = next((r.rejected for r in plan.rejected if {r.first, r.second} <= inside), None)
+    refusal_note = f"; what was tried of it was refused: {refusal}" if refusal is not None else ""
+    return Answer(first, second, False, "search",
+                  f"one kernel would be faster, and was not among the candidates that were tried{refusal_note}",
                   chosen_us, priced.cost.us, names, (nodes,))
 
 
 def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b: PlannedKernel | LibraryCall, path: Sequence[str],
                 answer: Answer) -> Answer:
     """The answer where a path leaves the union of two steps and comes back: the other choice holds all that lies between them as well."""
-    told = "one kernel would wait for itself: a path leaves it and comes back through " + " -> ".join(path)
+    cycle = "one kernel would wait for itself: a path leaves it and comes back through " + " -> ".join(path)
     between = _steps_between(plan, a, b) or _steps_between(plan, b, a)
     steps = [s for n, s in enumerate(plan.steps) if s is a or s is b or n in between]
     products = matrix_products(plan.graph, setting.device)
     stops = [s.operator for s in steps if isinstance(s, LibraryCall)
              for _, v in s.results if not products.fusible(plan.graph.node_by_name[v])]
     if stops:
-        return replace(answer, detail=told, no_other=f"no kernel computes {stops[0]} on {setting.device.name}, which lies between them")
+        return replace(answer, detail=cycle, no_other=f"no kernel computes {stops[0]} on {setting.device.name}, which lies between them")
     inside = {n for s in steps for n in _computes(s)}
     views = {v.value for v in plan.views}
     read = {v for n in inside for v in plan.graph.node_by_name[n].reads() if v in views}
@@ -271,9 +272,9 @@ def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b:
     written = pattern_of(plan, [n for n in nodes if n in inside], own).written
     priced = price(setting, replace(pattern_of(plan, nodes, own), written=written))
     if isinstance(priced, Rejected):
-        return replace(answer, detail=told, no_other=f"one kernel of them and of all between them has none: {priced}")
+        return replace(answer, detail=cycle, no_other=f"one kernel of them and of all between them has none: {priced}")
     chosen_us = sum(_step_us(plan, setting, s) for s in steps)
-    return replace(answer, detail=f"{told}; the other choice holds these too", chosen_us=chosen_us, other_us=priced.cost.us,
+    return replace(answer, detail=f"{cycle}; the other choice holds these too", chosen_us=chosen_us, other_us=priced.cost.us,
                    others=(nodes,), kernels=tuple(_step_name(plan, n) for n, s in enumerate(plan.steps) if s in steps))
 
 
@@ -320,14 +321,15 @@ def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, 
     if isinstance(priced, Rejected):
         return Answer(first, second, False, priced.reason.value, priced.detail, chosen_us, kernels=names,
                       no_other=f"no kernel holds both ({priced.reason.value})")
-    rests = [price(setting, k.pattern) for found in kernel_of.values() for k in found[1:]]
+    rests = [price(setting, k.pattern) for kernels in kernel_of.values() for k in kernels[1:]]
     other_us = priced.cost.us + sum(r.cost.us for r in rests if not isinstance(r, Rejected))
-    told = ", with what is packed beside them as kernels of its own"
-    others = (joined, *(k.pattern.nodes for found in kernel_of.values() for k in found[1:]))
+    packed_text = ", with what is packed beside them as kernels of its own"
+    others = (joined, *(k.pattern.nodes for kernels in kernel_of.values() for k in kernels[1:]))
     if other_us < chosen_us:
-        return Answer(first, second, False, "search", f"one kernel would be faster{told}, and was not among the candidates that were tried",
+        return Answer(first, second, False, "search",
+                      f"one kernel would be faster{packed_text}, and was not among the candidates that were tried",
                       chosen_us, other_us, names, others)
-    return Answer(first, second, False, "cost", f"one kernel is no faster{told}", chosen_us, other_us, names, others)
+    return Answer(first, second, False, "cost", f"one kernel is no faster{packed_text}", chosen_us, other_us, names, others)
 
 
 def _connected_with(graph: Graph, name: str, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -338,12 +340,12 @@ def _connected_with(graph: Graph, name: str, nodes: Sequence[str]) -> tuple[str,
             if value in linked:
                 linked[node].append(value)
                 linked[value].append(node)
-    found, waiting = {name}, [name]
+    connected, waiting = {name}, [name]
     while waiting:
-        fresh = [n for n in linked[waiting.pop()] if n not in found]
-        found.update(fresh)
+        fresh = [n for n in linked[waiting.pop()] if n not in connected]
+        connected.update(fresh)
         waiting += fresh
-    return tuple(n for n in nodes if n in found)
+    return tuple(n for n in nodes if n in connected)
 
 
 def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -> Pattern:
@@ -354,24 +356,24 @@ def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -
     views = {v.value: v for v in plan.views}
     base = {v.value: v.base for v in plan.views}
     read = {base.get(v, v) for c in plan.library_calls for v in c.operands} | {base.get(v, v) for v in plan.graph.escaping}
-    given: set[str] = set()
+    written: set[str] = set()
     for kernel in plan.kernels:
         if all(kernel is not k for k in own):
             read.update(read_values(plan.graph, views, kernel.pattern))
-            given.update(kernel.pattern.written)
+            written.update(kernel.pattern.written)
     inside = set(nodes)
     rest = Pattern(tuple(n for k in own for n in k.pattern.nodes if n not in inside), ())
     read.update(read_values(plan.graph, views, rest))
-    return Pattern(tuple(nodes), tuple(n for n in nodes if n in read and n not in given))
+    return Pattern(tuple(nodes), tuple(n for n in nodes if n in read and n not in written))
 
 
 def _behind(graph: Graph, name: str, nodes: Sequence[str]) -> set[str]:
     """A node and everything among `nodes` that is computed from it."""
-    found = {name}
+    dependants = {name}
     for node in nodes:
-        if found.intersection(graph.node_by_name[node].reads()):
-            found.add(node)
-    return found
+        if dependants.intersection(graph.node_by_name[node].reads()):
+            dependants.add(node)
+    return dependants
 
 
 def _path_outside(plan: Plan, start: PlannedKernel | LibraryCall, end: PlannedKernel | LibraryCall) -> list[str] | None:
