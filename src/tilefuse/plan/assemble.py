@@ -19,9 +19,9 @@ MAX_STEM_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A pattern of the cover with its price; None: a library call.
+    """A pattern of the cover with its price; a price of None marks a library call.
 
-    core: nodes that no other pattern is responsible for, where connecting made it: all but views, and what it recomputes besides.
+    core: nodes that no other pattern owns, where connecting made the pattern: all except views and recomputed nodes.
     """
 
     generator: str
@@ -59,7 +59,7 @@ def assemble(graph: Graph, device: DeviceSpec, layouts: Layouts, views: dict[str
 
 
 def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:
-    """The call that the nodes of a library unit are results of."""
+    """The call whose results are the nodes of a library unit."""
     nodes = [graph.node_by_name[n] for n in pattern.nodes]
     results = []
     for node in nodes:
@@ -70,10 +70,10 @@ def library_call(graph: Graph, pattern: Pattern) -> LibraryCall:
 
 
 def kernel_name(program: TileProgram, taken: set[str]) -> str:
-    """A readable symbol that differs from those in `taken` (and joins them): stems of the last nodes and a hash of the whole.
+    """A readable symbol that differs from those in `taken` (and joins them): stems of the last nodes and a hash of the program.
 
-    The hash makes the name of a kernel depend on what it computes and not on where it stands in its plan, so that the cache finds
-    it again when the model around it changes.
+    The hash makes a kernel's name depend on its computation and not on its place in the plan, so that the cache still has it when the model
+    around it changes.
     """
     stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", re.sub(r"[^0-9A-Za-z_]+", "_", n.name)) for n in program.graph.nodes)
     stem = "_".join(list(stems)[-3:])[-MAX_STEM_LENGTH:].strip("_")

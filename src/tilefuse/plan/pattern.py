@@ -1,7 +1,7 @@
 """Patterns and plans: which nodes share a kernel, and at which level each value travels.
 
-A pattern is a set of nodes for one kernel together with the values it writes. A node may stand in several patterns when recomputing it is
-cheaper than keeping it; every value in memory has exactly one writer. A plan covers the whole graph in the order of execution. Its text
+A pattern is a set of nodes for one kernel together with the values it writes. A node may belong to several patterns when recomputing it is
+cheaper than storing it; every value in memory has exactly one writer. A plan covers the whole graph in the order of execution. Its text
 form is in `text.py`.
 """
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Predicted time of one kernel and which resource decides it: "bandwidth", "flops" or "launch". Units: microseconds."""
+    """Predicted time of one kernel and the resource that limits it: "bandwidth", "flops" or "launch". Units: microseconds."""
 
     us: float
     source: str
@@ -60,9 +60,9 @@ class PlannedKernel:
     limit_us: float
 
     def edge_levels(self, renaming: Mapping[str, str]) -> tuple[EdgeLevel, ...]:
-        """Levels of the edges inside the kernel, each once; `renaming` leads from the program's names to the plan's.
+        """Levels of the edges inside the kernel, each once; `renaming` maps the program's names to the plan's.
 
-        Parts of a packed kernel that compute the same value have edges in common, as the case may be at two levels.
+        Parts of a packed kernel that compute the same value have edges in common, possibly at two levels.
         """
         return tuple(dict.fromkeys(EdgeLevel(renaming.get(e.producer, e.producer), renaming.get(e.user, e.user), e.level)
                                    for e in self.program.levels))
@@ -100,12 +100,12 @@ def outside_reads(graph: Graph, nodes: Sequence[str]) -> dict[str, None]:
 
 
 def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
-    """Values in memory that a pattern reads; a view counts as the value it looks at (an ordered set)."""
+    """Values in memory that a pattern reads; a view counts as its base (an ordered set)."""
     return {views[v].base if v in views else v: None for v in outside_reads(graph, pattern.nodes)}
 
 
 def needed_nodes(graph: Graph, pattern: Pattern) -> frozenset[str]:
-    """Nodes of a pattern that what it writes is computed from, itself included."""
+    """Nodes of a pattern from which its written values are computed, these included."""
     inside, stack = set(pattern.nodes), list(pattern.written)
     needed: set[str] = set()
     while stack:
@@ -121,7 +121,7 @@ PlanStep = PlannedKernel | LibraryCall
 
 @dataclass(frozen=True, slots=True)
 class RejectedMerge:
-    """Two patterns that do not share a kernel (named by their last nodes), and why not."""
+    """Two patterns that do not share a kernel (named by their last nodes), and the reason."""
 
     first: str
     second: str
@@ -130,7 +130,7 @@ class RejectedMerge:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How a plan was found by integer program.
+    """Record of an integer program's search.
 
     planner       whose plan this is: "ilp" the integer program's; "both" greedy connecting's, for no choice of candidates that was found
                   saves more; "greedy" greedy connecting's, which is cheaper once kernels are packed, or for which no program could be made;
@@ -159,7 +159,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class DraftKernel:
-    """A kernel of a draft: who proposed it and the nodes that it is responsible for.
+    """A kernel of a draft: its generator and the nodes that it owns.
 
     share    of its parts' time that it takes (`seeded.parts_us`); fills: whether it has a block for every multiprocessor. Both are of
              kernels that hold products, whose calls by the library are the other choice; 0 and False for others.
@@ -177,7 +177,7 @@ class DraftKernel:
 class Draft:
     """A plan before independent kernels were packed, for plans of other sizes to start from.
 
-    packed   nodes of every launch that then holds several of the kernels
+    packed   nodes of every launch that later holds several of the kernels
     light    nodes that each of their users computes for itself
     """
 
@@ -260,7 +260,8 @@ class Finding:
 
 
 def verify_plan(plan: Plan) -> list[Finding]:
-    """Rules of a plan: one writer a value, everything needed is written, and before it is read. Empty: the plan is legal."""
+    """Broken rules of a plan: each value has one writer, all needed values are written, and before they are read. Empty: the plan is
+    legal."""
     findings: list[Finding] = []
     view_of = {v.value: v.base for v in plan.views}
     ready = {i.name for i in plan.graph.inputs}
@@ -294,5 +295,5 @@ def verify_plan(plan: Plan) -> list[Finding]:
 
 
 def is_library(node: Node) -> bool:
-    """Whether the node is a call of the framework or a vendor library; such nodes are never in patterns."""
+    """Whether the node is a call of the framework or of a vendor library; such nodes are never in patterns."""
     return node.category == "library"

@@ -1,9 +1,9 @@
-"""Planning: from a graph to its plan, the cheapest of what the ways to plan find.
+"""Planning: from a graph to the cheapest plan of all planning methods.
 
     every node alone  >=  greedy connecting  >=  integer program over all candidates          each with independent kernels packed
 
-Greedy connecting (`connect.py`) begins and is never worse than every node alone; the integer program (`global_plan.py`) starts from what it
-found and decides. Layouts, prices, candidates and selection have files of their own; here they are put in order.
+Greedy connecting (`connect.py`) begins and is never worse than every node alone; the integer program (`global_plan.py`) starts from its
+plan and decides. This file calls them in order; layouts, prices, candidates and selection have files of their own.
 """
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         if seed is not None:
             trace.current().event("earlier plan not used", "plan", reason=started)
             trace.current().line("plan", f"{graph.name} is planned from nothing: {started}")
-            # A start that was given up must leave no trace: patterns of one structure take the tiles of the first that was scheduled.
+            # A seed that did not fit must leave no trace: patterns of one structure use the tiles of the first one scheduled.
             pricer = Pricer(graph, without_views(decided, views), device, options, Ways(scheduler) if scheduler is not None else
                             _ways(options), model, products, store)
             unfused = _alone(graph, views, pricer)
@@ -79,16 +79,16 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                           kernels=sum(c.priced is not None for c in decisions.chosen))
     plan = assemble(graph, device, decided, views, updates_last(graph, views, decisions.chosen), decisions.total_us(pricer), unfused_us,
                     unfused, decisions.kept_rejected(), decisions.num_rejected, search)
-    # Only plans from nothing are for others to start from.
+    # Only plans without a seed become seeds.
     return replace(plan, draft=None if start is not None else draft_of(decisions, graph, views, pricer, device), start=start)
 
 
 def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
                   unfused_us: float, given_up: Collection[str]) -> tuple[Found, Search | None]:
-    """The cheapest of what the ways to plan find. unfused_us: time of one kernel a node and a call a product."""
+    """The cheapest plan of all planning methods. unfused_us: time of one kernel per node and one call per product."""
     decisions = Connecting(graph, views, pricer, options).run() if options.fuse else None
     if decisions is None or decisions.total_us(pricer) > unfused_us:
-        # Recomputed light nodes can cost more than they save only where nothing else was gained.
+        # Recomputing light nodes can cost more than it saves only where no fusion saved anything.
         decisions = Connecting(graph, views, pricer, options, light=set()).run(merge=options.fuse)
     assert decisions.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
     search = None
@@ -110,7 +110,7 @@ def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options:
 
 def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
                unfused_us: float, given_up: Collection[str]) -> tuple[Found, Search, Start] | str:
-    """The plan that an earlier one of other sizes leads to, packed; or why there is none. unfused_us: as for `_from_nothing`."""
+    """The plan for a seed of other sizes, packed; or the reason why there is none. unfused_us: as for `_from_nothing`."""
     if not options.fuse or options.planner != "ilp" or options.peak_memory_mb:
         return "options ask for another way to plan"
     started = plan_from_seed(seed, graph, views, pricer, options, device)
@@ -124,7 +124,7 @@ def _from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer,
 
 
 def _ways(options: Options) -> Ways:
-    """The scheduler's ways, with a memory for one graph."""
+    """The scheduler's price functions, with a cache for one graph."""
     tiles: Tiles = {}
     one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding)
     return Ways(partial(one, tiles=tiles), partial(one, packing=True), partial(one, packing=True, known=templates.Known()), tiles)
@@ -138,6 +138,6 @@ def _packed(graph: Graph, views: dict[str, View], decisions: Found, pricer: Pric
 
 
 def _alone(graph: Graph, views: dict[str, View], pricer: Pricer) -> list[Chosen]:
-    """Every node as a kernel of its own: what the plan is compared with."""
+    """Every node as a kernel of its own: the baseline that the plan is compared with."""
     return [Chosen("single", Pattern((n.name,), (n.name,)), require(pricer.price(Pattern((n.name,), (n.name,))), n.name))
             for n in graph.nodes if not is_library(n) and n.name not in views]

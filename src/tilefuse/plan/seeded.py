@@ -1,12 +1,12 @@
-"""Plans that start from an earlier one: of a graph with the same nodes and wiring whose tensors had other sizes.
+"""Plans that start from an earlier plan, of a graph with the same nodes and wiring but other tensor sizes.
 
     earlier plan, before packing  ->  node by node onto the graph  ->  every kernel scheduled and priced at its new sizes
         no schedule, or dearer than its parts             ->  given up: taken apart as it was joined, or its nodes are single again
         neighbours are cheaper as one, or recomputed      ->  merged and recomputed, as greedy connecting does from nothing
     what stands is packed anew
 
-Nothing is carried over but which nodes share a kernel: legality, templates, tiles and prices are those of the new sizes. Where kernels that
-hold products stand otherwise against the library's calls than they did, the choice between both is open, and the plan is made from nothing.
+Only the assignment of nodes to kernels is reused: legality, templates, tiles and prices are computed for the new sizes. Where kernels with
+products compare differently with the library's calls than before, that choice is open again, and the plan is made without the seed.
 """
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Seed:
     light: tuple[int, ...]
 
     def text(self) -> str:
-        """The seed as text, from which `parse_seed` makes it again."""
+        """The seed as text; `parse_seed` reads it back."""
         kernels = [[k.generator, k.nodes, k.share, k.fills, k.steps] for k in self.kernels]
         return json.dumps([self.structure, self.sizes, kernels, self.packed, self.light])
 
 
 def parse_seed(text: str) -> Seed:
-    """The seed of a text. Raises: ValueError, TypeError for a text that is none."""
+    """The seed in a text. Raises: ValueError, TypeError for a text that holds none."""
     structure, sizes, kernels, packed, light = json.loads(text)
 
     def numbers(row: Iterable[int]) -> tuple[int, ...]:
@@ -92,7 +92,7 @@ def structure_of(graph: Graph, views: Mapping[str, View]) -> str:
 
 
 def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Pricer, device: DeviceSpec) -> Draft:
-    """A plan before packing. A product's own kernel is no decision of a plan: it follows from the prices of kernel and call."""
+    """A plan before packing. A product's own kernel is not a decision of a plan: it follows from the prices of kernel and call."""
     units = Units(graph, set(plan.light), dict(views))
     steps_of: dict[str, list[tuple[str, ...]]] = {}
     for step in plan.steps:
@@ -111,7 +111,7 @@ def draft_of(plan: Found, graph: Graph, views: Mapping[str, View], pricer: Price
 
 
 def seed_of(plan: Plan) -> Seed | None:
-    """The decisions of a plan, for graphs of its structure; None for a plan that was not made from nothing."""
+    """The decisions of a plan, for graphs of its structure; None for a plan that was itself made from a seed."""
     if plan.draft is None or plan.start is not None:
         return None
     number = plan.graph.position_by_name
@@ -126,7 +126,7 @@ def seed_of(plan: Plan) -> Seed | None:
 
 def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pricer, options: Options,
                    device: DeviceSpec) -> tuple[Found, Search, Start] | str:
-    """The plan that a seed leads to at the graph's sizes, or why it leads to none.
+    """The plan for a seed at the graph's sizes, or the reason why there is none.
 
     Cost: a schedule for each structure of its kernels, of neighbours among them, and of kernels that may share a launch.
     Raises: ToolchainError where the solver fails.
@@ -135,7 +135,7 @@ def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pri
         return "the graph that passes made differs in more than sizes"
     names = [n.name for n in graph.nodes]
     as_there = {names[n] for n in seed.light if graph.nodes[n].kind == "map"} - {v for _, v in graph.updates} - views.keys()
-    # Maps that kernels of the earlier plan computed again because that was cheaper: so here, too, or each decided anew.
+    # Maps that the earlier plan recomputed: only those that are light at these sizes too, or all of them; the cheaper plan wins.
     anew = as_there & light_nodes(graph, values_in_memory(graph, views), device)
     tries = [_tried(seed, light, graph, views, pricer, options, device) for light in ([anew] if anew == as_there else [anew, as_there])]
     plans = [t for t in tries if not isinstance(t, str)]
@@ -148,7 +148,7 @@ def plan_from_seed(seed: Seed, graph: Graph, views: dict[str, View], pricer: Pri
 
 def _tried(seed: Seed, light: Set[str], graph: Graph, views: dict[str, View], pricer: Pricer, options: Options,
            device: DeviceSpec) -> tuple[Found, Start] | str:
-    """The plan before packing where each user of the maps `light` computes them for itself, or why there is none."""
+    """The plan before packing where each user of the maps `light` computes them for itself, or the reason why there is none."""
     names = [n.name for n in graph.nodes]
     units = Units(graph, set(light), views)
     cores = [tuple(names[n] for n in kernel.nodes if names[n] in units.unit_of) for kernel in seed.kernels]
@@ -165,18 +165,17 @@ def _tried(seed: Seed, light: Set[str], graph: Graph, views: dict[str, View], pr
 
 @dataclass(frozen=True)
 class _Fitted:
-    """Kernels of a seed that stand at a graph's sizes (generator, nodes, price), and reasons why others do not."""
+    """Kernels of a seed that are valid at a graph's sizes (generator, nodes, price), and the reasons why others are not."""
 
     kept: list[tuple[str, tuple[str, ...], Priced]]
     given_up: tuple[str, ...]
 
 
 def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: Pricer, device: DeviceSpec) -> _Fitted | str:
-    """The kernels scheduled and priced, or why the seed says nothing at these sizes.
+    """The kernels scheduled and priced, or the reason why the seed does not apply at these sizes.
 
-    Whether a kernel or the library computes a product turns on its extents. Where kernels with products that take more of the plan's time
-    than the model resolves have another share of their parts' time than at the seed's sizes, or fill the device there and not here, that
-    choice is open again.
+    Extents decide whether a kernel or the library computes a product. That choice is open again where a kernel with products takes a
+    relevant share of the plan's time and its share of its parts' time has changed, or where it filled the device before and no longer does.
     """
     fit = _Fitting(units, pricer, [n.name for n in units.graph.nodes])
     doubtful: list[str] = []
@@ -204,7 +203,7 @@ def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: 
 
 @dataclass
 class _Fitting:
-    """Kernels while they are fitted. names: of the graph's nodes, by number."""
+    """Kernels during fitting. names: of the graph's nodes, by number."""
 
     units: Units
     pricer: Pricer
@@ -213,7 +212,7 @@ class _Fitting:
     given_up: list[str] = field(default_factory=list)
 
     def add(self, kernel: SeedKernel, core: tuple[str, ...]) -> tuple[float, Priced | None]:
-        """Keeps a kernel, or what is left of it; its time then, and its price as it was. Units: microseconds."""
+        """Adds a kernel, or its valid parts; its time at the new sizes, and its price. Units: microseconds."""
         steps = [frozenset(self.names[n] for n in step) & self.units.unit_of.keys() for step in kernel.steps]
         unit = _joined(core, self.units)
         priced = self.pricer.price(self.units.pattern(unit))
@@ -246,7 +245,7 @@ class _Fitting:
 
 
 def _last_joined(core: Sequence[str], steps: Sequence[Set[str]]) -> list[tuple[str, ...]]:
-    """Sets that were joined last to make a kernel: the largest steps inside it, which are disjoint, and nodes that are in none."""
+    """Sets that were joined last to form a kernel: the largest steps inside it, which are disjoint, and nodes outside of any."""
     inside, joined = set(core), []
     for step in sorted(steps, key=len, reverse=True):
         if 1 < len(step) < len(core) and inside.issuperset(step):
@@ -260,7 +259,7 @@ def _fills(priced: Priced, device: DeviceSpec) -> bool:
 
 
 def _joined(core: Sequence[str], units: Units) -> Unit:
-    """The unit that is responsible for these nodes."""
+    """The unit that owns these nodes."""
     return units.union([units.units[n] for n in sorted({units.unit_of[v] for v in core})])
 
 
@@ -269,9 +268,9 @@ def _holds_products(core: Sequence[str], units: Units) -> bool:
 
 
 def parts_us(unit: Unit, units: Units, pricer: Pricer) -> float:
-    """Time of a kernel's parts: a kernel a node, or calls for its products and a kernel for each connected rest, whichever is faster.
+    """Time of a kernel's parts: one kernel per node, or calls for its products and one kernel per connected rest, whichever is faster.
 
-    units: of the graph before anything is merged. Units: microseconds.
+    units: of the graph before any merge. Units: microseconds.
     """
     calls = [n for n in unit.core if units.units[units.unit_of[n]].is_library]
     rest = [n for n in unit.core if n not in calls]

@@ -1,9 +1,9 @@
-"""Walks: sets of nodes from a product to the product that takes its columns up again, which one kernel may hold whatever their length.
+"""Walks: sets of nodes from a product to the product that reads its columns, which one online kernel may hold at any length.
 
     scores = q k'   ->  scale, mask, maximum, exp, sum, divide  ->   y = p v        {scores, ..., y}
 
-No part of such a set is worth a kernel on its own: only together the scores never reach memory. So they are found as a whole, and large
-products join a kernel only here. Whether the set has the form is for the scheduler to say (`templates/staged/online/products.py`).
+No part of such a set is worth a kernel alone: only together do the scores never reach memory. Walks are therefore proposed as a whole, and
+only here do large products join a kernel. The scheduler decides whether the set has the right form (`templates/staged/online/products.py`).
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BETWEEN = 48
 
 
 def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
-    """The walks of a graph, each in graph order. Cost: linear in the nodes, times what lies between products."""
+    """The walks of a graph, each in graph order. Cost: linear in the nodes, times the number of nodes between products."""
     if device.kind != "cuda":
         return ()
     walks: dict[tuple[str, ...], None] = {}
@@ -37,7 +37,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
-    """Walks that begin with a product. depth: most columns of the product that ends one."""
+    """Walks that begin with a product. depth: limit on the columns of the last product."""
     reached: dict[str, None] = {score.name: None}
     ends: dict[str, None] = {}
     stack = [score.name]
@@ -55,7 +55,7 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
                 stack.append(name)
     if not ends:
         return
-    # The nodes that lead to an end, backwards.
+    # The nodes that lead to an end, visited backwards.
     last_products: dict[str, None] = dict(ends)
     stack = list(ends)
     while stack:

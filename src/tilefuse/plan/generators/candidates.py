@@ -1,7 +1,7 @@
 """Candidates: sets of units that may become one kernel, each with its schedule, its price and the time that it saves.
 
-Generators offer sets; here a set is tried once, whoever offers it, and a pattern's schedule and price are found once for all sets that are
-equal up to names. What cannot be a kernel is kept as a reason. Which candidates are taken is decided elsewhere.
+Generators offer sets. Each set is tried once, whichever generator offers it, and a pattern's schedule and price are computed once for all
+sets that are equal up to names. A set that cannot be a kernel is recorded with its reason. The choice among candidates is made elsewhere.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilefuse.plan.price.price import Priced, Pricer
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Units for one kernel. `score_us`: f(P) of FusionStitching 4.3, the time of the units alone minus that of the kernel."""
+    """Units for one kernel. `score_us` is f(P) of FusionStitching 4.3: the time of the units alone minus the time of the kernel."""
 
     members: tuple[int, ...]
     generator: str
@@ -28,10 +28,11 @@ class Candidate:
 
 
 class Candidates:
-    """All candidates of one graph. `units` are its units before anything is merged, and stay so.
+    """All candidates of one graph. `units` are its units before any merge; they are not changed.
 
-    max_new: structures that may be scheduled on behalf of candidates; beyond, only sets like known ones are taken. A number and not
-    a time, so that plans do not depend on the machine's speed; `until` (of time.perf_counter, seconds) is the emergency brake.
+    max_new: number of structures that may be scheduled for candidates; beyond it, only sets equal to known ones are accepted. It is a
+    number and not a time, so that plans do not depend on the machine's speed. `until` (of time.perf_counter, seconds) is the emergency
+    limit.
     """
 
     def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float) -> None:
@@ -82,9 +83,9 @@ class Candidates:
         return us
 
     def offer(self, members: Iterable[int], generator: str, packed: bool = False) -> Candidate | Rejected:
-        """The candidate of these units, or why there is none; a set that was offered before keeps its first answer.
+        """The candidate of these units, or the reason why there is none. A set that was offered before gets its first answer again.
 
-        packed: as independent parts in one launch. Such a set is known to be convex, and limits on one walk do not hold for it.
+        packed: as independent parts in one launch. Such a set is known to be convex, and the limits of a single kernel body do not apply.
         """
         key = tuple(sorted(set(members)))
         if key in self.found:
@@ -100,13 +101,13 @@ class Candidates:
         return candidate
 
     def carry_over(self, old: Candidates, candidate: Candidate) -> None:
-        """Takes a candidate of other units over, none of which is another one here: same nodes, same price, same time saved."""
+        """Adopts another set's candidate, which is none of these units' own: same nodes, same price, same time saved."""
         key = tuple(sorted(self.units.unit_of[old.units.units[m].core[0]] for m in candidate.members))
         if key not in self.found and key not in self.rejected:
             self.found[key] = Candidate(key, candidate.generator, candidate.priced, candidate.score_us)
 
     def unit_of(self, members: Sequence[int]) -> Unit:
-        """The units as one. A node that one recomputes and another is responsible for is computed once."""
+        """The units as one. A node that one unit recomputes and another owns is computed once."""
         return self.units.union([self.units.units[m] for m in members])
 
     def strike_out(self, members: tuple[int, ...], why: Rejected) -> None:
@@ -114,7 +115,7 @@ class Candidates:
         self.rejected[members] = (self.found.pop(members).generator, why)
 
     def refuse(self, members: Sequence[int], generator: str, why: Rejected) -> None:
-        """Keeps why a generator did not offer what it might have."""
+        """Records why a generator did not offer a set."""
         self.refused.append((tuple(members), generator, why))
 
     def _tried(self, key: tuple[int, ...], packed: bool) -> Priced | Rejected:
@@ -131,14 +132,14 @@ class Candidates:
         tried = self._priced(pattern, packed)
         if not packed or num_nodes > self._options.max_kernel_nodes:
             return tried
-        # Independent patterns may still share one walk, which reads a common operand once.
+        # Independent patterns may still share one loop over their domain, which reads a common operand once.
         together = self._priced(pattern, False)
         if isinstance(tried, Rejected) or isinstance(together, Rejected):
             return together if isinstance(tried, Rejected) and not isinstance(together, Rejected) else tried
         return together if together.cost.us < tried.cost.us else tried
 
     def _walks_whole(self, key: tuple[int, ...]) -> bool:
-        """Whether every call of a set that no kernel may hold as it likes stands in a walk that is in the set as a whole."""
+        """Whether each library call of a set that only a walk can hold belongs to a walk that lies entirely in the set."""
         nodes = {n for m in key for n in self.units.units[m].core}
         whole = {n for walk in self.walks if all(n in nodes or n not in self.units.unit_of for n in walk) for n in walk}
         return all(self._fusible[m] or whole.issuperset(self.units.units[m].core) for m in key)
@@ -163,9 +164,9 @@ class Candidates:
 
 
 def is_convex(units: Units, members: Sequence[int]) -> bool:
-    """Whether no path leaves the set and comes back; False as well where the search is longer than `MAX_VISITED`.
+    """Whether no path leaves the set and comes back. Also False where the search would visit more than `MAX_VISITED` units.
 
-    Cost: what lies between the first and the last member.
+    Cost: linear in the units between the first and the last member.
     """
     inside, last = set(members), max(members)
     successors = units.contracted.successors

@@ -2,8 +2,8 @@
 
     {a} -> {b} -> {c}      {a, b} -> {c}      {a, b, c}
 
-Smaller unions are tried before larger ones and, among those, the union that saves most bytes first. A chain of n nodes is so joined in
-log n rounds, and a pattern is scheduled about as often as it doubles. Edges inside a pattern get their levels from its schedule.
+Smaller unions are tried before larger ones; among equal sizes, the union that saves most bytes comes first. A chain of n nodes is thus
+joined in log n rounds, and a pattern is scheduled about as often as it doubles. The schedule gives the edges inside a pattern their levels.
 Source: Welder (OSDI 2023), 3.1, connecting of tile graphs.
 """
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tilefuse.plan.generators.units import Unit, Units, values_in_memory
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.price.price import Priced, Pricer, require
 
-# Kernels that read one value are not joined where that makes what could begin early wait for more steps than this: two directions of a
-# recurrence that meet in one input would run one after the other, and could not share launches any more.
+# Limit on the difference in depth of two kernels that are joined because they read one value. Beyond it the early kernel would wait too
+# long: two directions of a recurrence that share an input would run one after the other and could no longer share launches.
 MAX_STEPS_APART = 4
 
 
 def steps_before(graph: Graph) -> dict[str, int]:
-    """For every node how many products and reductions stand on the longest way to it, itself included."""
+    """Number of products and reductions on the longest path to each node, itself included."""
     steps_to: dict[str, int] = {}
     for node in graph.nodes:
         steps_to[node.name] = max((steps_to.get(v, 0) for v in node.reads()), default=0) + (node.category in ("library", "reduce"))
@@ -53,8 +53,8 @@ class Connecting:
         self._num_rejected = 0
         self._steps: list[tuple[str, ...]] = []
         self._recomputed: set[str] = set()
-        # Readers of one value are siblings of the next reader only, in graph order, so that a value with thousands of readers
-        # (a mask, a step size) costs thousands of trials and not millions.
+        # Each reader of a value is a sibling of the next reader only, in graph order: a value with thousands of readers (a mask, a step
+        # size) costs thousands of trials instead of millions.
         self._siblings: dict[str, dict[str, None]] = {}
         self._depth = steps_before(graph)
         self._values: dict[int, tuple[set[str], dict[str, int]]] = {}
@@ -68,7 +68,7 @@ class Connecting:
         return self._result()
 
     def resume(self, kernels: Sequence[tuple[str, tuple[int, ...], Priced]], recompute: bool) -> Found:
-        """Takes kernels that were decided elsewhere (generator, numbers of units, price) instead of merging.
+        """Starts from kernels that were decided elsewhere (generator, numbers of units, price) instead of merging.
 
         recompute: maps are recomputed where that is cheaper; not for packed kernels, which are priced in another way.
         Requires: every unit has a schedule alone; the kernels are disjoint and free of cycles.
@@ -89,9 +89,9 @@ class Connecting:
         return self._result()
 
     def continue_from(self, kernels: Iterable[tuple[str, tuple[str, ...], Priced]], merge: bool = True) -> Found | Rejected:
-        """Takes kernels of another plan (generator, core nodes, price); merges and recomputes where that is cheaper.
+        """Starts from the kernels of another plan (generator, core nodes, price); merges and recomputes where that is cheaper.
 
-        Returns the plan, whose `steps` are the merges beyond those kernels; or why a unit that is in no kernel has no schedule.
+        Returns the plan, whose `steps` are the merges beyond those kernels; or the reason why a unit outside of them has no schedule.
         Requires: the kernels are disjoint and free of cycles.
         """
         unit_of = self._units.unit_of
@@ -111,7 +111,7 @@ class Connecting:
         return self._result()
 
     def _price_units(self) -> None:
-        """Prices every unit alone; a light node that some user cannot absorb is kept in memory instead, and all starts over."""
+        """Prices every unit alone. A light node that some user cannot absorb is kept in memory instead, and pricing starts again."""
         while True:
             pinned: set[str] = set()
             for number, unit in self._units.units.items():
@@ -166,20 +166,20 @@ class Connecting:
         return not unit.is_library or len(unit.core) == 1 and self._pricer.calls_us(unit.core) > 0
 
     def _us(self, number: int) -> float:
-        """Cost of a unit as it is. Units: microseconds."""
+        """Cost of a unit as it stands. Units: microseconds."""
         if number in self._priced:
             return self._priced[number].cost.us
         unit = self._units.units[number]
         return self._pricer.call_or_kernel(unit.core, self._units.kernel(unit))[0]
 
     def _shared_bytes(self, first: int, second: int) -> int:
-        """Bytes of values that both touch: what a common kernel would read once or not at all."""
+        """Bytes of the values that both units touch: a common kernel reads them once or not at all."""
         touched, _ = self._touched(first)
         _, sources = self._touched(second)
         return sum([sources[v] for v in sources if v in touched])
 
     def _touched(self, number: int) -> tuple[set[str], dict[str, int]]:
-        """Values that a unit computes or reads, and the bytes of those that it reads; asked again with every neighbour that it may join."""
+        """Values that a unit computes or reads, and the bytes of those that it reads. Cached, since every neighbour asks."""
         cached = self._values.get(number)
         if cached is None:
             unit = self._units.units[number]
@@ -233,8 +233,8 @@ class Connecting:
         self._push_neighbours(number)
 
     def _steps_apart(self, a: int, b: int) -> int:
-        """How many more products and reductions on one way lead to one of two units than to the other, if they do not read each other and
-        somebody waits for the one that could begin earlier; else 0."""
+        """Difference in depth (products and reductions on the longest path) of two units; 0 where one reads the other or nothing waits for
+        the earlier one."""
         contracted = self._units.contracted
         if b in contracted.successors[a]:
             return 0
@@ -250,7 +250,7 @@ class Connecting:
     # Recomputation of whole maps
 
     def _recompute(self) -> None:
-        """Maps written for other kernels: computed in those kernels instead where that is cheaper in sum."""
+        """Recomputes maps that are written for other kernels inside those kernels, where that lowers the total time."""
         for node in self._graph.nodes:
             if node.kind == "map" and node.name in self._units.unit_of and node.name not in self._units.escaping:
                 if flops_per_element(node, self._pricer.device) <= self._pricer.device.fitted.recomputation.map_flops:
@@ -276,7 +276,7 @@ class Connecting:
         self._take_if_cheaper(chain, home, changed)
 
     def _chain(self, name: str, own: Unit) -> tuple[str, ...] | None:
-        """The maps of a unit that give a value from values in memory, ending in it; None where others of the unit need parts of it.
+        """The maps of a unit that compute a value from values in memory, ending in it; None where other nodes of the unit need one of them.
 
             scaled = conv * s     shifted = scaled + b     gated = sigmoid(shifted)        gated is computed again from conv
         """

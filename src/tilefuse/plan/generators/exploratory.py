@@ -2,8 +2,8 @@
 
     {b}  ->  {a, b} {b, c}  ->  {a, b, c} {b, c, d} ...        each set once, the one that saves most first
 
-The search is exponential, so it is bounded: only units with large tensors and few operands are seeds, only so many sets are tried, and
-seeds whose surroundings look alike are explored once; what was found there is tried in the same places around the others.
+The search is exponential, hence bounded: seeds are only units with large tensors and few operands, the number of sets is limited, and seeds
+with equal neighbourhoods are explored once. Sets that pay around one seed are tried at the same places around the others.
 Source: FusionStitching (arXiv:1911.11576), 4.2.2 and algorithm 2.
 """
 from __future__ import annotations
@@ -17,10 +17,11 @@ from tilefuse.target.device import DeviceSpec
 
 # Source: FusionStitching 4.2.2 leaves out operators with more operands.
 MAX_OPERANDS = 10
-# Sets tried from one seed, and from all of them. Source: BERT-base training, where more find nothing that the integer program takes.
+# Limits on the sets tried from one seed, and from all seeds. Source: BERT-base training, where higher limits add no candidate that the
+# integer program chooses.
 MAX_SETS_A_SEED = 24
 MAX_SETS = 2048
-# How far two seeds' surroundings must look alike to be explored once.
+# Radius (in edges) within which the neighbourhoods of two seeds must agree to be explored once.
 ALIKE_RADIUS = 3
 
 
@@ -33,7 +34,7 @@ class Growth:
 
 
 def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
-    """Offers what grows from every seed, within the limits of this file."""
+    """Offers the sets that grow from every seed, within the limits of this file."""
     large = seeds(candidates, device)
     if not large:
         return
@@ -56,7 +57,7 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
 
 
 def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
-    """Units whose tensors take longer to move than a kernel takes to launch, and that have few operands; most bytes first."""
+    """Units with few operands whose tensors take longer to move than a kernel takes to launch; most bytes first."""
     large_bytes = device.graph_launch_us * 1e-6 * device.global_bytes_per_s
     ranked: list[tuple[int, int]] = []
     for number, unit in candidates.units.units.items():
@@ -70,9 +71,9 @@ def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
 
 
 def explore(candidates: Candidates, seed: int, most: int) -> tuple[list[tuple[Growth, ...]], int]:
-    """How the candidates around a seed are reached from it, and how many sets were tried.
+    """Growth sequences from a seed to the candidates around it, and the number of sets tried.
 
-    A set without schedule is not grown: it would have to be healed by a larger one, which another order of growth also reaches.
+    A set without a schedule is not grown: only a larger set could have one, and another order of growth also reaches that.
     """
     ways: list[tuple[Growth, ...]] = []
     seen: set[frozenset[int]] = {frozenset((seed,))}
@@ -112,7 +113,7 @@ def _around(candidates: Candidates, unit: int) -> tuple[int, ...]:
 
 
 def _followed(candidates: Candidates, seed: int, way: tuple[Growth, ...]) -> tuple[int, ...] | None:
-    """The members that the same growth reaches from another seed; None where its surroundings differ after all."""
+    """The members that the same growth reaches from another seed; None where the neighbourhoods differ after all."""
     members = [seed]
     for growth in way:
         around = _around(candidates, members[growth.place])
@@ -123,9 +124,9 @@ def _followed(candidates: Candidates, seed: int, way: tuple[Growth, ...]) -> tup
 
 
 def colours(candidates: Candidates) -> dict[int, Hashable]:
-    """A colour for every unit, equal where units and what lies within `ALIKE_RADIUS` of them look alike (colour refinement).
+    """A colour for every unit; units whose neighbourhoods agree within `ALIKE_RADIUS` have equal colours (colour refinement).
 
-    Source: Weisfeiler and Leman 1968. Colours may be equal by accident; what is found is tried in each place, so nothing breaks.
+    Source: Weisfeiler and Leman 1968. Two colours may be equal by accident; each set is tried at its own place, so the plan stays correct.
     """
     contracted = candidates.units.contracted
     numbers: dict[Hashable, int] = {}

@@ -34,11 +34,11 @@ class Found:
         return self.chosen if self.parts is None else self.parts
 
     def total_us(self, pricer: Pricer) -> float:
-        """Time of the kernels and of those calls that a kernel could have held. Units: microseconds."""
+        """Time of the kernels and of those library calls that a kernel could have held. Units: microseconds."""
         return self.objective_us + pricer.calls_us(n for c in self.chosen if c.priced is None for n in c.pattern.nodes)
 
     def kept_rejected(self) -> tuple[RejectedMerge, ...]:
-        """Refused merges whose two sides did not end up in one kernel after all, at most `MAX_REJECTED_KEPT`."""
+        """Refused merges whose two sides lie in different kernels of the final plan, at most `MAX_REJECTED_KEPT`."""
         home: dict[str, int] = {}
         for number, item in enumerate(self.chosen):
             home.update(dict.fromkeys(item.pattern.nodes, number))

@@ -1,7 +1,7 @@
-"""Light nodes: those that every user computes for itself, because that reads no more bytes than the finished value would.
+"""Light nodes: nodes that each user computes for itself, because that reads no more bytes than reading the finished value.
 
-Casts to a wider type, fills, index values, broadcasts of small tensors. Keeping their result in memory would cost a write and, for
-every user, a read at least as long as that of what it is computed from.
+They are casts to a wider type, fills, index values, and broadcasts of small tensors. Storing their result would cost one write and, for
+every user, a read at least as long as reading their operands.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilefuse.target.device import DeviceSpec
 
 
 def flops_per_element(node: Node, device: DeviceSpec) -> int:
-    """Operations of one evaluation of the node's body, choices between its parts included. Source: `RecomputationFigures.guard_flops`."""
+    """Operations of one evaluation of the node's body, including selects and guards. Source: `RecomputationFigures.guard_flops`."""
     if node.body is None:
         return 0
     guard_flops = device.fitted.recomputation.guard_flops
@@ -23,11 +23,11 @@ def flops_per_element(node: Node, device: DeviceSpec) -> int:
 
 
 def light_nodes(graph: Graph, in_memory: Set[str], device: DeviceSpec) -> set[str]:
-    """Maps that cost few operations and read no more bytes than they give; inputs of light nodes count through to memory.
+    """Maps with few operations that read no more bytes than they produce. A light node's inputs are counted through to values in memory.
 
-    in_memory: values that are written whatever is decided (library calls and the caller read them). Such a node is light only where
-    it comes from inputs of the graph alone: recomputing it from another intermediate could make that one be written as well. An update
-    of an input never is: whoever recomputed it would need the old contents, which it could then not overwrite.
+    in_memory: values that are written in every plan, because library calls or the caller read them. Such a node is light only where it is
+    computed from inputs of the graph alone: recomputing it from another intermediate could force that one into memory too. An update of an
+    input is never light: recomputing it needs the old contents, so the input could not be overwritten.
     """
     light: set[str] = set()
     flops: dict[str, int] = {}

@@ -3,7 +3,7 @@
     a -> b -> c        merge a, b         ab -> c
      \\------> c                           (legal: no path leaves the pair and comes back)
 
-There the order is repaired only between the two merged units, so a merge costs what lies between them, not the size of the graph.
+A merge repairs the order only between the two merged units, so its cost depends on the units between them and not on the size of the graph.
 Source: Pearce and Kelly 2006, "A dynamic topological sort algorithm for directed acyclic graphs", ACM JEA 11.
 """
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
-# Units that one search may visit. Beyond it the merge is not taken: it spans so much of the graph that the values between
-# the two patterns would rarely stay in cache, and unbounded searches make planning quadratic.
+# Units that one search may visit. Beyond it the merge is refused: the values between two patterns so far apart would rarely stay in cache,
+# and unbounded searches make planning quadratic.
 MAX_VISITED = 4096
 
 
@@ -33,11 +33,11 @@ class ContractedGraph:
             self.predecessors[after][before] = None
 
     def between(self, first: int, last: int) -> tuple[list[int], list[int]] | None:
-        """Units that must stay after and before the merged unit: (descendants of `first`, ancestors of `last`).
+        """Units that must stay after the merged unit and units that must stay before it: (descendants of `first`, ancestors of `last`).
 
         Requires: position[first] < position[last]; only units between the two positions are listed.
-        Returns None where a path leads from one to the other through a third unit (merging would close a cycle), or where the
-        search is longer than `MAX_VISITED`.
+        Returns None where a third unit lies on a path between them (merging would close a cycle), or where the search exceeds
+        `MAX_VISITED`.
         """
         low, high = self.position[first], self.position[last]
         after = self._reach(first, last, self.successors, low, high)
@@ -65,7 +65,7 @@ class ContractedGraph:
         return list(seen)
 
     def merge(self, first: int, last: int, between: tuple[list[int], list[int]]) -> int:
-        """Merges two units, given what `between` found; returns the new unit's number. The order stays topological."""
+        """Merges two units, given the answer of `between`; returns the new unit's number. The order stays topological."""
         after, before = between
         self._reorder(first, last, after, before)
         new = self._next
@@ -83,7 +83,7 @@ class ContractedGraph:
         return new
 
     def _reorder(self, first: int, last: int, after: list[int], before: list[int]) -> None:
-        """Ancestors of `last` move before the pair, descendants of `first` behind it, on the positions they hold together."""
+        """Moves ancestors of `last` before the pair and descendants of `first` behind it, within the positions that they hold together."""
         at = self.position.__getitem__
         moved = [*sorted(before, key=at), first, last, *sorted(after, key=at)]
         for unit, place in zip(moved, sorted(map(at, moved)), strict=True):

@@ -20,9 +20,9 @@ from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
 from tilefuse.templates.registry import kernel_template
 
-# Smaller parts of a refused set that are tried. A set of 1000 in which one kernel is the culprit takes about twenty.
+# Smaller parts of a refused set that are tried. A set of 1000 with one kernel that cannot be packed takes about twenty.
 MAX_HALVES = 64
-# Products of one value that are tried in one launch: of more, those that belong together are not told from the others.
+# Limit on the products of one value that are tried in one launch. Among more, related ones cannot be distinguished from the others.
 MAX_SIBLINGS = 6
 
 
@@ -59,7 +59,7 @@ def packing(candidates: Candidates, plan: Sequence[Group]) -> None:
 
 
 def siblings(candidates: Candidates) -> None:
-    """Offers products of one value in one launch, each with what follows it in the candidate that saves most and holds no other call.
+    """Offers products of one value in one launch. Each comes with its users in the best candidate that holds no other call.
 
         q = n wq + bq,  k = n wk + bk   ->   one kernel, where the plan has norm(x) and q in one since that beats norm, q and k apart
     """
@@ -71,7 +71,7 @@ def siblings(candidates: Candidates) -> None:
         if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
             own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))
     for products in (p for p in _readers_of_one_value(candidates) if _independent(candidates, p)):
-        # Beside them what follows them, or else they alone: the maps behind one may wait for the other.
+        # Also offer the products with their users only, or the products alone: the maps behind one product may wait for another.
         for parts in ([own.get(p, (0.0, (p,)))[1] or (p,) for p in products], [(p,) for p in products]):
             together = [m for part in parts for m in part]
             if len(set(together)) == len(together) and is_convex(units, together) and not _overwrites(candidates, parts):
@@ -82,7 +82,7 @@ def siblings(candidates: Candidates) -> None:
 
 
 def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
-    """Products that read one value: all of them, and those among them that can begin at the same time."""
+    """Products that read one value: all of them, and those that can start at the same time."""
     units = candidates.units
     readers: dict[str, list[int]] = {}
     for number, unit in units.units.items():
@@ -102,13 +102,13 @@ def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
 
 
 def _independent(candidates: Candidates, products: Sequence[int]) -> bool:
-    """Whether none of these calls waits for another, as the steps of a recurrence do that read the same weights."""
+    """Whether none of these calls waits for another. The steps of a recurrence read the same weights but do wait."""
     successors = candidates.units.contracted.successors
     return is_convex(candidates.units, products) and not any(s in products for p in products for s in successors[p])
 
 
 def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], list[int]]:
-    """For every kernel of the plan how many stand before it on the longest way from an input, and after it to a result."""
+    """For every kernel of the plan, the number of kernels on the longest path from an input to it, and from it to a result."""
     group_of = {unit: number for number, group in enumerate(plan) for unit in group.members}
     before: list[set[int]] = [set() for _ in plan]
     after: list[set[int]] = [set() for _ in plan]
@@ -127,9 +127,10 @@ def depths(candidates: Candidates, plan: Sequence[Group]) -> tuple[list[int], li
 
 
 def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int], priced: dict[int, Priced]) -> Iterator[tuple[int, ...]]:
-    """Sets of at least two of these kernels, the likeliest first: equal ones, readers of a value, those of like space; all mostly launch.
+    """Sets of at least two of these kernels, the most promising first: equal kernels, readers of one value, similar iteration spaces,
+    kernels dominated by launch time.
 
-    Last all of them together: one kernel for a whole depth.
+    The last set is all of them: one kernel for a whole depth.
     """
     classes: dict[tuple[Hashable, ...], list[int]] = {}
     for number in kernels:
@@ -148,7 +149,7 @@ def unions(candidates: Candidates, plan: Sequence[Group], kernels: Sequence[int]
 
 
 def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ...]) -> None:
-    """Offers the union; where it is refused, its halves, and so on."""
+    """Offers the union; where it is refused, its halves, recursively."""
     queue = [kernels]
     for tried, some in enumerate(queue):
         if tried >= MAX_HALVES or candidates.is_over:
@@ -162,7 +163,7 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
 
 
 def _overwrites(candidates: Candidates, kernels: Sequence[Sequence[int]]) -> bool:
-    """Whether one of the kernels (their units) updates an input that another one reads: side by side it could not do so in place."""
+    """Whether one of the kernels (given by units) updates an input that another one reads. Packed, it could not update in place."""
     graph, units = candidates.units.graph, candidates.units
     targets = {value: target for target, value in graph.updates}
     home = {targets[v]: k for k, members in enumerate(kernels) for u in members for v in units.units[u].core if v in targets}

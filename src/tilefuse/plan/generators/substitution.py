@@ -3,10 +3,11 @@
     product  a b c  product  d e  product         step 1: {a, b, c}  {d, e}; with what they wait for: {product, a, b, c}  {product, d, e}
     product  a r c  product  d e  product         step 3, r a column reduction: {a} {c} {d, e}
 
-Partition operators are those that share a kernel with nothing. Their list grows step by step, from what never fuses to what fuses less
-well than elementwise operators and row reductions; every step gives patterns, and the integer program picks among all of them. Products
-that a kernel may hold are offered once more with the whole of what follows them: the gates of a recurrent cell want all columns of a unit
-in one place, and pay with neither half of them. Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
+Partition operators share a kernel with no other operator. Their list grows step by step, from operators that never fuse to those that fuse
+less well than elementwise operators and row reductions. Each step yields patterns, and the integer program chooses among all of them.
+Products that a kernel may hold are also offered together with all nodes after them: the gates of a recurrent cell need all columns of a
+unit in one place, and fusing only half of them does not pay.
+Source: FusionStitching (arXiv:1911.11576), 4.2.1 and algorithm 1.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tilefuse.domain.coordinates import over_is_contiguous
 from tilefuse.ir.graph import Node
 from tilefuse.plan.generators.candidates import Candidates
 
-# Products that a part between them is offered with.
+# Limit on the products that a part between products is offered with.
 MAX_PRODUCTS = 4
 
 
@@ -30,8 +31,8 @@ class Step:
     partitions: Callable[[Node], bool]
 
 
-# In the order in which they join the partition operators. Library operators that no kernel may hold are partition operators from the
-# start (large products, convolutions). Running sums and scattered writes stand at the end: fused, they restrict everything around them.
+# In the order in which they join the partition operators. Library operators that no kernel may hold are partition operators from the start
+# (large products, convolutions). Running sums and scattered writes come last: fused, they restrict all operators around them.
 STEPS = (
     Step("library", lambda n: False),
     Step("products", lambda n: n.category == "library"),
@@ -59,10 +60,10 @@ def substitution(candidates: Candidates) -> None:
 
 
 def after_products(candidates: Candidates) -> None:
-    """Offers each connected part between products with the products that it waits for: with every one of them, and with all.
+    """Offers each connected part between products together with the products that it waits for: with each of them, and with all.
 
-    Once more without what is larger than the products, for a stack of all steps' outputs behind the last step has other blocks; and with
-    the maps that the products read, as where a cell's input and state are put side by side.
+    A second round leaves out values larger than the products, since a stack of all steps' outputs after the last step needs other thread
+    blocks. It also adds the maps that the products read, such as a cell's concatenated input and state.
     """
     for kinds in (("library", "products"), tuple(s.name for s in STEPS)):
         parting = _partitions(candidates, set(kinds))
@@ -82,12 +83,12 @@ def after_products(candidates: Candidates) -> None:
 
 
 def _is_map(candidates: Candidates, unit: int) -> bool:
-    """Whether a unit is nothing but a map."""
+    """Whether a unit is a single map."""
     return all(candidates.units.graph.node_by_name[v].kind == "map" for v in candidates.units.units[unit].core)
 
 
 def _num_elements(candidates: Candidates, unit: int) -> int:
-    """Of the largest value of a unit."""
+    """Elements of a unit's largest value."""
     return max(candidates.units.graph.type_of(v).num_elements for v in candidates.units.units[unit].core)
 
 
@@ -100,10 +101,10 @@ def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:
 
 
 def segments(candidates: Candidates, parting: set[int]) -> Iterator[tuple[int, ...]]:
-    """Units between partition operators, in a topological order that lists by how many partition operators come before a unit.
+    """Units between partition operators, in a topological order sorted by the number of partition operators before each unit.
 
-    All units with equally many before them are neighbours in that order, on whatever branch they lie: fewest segments. None of them
-    depends on another through a partition operator, so each segment is convex and all together are free of cycles.
+    Units with equal numbers are neighbours in that order, on whatever branch they lie, so there are as few segments as possible. None of
+    them depends on another through a partition operator, so each segment is convex and all together are free of cycles.
     """
     before: dict[int, int] = {}
     units_by_place: dict[int, list[int]] = {}

@@ -1,6 +1,6 @@
-"""Units: the parts of a graph while a plan is being made. A unit is a pattern to be, one library call, or one node alone.
+"""Units: the parts of a graph during planning. A unit is a future pattern, one library call, or one node alone.
 
-`Units` keeps the contracted graph, which values each unit writes, and which units use them. It decides nothing.
+`Units` keeps the contracted graph, the values that each unit writes, and the units that use them. It makes no decision.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Unit:
 
 
 def values_in_memory(graph: Graph, views: dict[str, View]) -> set[str]:
-    """Values that must be in memory whatever is decided: library calls read them, or they go to the caller."""
+    """Values that are in memory in every plan: library calls read them, or they go to the caller."""
     needed = set(graph.escaping)
     for node in graph.nodes:
         if node.category == "library":
@@ -78,7 +78,7 @@ class Units:
         return {self.memory(v): None for n in (*unit.extra, *unit.core) for v in self._reads[n] if v not in inside}
 
     def pattern(self, unit: Unit) -> Pattern:
-        """The unit's nodes, and those of its values that somebody outside needs."""
+        """The unit's nodes, and those of its values that are used outside."""
         core, users, escaping = set(unit.core), self.users, self.escaping
         written = tuple(n for n in unit.core if n in escaping or not core.issuperset(users[n]))
         views = tuple(self._views_inside(unit)) if self.views else ()
@@ -86,9 +86,9 @@ class Units:
         return Pattern(nodes, written)
 
     def _views_inside(self, unit: Unit) -> Iterator[str]:
-        """Views that products of a kernel read: the kernel reads what they are views of, or computes it.
+        """Views that products of a kernel read. The kernel reads the viewed value or computes it.
 
-        A window outside is an operand as it stands: steps that differ in where their window begins are equal kernels then.
+        A window onto a value from outside stays an operand, so that steps which differ only in the window's start are equal kernels.
         """
         if unit.is_library or self._calls.isdisjoint(unit.core):
             return
@@ -118,7 +118,7 @@ class Units:
                     len(units) == 1 and units[0].is_library)
 
     def ordered(self, groups: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
-        """All units in an order of execution where each group runs at once: by last member, as far as dependences allow.
+        """All units in an order of execution in which each group runs at once, sorted by last member as far as dependences allow.
 
         Requires: groups are disjoint and together free of cycles; units that are in none run alone.
         """
@@ -132,7 +132,7 @@ class Units:
         return len(order) == num_groups
 
     def _ordered(self, groups: Iterable[Sequence[int]]) -> tuple[list[tuple[int, ...]], int]:
-        """Groups and lone units in an order of execution, as many as have one; and how many there are."""
+        """Groups and lone units in an order of execution, up to the first cycle; and their total number."""
         group_of: dict[int, tuple[int, ...]] = {unit: (unit,) for unit in self.units}
         for group in groups:
             group_of.update(dict.fromkeys(group, tuple(group)))

@@ -1,9 +1,9 @@
-"""Kernels that update an input run after those that read what it held, where nothing speaks against it: only then is it updated in place.
+"""Kernels that update an input run after the kernels that read its old contents, where dependences allow: only then is it updated in place.
 
     k0: w' = w - f(g)   k1: h = g w            ->            k1: h = g w   k0: w' = w - f(g), over w
 
-The pass `order-updates` puts the nodes of a graph in such an order before anything is planned. `orders` tells the planner that order, so
-that no kernel is made that must write before another one reads. `updates_last` orders the kernels of a cover.
+The pass `order-updates` puts the nodes of a graph into such an order before planning. `orders` gives the planner that order, so that no
+kernel must write before another one reads. `updates_last` orders the kernels of a cover.
 """
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def orders(graph: Graph, users: Mapping[str, Mapping[str, None]]) -> Iterator[tu
 
 
 def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> list[Chosen]:
-    """The cover in an order in which as many updates as possible stand behind all that reads the old contents; else as it was.
+    """The cover in an order in which as many updates as possible follow all readers of the old contents; the given order where none can
+    move.
 
     Requires: `chosen` is in order of execution.
-    Cost: linear in the reads, and for each update that stands too early in what lies between it and the last reader.
+    Cost: linear in the reads; and for each update that stands too early, linear in the items between it and the last reader.
     """
     if not graph.updates:
         return list(chosen)
@@ -58,7 +59,8 @@ def updates_last(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
 
 
 def _waiting(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen]) -> tuple[list[set[int]], list[tuple[int, list[int]]]]:
-    """For every item those that must stay behind it; and each update that stands before a reader of the old contents, with all readers."""
+    """For every item, the items that must stay behind it; and each update that stands before a reader of the old contents, with all its
+    readers."""
     writer = {v: n for n, item in enumerate(chosen) for v in item.pattern.written}
     followers: list[set[int]] = [set() for _ in chosen]
     readers: dict[str, list[int]] = {target: [] for target, _ in graph.updates}

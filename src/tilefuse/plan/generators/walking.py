@@ -1,4 +1,4 @@
-"""The generator of walks: each as a whole (`walks.py`), then with the maps around it as long as that saves more.
+"""The generator of walks: offers each walk as a whole (`walks.py`), then with the maps around it while that saves time.
 
     {scores, ..., y}   ->   {scaled q, scores, ..., y}   ->   {scaled q, scores, ..., y, y + residual}
 """
@@ -11,22 +11,22 @@ from tilefuse.plan.price.known_patterns import renamed_reason
 from tilefuse.plan.price.structure import boundary
 from tilefuse.templates.staged.online.products import online_form
 
-# Nodes that a walk takes in beside it.
+# Maximum number of nodes that a walk absorbs around it.
 MAX_GROWTH = 8
 
-# For every structure the names of the first pattern that has it, and why it is no walk.
+# For every structure, the names of the first pattern that has it, and the reason why it is no walk.
 Known = dict[tuple[int, ...], tuple[tuple[str, ...], Rejected | None]]
 
 
 def offer_walks(candidates: Candidates) -> None:
-    """Offers every walk of the products that kernels may hold, and what grows from it by one neighbour at a time while that saves more."""
+    """Offers every walk of the products that kernels may hold, then grows it by one neighbour at a time while that saves time."""
     units = candidates.units
     refusals: Known = {}
     for walk in candidates.walks:
         members = tuple(dict.fromkeys(units.unit_of[n] for n in walk if n in units.unit_of))
         form = _refusal(candidates, units.pattern(candidates.unit_of(members)), refusals)
         if form is not None:
-            # As where the softmax is kept for its gradient.
+            # For example where the softmax is kept for its gradient.
             candidates.refuse(members, "walk", form)
             continue
         best = candidates.offer(members, "walk")
@@ -41,7 +41,7 @@ def offer_walks(candidates: Candidates) -> None:
 
 
 def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected | None:
-    """Why a pattern has not the form of a walk; asked once of patterns that are equal up to names."""
+    """The reason why a pattern does not have the form of a walk. Patterns that are equal up to names are examined once."""
     whole = candidates.units.graph
     key, names = candidates.form_of(pattern), (*pattern.nodes, *boundary(whole, pattern))
     if key in known:
@@ -55,7 +55,7 @@ def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected
 
 
 def _neighbours(candidates: Candidates, members: tuple[int, ...]) -> list[int]:
-    """Producers and users of the members that are no calls."""
+    """Producers and users of the members that are not library calls."""
     contracted, inside = candidates.units.contracted, set(members)
     near = dict.fromkeys(n for m in members for n in (*contracted.predecessors[m], *contracted.successors[m]) if n not in inside)
     return [n for n in near if not candidates.units.units[n].is_library]

@@ -1,10 +1,10 @@
-"""Column reductions of data that a row kernel reads anyway: split so that the row kernel carries their partial sums.
+"""Column reductions of data that a row kernel reads anyway are split, so that the row kernel carries their partial sums.
 
     c[j] = sum_i f(i, j)      ->      p[g, j] = sum_(t < L) f(t*G + g, j)      each of G groups of rows sums its own
                                       c[j]    = sum_g p[g, j]                  a small second kernel
 
-In a row kernel with one group of rows a block, p is a register accumulator a column (layer norm's backward reads its
-two large operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
+In a row kernel with one group of rows per block, p is one register accumulator per column (layer norm's backward then reads its two large
+operands once instead of twice). Alone, p is an ordinary column reduction with more, shorter columns.
 
 The pass stands in this room and not among `passes`, because the number of groups is the row template's (`domain/carried.py`).
 """
@@ -25,7 +25,7 @@ from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
-# How many maps deep operands are followed to the tensors they come from.
+# Maximum number of maps between an operand and the tensors that it is computed from.
 MAX_DEPTH = 12
 
 
@@ -44,7 +44,7 @@ class SplitCrossReductions(DevicePass):
     for_fusion: ClassVar[bool] = True
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
-        """The graph with such reductions in two nodes; `graph` itself where there is none."""
+        """The graph with such reductions split into two nodes; `graph` itself where there is none."""
         return split_cross_reductions(graph, device)
 
 
@@ -84,14 +84,14 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
 
 
 def _leaves_elements(graph: Graph, reduction: str, num_elements: int, sums: set[str]) -> bool:
-    """Whether anything beside the column sums needs elements that depend on a row reduction."""
+    """Whether anything besides the column sums needs elements that depend on a row reduction."""
     later = _users_of(graph, reduction)
     full = {n.name for n in graph.nodes if n.name in later and n.category == "map" and n.type.num_elements == num_elements}
     return bool(full & set(graph.results)) or any(not full.isdisjoint(n.reads()) for n in graph.nodes if n.name not in sums)
 
 
 def _users_of(graph: Graph, name: str) -> set[str]:
-    """Names of the nodes that need a value, directly or through others."""
+    """Names of the nodes that need a value, directly or through other nodes."""
     users = {name}
     for node in graph.nodes:
         if not users.isdisjoint(node.reads()):
@@ -100,7 +100,7 @@ def _users_of(graph: Graph, name: str) -> set[str]:
 
 
 def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
-    """Values of `num_elements` elements that are no maps and from which the node's body is computed."""
+    """Values of `num_elements` elements, other than maps, from which the node's body is computed."""
     assert node.body is not None
     sources: set[str] = set()
     seen: set[str] = set()
@@ -124,7 +124,7 @@ def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
     shape = tuple(e for _, e in node.over)
     count = prod(shape)
     while groups in {prod(shape[n:]) for n in range(1, len(shape))}:
-        # Its subscripts would be those of an ordinary reduction over the first axes.
+        # Otherwise its subscripts would be those of an ordinary reduction over the first axes.
         groups -= 1
     span = -(-count // groups)
     axes_in_use = set(node.axes) | {a for a, _ in node.over}

@@ -30,9 +30,9 @@ from tilefuse.target.device import DeviceSpec
 @register_pass
 @dataclass(frozen=True)
 class PlanLayouts(Pass):
-    """Decide where every value lies in memory; the graph stays as it is. Later passes read the attribute `layouts`.
+    """Decide the memory layout of every value; the graph stays unchanged. Later passes read the attribute `layouts`.
 
-    channels_last  layouts around convolutions: "auto" (what is faster on the device), "always" or "never"
+    channels_last  layouts around convolutions: "auto" (the faster one on the device), "always" or "never"
     Exact: bit for bit.
     """
 
@@ -42,7 +42,8 @@ class PlanLayouts(Pass):
     channels_last: str = "auto"
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """The graph itself; its layouts are planned unless they were for this very graph. Without a device no convolution turns any."""
+        """The graph itself. Its layouts are planned unless they were for this graph. Without a device no convolution becomes channels
+        last."""
         known = ctx.attributes.get("layouts")
         if known is None or known.graph is not graph:
             device, caller = ctx.device or host_device(), ctx.caller
@@ -57,8 +58,8 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
                  library_layout: LibraryLayout | None = None, free: Set[str] = frozenset()) -> dict[str, tuple[int, ...]]:
     """Strides of all values that are not dense row-major.
 
-    given: strides of inputs; wanted: strides of results (a result that is missing is dense row-major); free: results whose strides the
-    compiler chooses: as wanted, unless convolutions make them channels last.
+    given: strides of inputs; wanted: strides of results (a missing result is dense row-major); free: results whose strides the compiler
+    chooses: as wanted, unless convolutions make them channels last.
     Units: elements.
     """
     layouts: dict[str, tuple[int, ...]] = {v: s for v, s in given.items() if s != row_major_strides(graph.type_of(v).shape)}
@@ -76,7 +77,7 @@ def plan_layouts(graph: Graph, given: Layouts, wanted: Layouts, device: DeviceSp
         else:
             strides = _followed(graph, node, layouts, convolves)
         if node.name in pulled:
-            # torch turns a gradient whose layout differs from the call's own operands.
+            # torch copies a gradient whose layout differs from that of the call's own operands.
             last = any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in pulled[node.name])
             strides = channels_last_strides(node.type.shape) if last and has_channels_last(node.type.shape) else None
         if strides is None and node.name in images:
@@ -98,7 +99,7 @@ def _fixed(graph: Graph, input_layouts: Layouts, result_layouts: Layouts, layout
                 layouts[result] = result_layouts[result]
     for target, value in graph.updates:
         if value not in fixed:
-            # An update in the layout of its input can be written there in place.
+            # An update in its input's layout can be written there in place.
             fixed.add(value)
             if target in layouts:
                 layouts[value] = layouts[target]
@@ -122,7 +123,7 @@ def _pack_weights(graph: Graph, fixed: set[str], layouts: dict[str, tuple[int, .
 
 
 def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Values that kernels compute for convolutions alone whose weights lie channels last: row-major, each call would turn them.
+    """Values that kernels compute only for convolutions with channels-last weights. Row-major, each call would copy them.
 
     A reduction over windows counts only where several calls read it: it reads row-major operands slowly in another order.
     """
@@ -144,7 +145,7 @@ def _images(graph: Graph, layouts: Mapping[str, tuple[int, ...]]) -> set[str]:
 
 
 def _pulled(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Gradients that kernels compute for one gradient of a convolution alone, each with that call's operand and weight."""
+    """Gradients that kernels compute only for one gradient call of a convolution, each with that call's operand and weight."""
     call_by_gradient: dict[str, tuple[str, str]] = {}
     for node in graph.nodes:
         if node.kind == "library.convolution_backward" and len(node.type.shape) in (4, 5):
@@ -159,12 +160,12 @@ def _pulled(graph: Graph) -> dict[str, tuple[str, str]]:
 def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]],
                 library_layout: LibraryLayout | None) -> tuple[int, ...] | None:
     if node.detail == "convolution":
-        # torch gives channels last where the tensor or the weight is so; a 1x1 weight is both, then the tensor decides.
+        # torch returns channels last where the tensor or the weight is channels last; a 1x1 weight is both, then the tensor decides.
         if any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in node.operands[:2]):
             return channels_last_strides(node.type.shape)
         return None
     if node.detail == "convolution_backward":
-        # The same for gradients of operand and weight, whatever the incoming gradient's layout is (torch would copy that one).
+        # The same for gradients of operand and weight, for any layout of the incoming gradient (torch copies that one).
         _, x, weight = node.operands[:3]
         if len(node.type.shape) in (4, 5) and any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (x, weight)):
             return channels_last_strides(node.type.shape)
@@ -176,7 +177,7 @@ def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]
 
 
 def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Strides of operands that will be views: the library sees those, and answers with a layout that suits them."""
+    """Strides of operands that will be views: the library reads those, and returns a matching layout."""
     strides_by_operand: dict[str, tuple[int, ...]] = {}
     for value in node.operands:
         maker = graph.node_by_name.get(value)
@@ -188,9 +189,9 @@ def _operand_views(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ..
 
 
 def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], convolves: bool) -> tuple[int, ...] | None:
-    """Channels last where at least half of the bytes that the node reads dimension by dimension lie so.
+    """Channels last where at least half of the bytes that the node reads dimension by dimension are channels last.
 
-    convolves: beside convolutions, what lies so although it is no image (tokens) counts as well.
+    convolves: besides convolutions, channels-last values that are no images (tokens) count too.
     """
     rank = len(node.type.shape)
     if node.body is None or rank not in (4, 5) or node.category not in ("map", "reduce"):
@@ -203,18 +204,18 @@ def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], 
             elif convolves and _is_turned(linearise(e.index, strides_of(graph, layouts, e.value)), node):
                 lies.setdefault(e.value, True)
     votes = {last: sum(graph.type_of(v).num_bytes for v, is_last in lies.items() if is_last is last) for last in (True, False)}
-    # A value without a layout of its own (a gradient spread over an image) is row-major: an even vote goes to what convolutions want.
+    # A value without a layout of its own (a gradient spread over an image) is row-major: a tie goes to the layout that convolutions prefer.
     return channels_last_strides(node.type.shape) if votes[True] and votes[True] >= votes[False] else None
 
 
 def _is_turned(offset: Affine, node: Node) -> bool:
-    """Whether a value that is read at `offset` lies as the result would channels last: tokens that are read as an image."""
+    """Whether a value read at `offset` has the layout of a channels-last result: tokens that are read as an image."""
     strides = tuple(offset.coefficient(a) for a in node.axes)
     return offset.is_linear and not offset.const and is_channels_last(strides, node.type.shape)
 
 
 def _aligned(index: tuple[Affine, ...], axes: tuple[str, ...]) -> bool:
-    """Whether dimension d of what is read follows dimension d of the result (windows and steps included), as in poolings."""
+    """Whether dimension d of the operand follows dimension d of the result (windows and steps included), as in poolings."""
     if len(index) != len(axes):
         return False
     result_axes = set(axes)

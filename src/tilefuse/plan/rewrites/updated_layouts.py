@@ -1,9 +1,9 @@
-"""Layouts of inputs that a program overwrites: whoever owns their memory may turn them once, and no call has to again.
+"""Layouts of inputs that a program overwrites. The owner of their memory may change their layout once, so that no call has to copy them.
 
     %w row-major   %w_packed = map { %w }   conv(%x, %w_packed)   %w' = map { %w - %m' }        each call turns the weight and its gradient
     %w, %m channels last                    conv(%x, %w)          %w' = map { %w - %m' }        neither is turned
 
-A convolution's weight should lie channels last, and with it what follows it element by element: the slots of an optimiser.
+A convolution's weight should be channels last, and so should the values that follow it element by element: the slots of an optimiser.
 """
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tilefuse.target.device import DeviceSpec
 
 
 def layouts_of_updated(graph: Graph, device: DeviceSpec, options: Options) -> dict[str, tuple[int, ...]]:
-    """Strides that updated inputs should have, for those that should not be row-major. Units: elements.
+    """Strides of updated inputs that should not be row-major. Units: elements.
 
-    Cost: linear in the nodes that lie element by element between updates and the weights of convolutions.
+    Cost: linear in the elementwise nodes between updates and the weights of convolutions.
     """
     if not allows_channels_last(graph, device, options.channels_last):
         return {}
@@ -45,7 +45,7 @@ def layouts_of_updated(graph: Graph, device: DeviceSpec, options: Options) -> di
 
 
 def _element_by_element(graph: Graph, value: str) -> set[str]:
-    """The value, and all of its shape that maps of that shape compute it from, each element from the same one."""
+    """The value, and all values of its shape from which maps of that shape compute it element by element."""
     shape = graph.type_of(value).shape
     met: set[str] = set()
     stack = [value]
@@ -61,7 +61,7 @@ def _element_by_element(graph: Graph, value: str) -> set[str]:
 
 
 def _read_here(node: Node) -> Iterable[str]:
-    """Values that a map reads at its own element only."""
+    """Values that a map reads only at its own element."""
     assert node.body is not None
     here = tuple(axis(a) if s > 1 else number(0) for a, s in zip(node.axes, node.type.shape, strict=True))
     plain = tuple(map(axis, node.axes))

@@ -13,12 +13,12 @@ from tilefuse.ir.layouts import Layouts, strides_of, window_of
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
 
-# Alignment that kernels take for granted of their operands' addresses.
+# Alignment that kernels assume of their operands' addresses.
 ALIGNMENT_BYTES = 16
 
 
 def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | None:
-    """The node as a window onto the one value it reads, or None where it computes, guards or has a subscript with a remainder.
+    """The node as a window onto the one value it reads; None where it computes, has guards, or has a subscript with a remainder.
 
     Units: offset and strides in elements of the base's memory.
     """
@@ -29,23 +29,24 @@ def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | N
 
 
 def is_window(graph: Graph, view: View) -> bool:
-    """Whether a view is a part of its base that lies dense in memory, and aligned as a tensor of its own would be."""
+    """Whether a view is a dense part of its base, aligned like a tensor of its own."""
     type_ = graph.type_of(view.value)
     dense = view.strides == row_major_strides(type_.shape)
     return dense and type_.num_bytes < graph.type_of(view.base).num_bytes and view.offset * type_.dtype.itemsize % ALIGNMENT_BYTES == 0
 
 
 def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:
-    """The layouts of values with memory of their own: a view lies as its base has it, whatever was decided for it as a value."""
+    """The layouts of values with memory of their own. A view has the layout that its base gives it, whatever was decided for it as a
+    value."""
     return {value: strides for value, strides in layouts.items() if value not in views}
 
 
 def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, View]:
-    """Nodes of the graph that need no kernel: every user is a library call or another view, or it goes to the caller as it is.
+    """Nodes of the graph that need no kernel: every user is a library call or another view, or they go to the caller unchanged.
 
     The base of a view is never a view itself: chains are resolved to the value that has memory.
 
-    wanted: strides that the caller wants of results; a result that has others is not left as a view.
+    wanted: strides that the caller wants of results; a result with other strides is no view.
     """
     # Values whose memory a result must not share.
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
@@ -59,7 +60,7 @@ def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, Vie
             continue
         views[node.name] = view if under is None else View(view.value, under.base, under.offset + view.offset, view.strides)
     updated = frozenset(v for _, v in graph.updates)
-    # Users come after what they use, so one walk backwards sees the decision on every user.
+    # Users come after their operands, so one visit backwards knows the decision on every user.
     for name in [n.name for n in reversed(graph.nodes) if n.name in views]:
         if name in updated or not _allowed(graph, views, name, wanted, frozen):
             del views[name]
@@ -75,6 +76,6 @@ def _allowed(graph: Graph, views: Mapping[str, View], value: str, result_layouts
     view = views[value]
     if value in result_layouts and result_layouts[value] != view.strides:
         return False
-    # A caller may write into what it is given: overlapping memory, weights and updated inputs must not be handed out.
+    # A caller may write into its results: overlapping memory, weights and updated inputs must not be handed out.
     overlapping = any(s == 0 and n > 1 for s, n in zip(view.strides, graph.type_of(value).shape, strict=True))
     return not overlapping and view.base not in frozen

@@ -1,1 +1,1 @@
-"""The integer program over candidates: cycle cuts, parts solved apart, memory."""
+"""The integer program over candidates: cycle cuts, independent components, memory."""

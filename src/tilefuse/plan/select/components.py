@@ -1,7 +1,7 @@
-"""Parts of the integer program that do not touch each other, each solved by itself and equal ones once.
+"""Independent components of the integer program: each is solved by itself, equal ones once.
 
-Two candidates belong together where they share a node, or where both can stand on one cycle. Draw every dependence as it is and every
-candidate as a ring through its nodes: whatever a choice contracts, its cycles and its conflicts lie inside one strongly connected part.
+Two candidates belong together where they share a node, or where both can lie on one cycle. Connect the nodes of each candidate to a ring
+and add every dependence: all conflicts and all cycles of any choice lie inside one strongly connected component.
 
     layer 0            layer 1            layer 2
     {a, b} {b, c}  ->  {d, e} {e, f}  ->  {g, h} {h, i}        three programs with two candidates each, all equal: one is solved
@@ -21,7 +21,7 @@ from tilefuse.plan.select.selection_text import parse_selection, selection_text
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One part: its nodes and columns by number, ascending, and the edges between its nodes."""
+    """One component: its nodes and columns by number, ascending, and the edges between its nodes."""
 
     nodes: tuple[int, ...]
     columns: tuple[int, ...]
@@ -31,12 +31,12 @@ class Component:
 def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], seconds: float, start: Sequence[int] = (),
            separator: Separator | None = None, known: dict[Hashable, Selection] | None = None,
            store: Store | None = None) -> Selection:
-    """The best choice of columns, part by part. With a separator everything is one part, for its conditions may join any two columns.
+    """The best choice of columns, component by component. With a separator there is one component, since its rows may join any two columns.
 
     start: columns known to be a legal choice; the result is never worse than it.
-    known: parts that were solved before, for programs that are asked again with a few other columns; new ones are added.
-    store: parts that were solved in other graphs; what is proven is added.
-    Units: seconds for all parts together. Raises: as `IntegerProgram.solve`.
+    known: components solved before, for programs that are solved again with a few other columns; new ones are added.
+    store: components solved in other graphs; proven solutions are added.
+    Units: seconds for all components together. Raises: as `IntegerProgram.solve`.
     """
     began = time.perf_counter()
     if separator is not None:
@@ -68,7 +68,7 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
 
 def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], begin: Sequence[int], seconds: float,
             store: Store | None) -> Selection:
-    """The best choice of one part, from the store if it is there."""
+    """The best choice of one component, from the store if it is there."""
     if store is None:
         return IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
     problem_text = repr(("part", num_nodes, edges, [(c.members, c.score_us) for c in columns], begin))
@@ -79,13 +79,13 @@ def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[
         return known
     selection = IntegerProgram(num_nodes, edges, columns).solve(seconds, begin)
     if selection.proven:
-        # A search that the time limit cut short may come out better another time.
+        # A search that the time limit interrupted may find a better choice next time, so it is not stored.
         store.put(digest, selection_text(selection))
     return selection
 
 
 def split(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column]) -> list[Component]:
-    """The parts that hold a column that saves something, by their first node. Cost: linear in edges and members."""
+    """The components that hold a column with a positive score, by their first node. Cost: linear in edges and members."""
     successors: dict[int, list[int]] = {node: [] for node in range(num_nodes)}
     for before, after in edges:
         successors[before].append(after)

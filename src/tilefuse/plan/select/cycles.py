@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Cycles told of one strongly connected part at a time: each gives a cut, and the next solution shows those that are left.
+# Cycles reported of one strongly connected component at a time: each gives a cut, and the next solution shows the remaining ones.
 MAX_CYCLES_A_PART = 32
-# Keys of a graph whose strongly connected parts are found without networkx: importing that takes as long as planning a small graph twice.
+# Largest number of keys for which strongly connected components are computed without networkx, whose import takes twice as long as planning
+# a small graph.
 FEW_NODES = 64
 
 
@@ -17,7 +18,7 @@ FEW_NODES = 64
 class Cycle:
     """A closed walk over kernels. Groups below `num_columns` are columns, the others single nodes.
 
-    pairs    (where it enters, where it leaves) of every column that it needs: those that it enters at another node than it leaves
+    pairs    (entry, exit) of every column that the cycle needs: those that it enters at another node than it leaves
     columns  the columns of the pairs
     nodes    nodes at which it passes through other kernels
     """
@@ -45,7 +46,7 @@ class Contraction:
         return [c for c in self.columns_of.get(first, ()) if c in others]
 
     def cycles(self, taken: Sequence[int]) -> list[Cycle]:
-        """For every taken column that stands in a cycle a shortest one; empty where the contracted graph has an order.
+        """A shortest cycle for every chosen column that lies on one; empty where the contracted graph has an order.
 
         Requires: the taken columns are disjoint. Cost: linear where there is no cycle.
         """
@@ -53,7 +54,7 @@ class Contraction:
         for column in taken:
             for node in self._columns[column]:
                 group_of[node] = column
-        # Edge between groups -> (node that it leaves, node that it enters), the first such pair.
+        # Edge between groups -> (node that it leaves, node that it enters), for the first such pair.
         arcs: dict[tuple[int, int], tuple[int, int]] = {}
         successors: dict[int, list[int]] = {}
         for before, after in self._edges:
@@ -69,7 +70,7 @@ class Contraction:
         return list(shortest)
 
     def _through(self, successors: Mapping[int, Sequence[int]], arcs: Mapping[tuple[int, int], tuple[int, int]], start: int) -> Cycle:
-        """A shortest cycle through a group. Requires: `start` lies in a strongly connected part of more than one group."""
+        """A shortest cycle through a group. Requires: `start` lies in a strongly connected component of more than one group."""
         came_from: dict[int, int] = {}
         queue = [start]
         for group in queue:
@@ -94,16 +95,16 @@ class Contraction:
                 columns.append(group)
             else:
                 nodes.append(enter)
-        # A walk may begin anywhere; the cycle is the same.
+        # A cycle is the same from whichever group it starts: sorted, equal cycles compare equal.
         order = sorted(range(len(pairs)), key=pairs.__getitem__)
         return Cycle(tuple(pairs[i] for i in order), tuple(columns[i] for i in order), tuple(sorted(nodes)))
 
 
 def strongly_connected(successors: Mapping[int, Iterable[int]], any_order: bool = True) -> list[tuple[int, ...]]:
-    """The strongly connected parts of a graph, each ascending, of nodes that are keys or are reached from them.
+    """The strongly connected components of the nodes that are keys or reachable from them, each ascending.
 
-    any_order: false where cycles are looked for part by part, which must give the same ones however large the graph.
-    Cost: linear; the first call for a larger graph in a process that has no torch.compile (which brings it along) imports networkx, 0.2 s.
+    any_order: False where cycles are searched component by component, which must give equal cycles for graphs of any size.
+    Cost: linear. The first call for a larger graph imports networkx (0.2 s) unless torch.compile has.
     """
     if len(successors) <= FEW_NODES:
         parts = _mutually_reached(successors)
@@ -118,7 +119,7 @@ def strongly_connected(successors: Mapping[int, Iterable[int]], any_order: bool 
 
 
 def _mutually_reached(successors: Mapping[int, Iterable[int]]) -> list[tuple[int, ...]]:
-    """The same parts by sets of what is reached. Cost: the square of the nodes."""
+    """The same components from sets of reachable nodes. Cost: quadratic in the nodes."""
     nodes = list(dict.fromkeys((*successors, *(following for next_nodes in successors.values() for following in next_nodes))))
     number = {node: n for n, node in enumerate(nodes)}
     reached = [1 << n for n in range(len(nodes))]

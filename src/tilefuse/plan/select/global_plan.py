@@ -1,11 +1,11 @@
-"""Planning by integer program: every generator proposes, one program decides.
+"""Planning by integer program: all generators propose candidates, one program decides.
 
     greedy connecting (with its steps) ----+
     substitution, exploration -------------+-> integer program -> kernels, recomputed maps -> packing -> integer program -> plan
     single nodes --------------------------+
 
-The plan of greedy connecting is what the program starts from, so the result is never worse than it under its own costs.
-Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
+The program starts from the plan of greedy connecting, so the result is never worse than that plan under its own costs. Source:
+FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 """
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.select.memory import PeakMemory, more_with_packing, peak, stored_values
 from tilefuse.target.device import DeviceSpec
 
-# Structures that each generator may have scheduled. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
+# Limit on the structures scheduled for each generator. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
 NEW_STRUCTURES = 60
 
-# Part of the planning time after which generators stop.
+# Share of the planning time after which generators stop.
 GENERATOR_SHARE = 0.5
 
-# Peaks of memory at which packed kernels are struck out, before there is no packing at all.
+# Number of memory peaks at which packed kernels are removed, before packing is given up.
 MOST_PEAKS = 16
 
 
 def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
                   greedy: Found, given_up: Collection[str] = ()) -> tuple[Found, Search]:
-    """A plan that saves most of what any choice of candidates can save, and how it was found.
+    """A plan that saves the most time of all choices of candidates, and the record of its search.
 
-    Never slower than `greedy`, as priced; with a ceiling on peak memory it may be, for greedy connecting does not know of it.
+    Never slower than `greedy` by predicted time, except under a ceiling on peak memory, which greedy connecting ignores.
     Raises: InfeasibleError where no choice keeps the ceiling; ToolchainError where the solver fails.
     """
     return _Decision(graph, views, pricer, options, device, greedy, given_up).run()
@@ -55,10 +55,11 @@ def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options:
 
 def pack_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec, plan: Found,
                   packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
-    """The kernels of a plan with independent ones in common launches, as many as save time and do not keep much more memory alive.
+    """The kernels of a plan with independent ones packed into common launches, where that saves time without keeping much more memory
+    alive.
 
-    packed: sets of nodes whose kernels are offered as one launch besides what is proposed for any plan.
-    Raises: ToolchainError where the solver fails.
+    packed: sets of nodes whose kernels are offered as one launch, in addition to the generator's unions. Raises: ToolchainError where the
+    solver fails.
     """
     return _Decision(graph, views, pricer, options, device, plan).pack(packed)
 
@@ -115,7 +116,7 @@ class _Decision:
         return replace(plan, rejected=self.greedy.rejected, num_rejected=refused, steps=self.greedy.steps), search
 
     def pack(self, packed: Iterable[Sequence[str]]) -> tuple[Found, Search]:
-        """The plan `greedy` with its kernels as units, of which only packing makes candidates."""
+        """The plan `greedy` with its kernels as units; only packing proposes candidates."""
         self._begin()
         units = Units(self.graph, set(self.greedy.light), self.views)
         kernels = {c.core: (c.generator, c.priced) for c in self.greedy.chosen if c.core and c.priced is not None}
@@ -153,7 +154,8 @@ class _Decision:
                           self.began + self.options.plan_seconds * GENERATOR_SHARE)
 
     def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
-        """The candidates that save most together. They are listed by their units, so that it does not matter who found them first."""
+        """The candidates that together save the most time. They are sorted by their units, so that the order of generators has no
+        influence."""
         units = candidates.units
         listed = [c for _, c in sorted(candidates.found.items()) if c.score_us > 0 or ceiling_bytes]
         number_of = {c.members: n for n, c in enumerate(listed)}
@@ -185,7 +187,7 @@ class _Decision:
         return Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light)).resume(kernels, recompute)
 
     def _carried_over(self, old: Candidates, recomputed: Found) -> tuple[Candidates, list[Candidate]]:
-        """The candidates where more maps are recomputed, and the kernels of the plan among them."""
+        """The candidates after more maps became light, and the kernels of the plan among them."""
         new = self._candidates(recomputed.light)
         plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in recomputed.chosen if c.priced is not None]
         changed = _units_touching(old, recomputed.light ^ old.units.light)
@@ -199,14 +201,15 @@ class _Decision:
     def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
         """The choice when packed kernels are candidates too.
 
-        Without a ceiling, what keeps much more memory alive is not taken: at every peak the kernels that add most to it are struck out.
+        Without a ceiling, packed kernels that keep much more memory alive are refused: at every peak, those that add most to it are
+        removed.
         """
         start = [c.members for c in taken]
         if self.ceiling_bytes:
             return self._selected(candidates, start, self.ceiling_bytes)
         memory = PeakMemory(candidates.units, [], 1)
         live_bytes = peak(candidates.units, memory.stored, start).num_bytes
-        # At its end a backward part holds its results, whatever the order of its kernels.
+        # A backward part holds its results at its end, whatever the order of its kernels.
         results = sum(self.graph.type_of(v).num_bytes for v in self.graph.results) if self.given_up else None
         allowed_bytes = live_bytes + more_with_packing(live_bytes, results)
         for _ in range(MOST_PEAKS):
@@ -236,10 +239,10 @@ class _Decision:
 
 
 def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]]:
-    """Offers every kernel of greedy connecting and every step on the way; returns those kernels of its plan that are candidates.
+    """Offers every kernel of greedy connecting and every step on the way to it; returns the kernels of its plan that are candidates.
 
-    A map that several kernels recompute belongs to the one that writes it, or to none: the kernels returned are disjoint, and as they
-    depend on each other no more than in greedy connecting's plan, they have an order of execution.
+    A map that several kernels recompute is assigned to the kernel that writes it, or to none: the returned kernels are disjoint. They
+    depend on each other no more than in greedy connecting's plan, so they have an order of execution.
     """
     for core in greedy.steps:
         _offer_nodes(candidates, core, "connect")
@@ -255,7 +258,7 @@ def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]
 
 
 def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str, packed: bool = False) -> tuple[int, ...]:
-    """Offers the units of these nodes (those that are light have none); returns them. packed: as for `Candidates.offer`."""
+    """Offers the units of these nodes (light nodes have none); returns them. packed: as for `Candidates.offer`."""
     unit_of = candidates.units.unit_of
     members = tuple(sorted({unit_of[n] for n in nodes if n in unit_of}))
     if len(members) > 1:
@@ -264,14 +267,14 @@ def _offer_nodes(candidates: Candidates, nodes: Sequence[str], generator: str, p
 
 
 def _units_touching(candidates: Candidates, nodes: Collection[str]) -> set[int]:
-    """Units that compute one of these nodes, read it, or compute what it reads."""
+    """Units that compute one of these nodes, read it, or compute one of its operands."""
     units = candidates.units
     near = {*nodes, *(u for n in nodes for u in units.graph.users_by_name[n]), *(units.memory(v) for n in nodes for v in units.reads(n))}
     return {number for number, unit in units.units.items() if not near.isdisjoint(unit.core) or not near.isdisjoint(unit.extra)}
 
 
 def _groups(candidates: Candidates, taken: Sequence[Candidate]) -> list[Group]:
-    """The plan that takes these candidates, and every other unit alone, in an order of execution."""
+    """The plan with these candidates and every other unit alone, in an order of execution."""
     priced_of = {c.members: c.priced for c in taken}
     return [Group(members, priced_of.get(members, candidates.alone.get(members[0])))
             for members in candidates.units.ordered(c.members for c in taken)]

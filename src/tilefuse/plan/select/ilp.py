@@ -1,12 +1,12 @@
-"""The integer program over candidates: which of them to take so that most time is saved and no two kernels wait for each other.
+"""The integer program over candidates: chooses those that together save the most time, so that no two kernels wait for each other.
 
     maximise   sum_j f(P_j) X_j          X_j in {0, 1}: candidate j is one kernel of the plan
     subject to sum_(j : v in P_j) X_j <= 1                      for every node v
                sum_(j closes cycle C) X_j <= num_pairs(C) - 1   for every cycle C that a solution was seen to have
 
-Cycle cuts are found lazily: solve, contract the taken candidates, look for cycles, forbid them, solve again, all in one solver object.
-Other conditions come in the same way; rows of theirs that are not exact guide the search at first, and prove nothing.
-Nothing here knows of graphs of tensors: nodes are numbers, candidates are sets of them with a score.
+Cycle cuts are added lazily: solve, contract the chosen candidates, search for cycles, forbid them, solve again, all in one solver object.
+Other conditions are added in the same way; rows that are not exact guide the search at first and prove nothing. This file knows no graphs
+of tensors: nodes are numbers, candidates are sets of them with a score.
 """
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from typing import Any
 from tilefuse.base.errors import InfeasibleError, InternalError, ToolchainError
 from tilefuse.plan.select.cycles import Contraction, Cycle
 
-# Scores are microseconds; what differs by less is equal. Source: a launch costs about one, clocks resolve thousandths.
+# Scores are microseconds; smaller differences count as equal. Source: a launch costs about one microsecond, clocks resolve thousandths.
 SCORE_TOLERANCE_US = 1e-6
 
-# How often the program is solved again without the rows that are not exact, where these left no choice or one that is not proven best.
+# Number of repeated solutions without the rows that are not exact, where these left no choice or one that is not proven best.
 ROUNDS_WITHOUT_GUIDES = 64
-# Programs of more columns are of thousands of nodes, and their first relaxation is nearly always whole: presolving, looking for symmetries
-# (repeated layers are full of them) and heuristics take several times as long as the solution. Source: this file's programs for 10,000
-# nodes of attention, products and norms: 3.2 and 2.2 s with them, 0.5 and 0.4 s without, for the same columns.
+# Programs of more columns have thousands of nodes, and their first relaxation is nearly always integral. Presolve, symmetry detection
+# (repeated layers are highly symmetric) and heuristics then take several times as long as the solution.
+# Source: this file's programs for 10,000 nodes of attention, products and norms: 3.2 and 2.2 s with them, 0.5 and 0.4 s without, for the
+# same columns.
 MANY_COLUMNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A candidate as the program sees it. Units: `score_us` is the time that it saves, in microseconds."""
+    """A candidate as a column of the program. Units: `score_us` is the time that it saves, in microseconds."""
 
     members: tuple[int, ...]
     score_us: float
@@ -41,7 +42,7 @@ class Column:
 class Row:
     """A linear condition that a solution broke: sum of coefficient * X <= upper, over (column, coefficient) pairs.
 
-    exact: whether every legal choice keeps it; one that is not leads to good choices soon, and proves nothing.
+    exact: whether every legal choice satisfies it. A row that is not exact leads to good choices soon, and proves nothing.
     """
 
     terms: tuple[tuple[int, float], ...]
@@ -49,17 +50,17 @@ class Row:
     exact: bool = True
 
 
-# Other conditions that a choice of columns without a cycle breaks (peak memory); empty: none.
+# Further conditions that a choice of columns without a cycle breaks (peak memory); empty: none.
 Separator = Callable[[Sequence[int]], list[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The columns taken, and what is known about them.
+    """The chosen columns, and facts about the choice.
 
-    objective_us  what they save together
-    bound_us      no choice saves more; equal to the objective where `proven`
-    rounds        how often the solver ran; cuts: rows that were added in between
+    objective_us  time that they save together
+    bound_us      upper bound on the time that any choice saves; equal to the objective where `proven`
+    rounds        number of solver runs; cuts: rows that were added in between
     """
 
     taken: tuple[int, ...]
@@ -84,14 +85,14 @@ class IntegerProgram:
         self._solver: Any = None
 
     def solve(self, seconds: float, start: Sequence[int] = ()) -> Selection:
-        """The best choice of columns, or the best one found when the time is over.
+        """The best choice of columns, or the best one known when the time is over.
 
         start: columns known to be a legal choice; the result is never worse than it.
         Raises: InfeasibleError where the separator's conditions leave no choice; ToolchainError where the solver fails.
         """
         began = time.perf_counter()
         if not self._columns and self._legal(()):
-            # The solver takes a program without columns for none at all.
+            # The solver rejects a program without columns.
             return Selection((), 0.0, 0.0, 0, 0, time.perf_counter() - began, True)
         incumbent = tuple(sorted(start)) if self._legal(start) else None
         if incumbent is None and self._legal(()):
@@ -138,25 +139,25 @@ class IntegerProgram:
 
     def _violated(self, taken: Sequence[int]) -> list[Row]:
         rows = [self._cycle_row(c) for c in self._contraction.cycles(taken)]
-        # Kernels that wait for each other have no order, and so no values that live at one time.
+        # Kernels that wait for each other have no order, so their peak memory is undefined.
         return rows if rows or self._separator is None else self._separator(taken)
 
     def _cycle_row(self, cycle: Cycle) -> Row:
         """The row that forbids the cycle, and with it every choice of other columns that would close it in the same way.
 
-        A column that holds where the cycle enters a kernel and where it leaves it does what the one at hand did. Each counts once,
-        also where it holds two such pairs, so that a column that swallows a part of the cycle is not forbidden more than it must be.
+        A column that contains both the entry and the exit of a kernel on the cycle closes the cycle in the same way. Each column counts
+        once, even with two such pairs, so that a column that contains a part of the cycle is not forbidden more often than necessary.
         """
         closing: dict[int, None] = {}
         for enter, leave in cycle.pairs:
             closing.update(dict.fromkeys(self._contraction.holding(enter, leave)))
         if len(cycle.pairs) == 1:
-            # One kernel depends on itself through nodes outside; a column that holds those too is legal.
+            # One kernel depends on itself through nodes outside; a column that also holds those nodes is legal.
             closing = {c: None for c in closing if not set(cycle.nodes) <= set(self._columns[c].members)}
         return Row(tuple((c, 1.0) for c in sorted(closing)), len(cycle.pairs) - 1.0)
 
     def _repaired(self, taken: Sequence[int]) -> tuple[int, ...] | None:
-        """The choice without columns that close cycles, those that save least first; None where that breaks other conditions."""
+        """The choice without columns that close cycles, lowest scores removed first; None where that breaks other conditions."""
         acyclic = list(taken)
         while cycles := self._contraction.cycles(acyclic):
             on_cycles = sorted({g for cycle in cycles for g in cycle.columns})
@@ -166,16 +167,16 @@ class IntegerProgram:
     # The solver
 
     def _run(self, seconds: float, start: Sequence[int]) -> tuple[tuple[int, ...] | None, float, bool]:
-        """Columns taken, upper bound on the score, and whether that is the last word on the rows so far.
+        """Chosen columns, upper bound on the score, and whether that is final for the current rows.
 
-        (None, ..., True): no choice keeps the rows. (None, ..., False): none was found in time.
+        (None, ..., True): no choice satisfies the rows. (None, ..., False): the time was over before a choice was known.
         """
         import highspy
 
         if self._solver is None:
             self._solver = self._built()
         solver = self._solver
-        # The solver's clock runs on from one call to the next.
+        # The solver's clock continues from one call to the next.
         solver.setOptionValue("time_limit", solver.getRunTime() + seconds)
         start_solution = highspy.HighsSolution()
         begun = set(start)
@@ -197,7 +198,7 @@ class IntegerProgram:
         return taken if has_solution else None, bound_us, status == known.kOptimal
 
     def _built(self) -> Any:
-        """The solver with all columns, one row a node that several columns want, and no cuts."""
+        """The solver with all columns, one row for each node that several columns hold, and no cuts."""
         import highspy
         import numpy
 
@@ -219,7 +220,7 @@ class IntegerProgram:
         return solver
 
     def _without_guides(self) -> None:
-        """The program once more with the exact cuts alone."""
+        """Rebuilds the program with the exact cuts alone."""
         exact = [r for r in self._cuts if r.exact]
         self._solver, self._cuts = self._built(), {}
         self._cut(exact)

@@ -1,15 +1,15 @@
 """Peak memory of a choice of kernels, and conditions that keep it below a ceiling.
 
 Intermediate values live from the kernel that writes them to the last one that reads them; kernels run in the order of their last nodes.
-Where a choice needs too much, the program gets a condition on the moment of its peak: what the values that cross this moment in the
-graph's own order need, plus what every candidate changes in that.
+Where a choice needs too much memory, the program gets a row for the moment of its peak: the bytes of the values that cross this moment in
+the graph's own order, plus the change that every candidate makes to them.
 
     moment t, between b and c in a b c d:   bytes(a, read by c) + bytes(b, read by d)        ceiling - base >= sum of the changes:
     {a, c} holds a on chip: - bytes(a)      {b, d}: - bytes(b)      {b, c}, written at c: - bytes(b)      {x, c}: x lives on: + bytes(x)
 
 The changes of two candidates that touch one value are added, which is not exact: such a row leads to good choices soon, but may forbid the
-best one. So the combination itself is forbidden as well, unless something else that touches the same values is taken, and the program is
-solved once more without the rows that only lead (`Row.exact`).
+best one. So the combination itself is forbidden too, unless another candidate that touches the same values is chosen, and the program is
+solved once more without the rows that are not exact (`Row.exact`).
 """
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from dataclasses import dataclass
 from tilefuse.plan.generators.units import Units
 from tilefuse.plan.select.ilp import Column, Row
 
-# Bytes that packing may add unasked to the peak of live intermediate values, beside this share of it: packed kernels wait for the
-# last of their parts. Torch's allocator takes memory of the device in pieces of 20 MiB, so that fewer bytes seldom show. Units: bytes.
+# Bytes that packing may add by default to the peak of live intermediate values, in addition to this share of it: packed kernels wait for
+# the last of their parts. Torch's allocator takes device memory in pieces of 20 MiB, so that fewer bytes seldom show. Units: bytes.
 MORE_LIVE_BYTES = 16 << 20
 MORE_LIVE_SHARE = 0.02
-# The same as a share of all that a backward part holds, gradients included: there the whole training step is at its peak.
-# 50 layers of [64, 512], as planned for an H200: 56.6 MiB and 659 us without the limit; 50.5 and 700 with any share from 0 to 4 %.
+# The same as a share of all bytes that a backward part holds, gradients included: there the training step reaches its peak.
+# 50 layers of [64, 512], as planned for an H200: 56.6 MiB and 659 us without the limit; 50.5 MiB and 700 us with any share from 0 to 4 %.
 MORE_HELD_SHARE = 0.01
 
-# Amount by which the solver may break a row.
+# Tolerance by which the solver may violate a row.
 ROW_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value that is neither input nor result: who writes it and who reads it, by units. Units: bytes."""
+    """A value that is neither input nor result, with the units that write and read it. Units: bytes."""
 
     name: str
     num_bytes: int
@@ -52,7 +52,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The moment when most bytes live: behind which unit (the last of the kernel that runs then), and which values."""
+    """The moment with most live bytes: the unit before it (the last of the kernel that then runs), and the live values."""
 
     num_bytes: int
     moment: int
@@ -73,13 +73,13 @@ class PeakMemory:
                 self._touching.setdefault(unit, []).append(value)
 
     def __call__(self, taken: Sequence[int]) -> list[Row]:
-        """A condition that this choice breaks; none where its peak is below the ceiling."""
+        """A row that this choice violates; none where its peak is below the ceiling."""
         highest = peak(self._units, self.stored, [self._columns[c].members for c in taken])
         if highest.num_bytes <= self._ceiling_bytes:
             return []
         base = sum(v.num_bytes for v in self.stored if v.writer <= highest.moment <= max(v.readers))
         changes = [self.change_bytes(column.members, highest.moment) for column in self._columns]
-        # In parts of the ceiling: the solver's tolerances are made for numbers around one.
+        # As a share of the ceiling: the solver's tolerances suit numbers around one.
         terms = tuple((c, change / self._ceiling_bytes) for c, change in enumerate(changes) if change)
         row = Row(terms, 1 - base / self._ceiling_bytes, exact=False)
         chosen = set(taken)
@@ -90,7 +90,7 @@ class PeakMemory:
         return [*guide, Row(tuple((c, 1.0 if c in chosen else -1.0) for c in near), len(near_chosen) - 1.0)]
 
     def change_bytes(self, members: Sequence[int], moment: int) -> int:
-        """By how much a candidate alone changes what lives at a moment."""
+        """Change that a candidate alone makes to the bytes alive at a moment."""
         inside, last = set(members), max(members)
         change = 0
         for value in {v.name: v for m in members for v in self._touching.get(m, ())}.values():
@@ -104,16 +104,17 @@ class PeakMemory:
 
 
 def more_with_packing(live_bytes: int, held_bytes: int | None) -> float:
-    """By how much packing may raise the peak of a program. Units: bytes.
+    """Bytes by which packing may raise the peak of a program. Units: bytes.
 
-    live_bytes: its peak of intermediate values. held_bytes: all that a backward part holds at its peak; None for other programs.
+    live_bytes: the program's peak of intermediate values. held_bytes: all bytes that a backward part holds at its peak; None for other
+    programs.
     """
     extra_bytes = live_bytes * MORE_LIVE_SHARE + MORE_LIVE_BYTES
     return extra_bytes if held_bytes is None else min(extra_bytes, held_bytes * MORE_HELD_SHARE)
 
 
 def stored_values(units: Units) -> list[Stored]:
-    """Values that some unit writes for another one, and that do not go to the caller."""
+    """Values that one unit writes for another, and that do not go to the caller."""
     stored: list[Stored] = []
     for value, users in units.users.items():
         if value in units.unit_of and value not in units.escaping and users:
@@ -123,7 +124,7 @@ def stored_values(units: Units) -> list[Stored]:
 
 
 def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]) -> Peak:
-    """When most bytes live where each of the groups is one kernel and all other units run alone. Cost: linear."""
+    """The peak where each of the groups is one kernel and all other units run alone. Cost: linear."""
     order = units.ordered(groups)
     step_of = {unit: step for step, group in enumerate(order) for unit in group}
     waiting: list[Stored] = []
@@ -140,7 +141,7 @@ def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]
 
 
 def most_live(lives: Iterable[Life]) -> tuple[int, int]:
-    """Most bytes that live at one step, and the first step where they do. Cost: n log n. Units: bytes."""
+    """Most bytes alive at one step, and the first step with that many. Cost: n log n. Units: bytes."""
     change: dict[int, int] = {}
     for life in lives:
         change[life.written] = change.get(life.written, 0) + life.num_bytes

@@ -3,13 +3,13 @@
     before   k0(a -> b)  k1(c -> d)  library(b)  k2(e -> f)          k1 and k2 have time until the library call is done, and longer
     after    k0(a -> b)  library(b)  k1+k2(c, e -> d, f)
 
-Every kernel has a range of depths at which it can stand: not before what it reads, not after what reads it. Kernels whose ranges have a
-depth in common, and none of which leads to another, are packed there; the ranges of all others are narrowed accordingly, so that no
-cycle can come about through what was packed before. Kernels are packed where launches dominate (few bytes), and where kernels do the
-same to many tensors (an optimiser's step).
+Every kernel has a range of depths: after the kernels that it reads, before the kernels that read it. Kernels with a common depth and no
+path between them are packed there. The ranges of all other kernels are narrowed accordingly, so that a later packing closes no cycle
+through an earlier one. Kernels are packed where launches dominate their time (few bytes), and where they compute the same on many tensors
+(an optimiser's step).
 
-`packing.py` proposes unions of a finished plan's kernels, equal in depth, to the integer program, which decides under a ceiling on memory
-and may undo fusions for them. Greedy planning has no program to ask: it decides here, also between kernels of unlike depth.
+The generator `packing.py` proposes unions of kernels of equal depth to the integer program, which decides under a ceiling on memory and may
+undo fusions for them. Greedy planning solves no program: it decides here, also for kernels of different depths.
 """
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tilefuse.plan.select.memory import Life, more_with_packing, most_live
 from tilefuse.templates.packed.packed import MAX_GROUPS, MAX_OPERANDS
 from tilefuse.templates.registry import kernel_template, template_named
 
-# Depths at which one kernel is tried with others, so that kernels that nobody wants cost a few trials and not one at every depth.
+# Depths at which one kernel is tried with others, so that a kernel that fits nowhere costs a few trials and not one at every depth.
 MAX_TRIES = 4
 
 
 def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer,
                  given_up: Collection[str] = ()) -> list[Chosen]:
-    """The cover with independent kernels packed; in an order of execution that keeps the old one where it can.
+    """The cover with independent kernels packed, in an order of execution that stays close to the given one.
 
-    What updates an input is not packed with what still reads the old contents, which would have to be copied. Where waiting for the last
+    A kernel that updates an input is not packed with readers of the old contents, which would have to be copied. Where waiting for the last
     of many parts holds too much memory, kernels do not wait; those of a backward part wait for half as many steps at each try.
-    given_up: inputs that nobody holds but the call, whose memory is free after their last use.
+    given_up: inputs that only the call holds; their memory is free after their last use.
     Requires: `chosen` is in order of execution.
     Cost: about linear in the patterns' reads, and one schedule for each distinct set of kernels tried.
     """
@@ -61,10 +61,10 @@ def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chose
 
 @dataclass
 class _Draft:
-    """A cover while kernels are being packed. Items are numbered as they stand in `chosen`; packed ones get new numbers behind.
+    """A cover during packing. Items have their numbers in `chosen`; packed kernels get new numbers after them.
 
-    wait: how much deeper a kernel may stand than what it reads asks for, which keeps its operands alive for longer; those that read
-    nothing but inputs which stay anyway stand anywhere.
+    wait: how much deeper than its operands require a kernel may stand, which keeps the operands alive for longer. Kernels that read only
+    inputs which stay alive anyway may stand at any depth.
     """
 
     graph: Graph
@@ -107,11 +107,11 @@ class _Draft:
             self.latest[n] = min((self.latest[s] - 1 for s in self.after[n]), default=self.deepest)
 
     def pack_all(self) -> None:
-        """Packs alike kernels where some of them are large or compute in stages, then small kernels of all kinds."""
+        """Packs equal kernels where some are large or are staged kernels, then small kernels of all kinds."""
         alike: dict[object, list[int]] = {}
         small: dict[int, None] = {}
         for n, item in enumerate(self.chosen):
-            # A packed kernel is asked for no program: most of them are in no plan, and have none yet.
+            # No program is built for a packed kernel yet: most of them enter no plan.
             if item.priced is None or template_named(item.priced.figures.template).packs:
                 continue
             program = item.priced.program
@@ -127,7 +127,7 @@ class _Draft:
         self._pack_among([n for n in small if n not in self.taken])
 
     def _pack_among(self, members: list[int]) -> None:
-        """Packs kernels whose ranges of depths meet: always at the smallest last depth of those that are left."""
+        """Packs kernels whose ranges of depths meet, always at the smallest last depth of the remaining ones."""
         waiting = [(self._latest(n), n) for n in members]
         heapify(waiting)
         coming = sorted(members, key=lambda n: (-self.earliest[n], -n))
@@ -155,7 +155,7 @@ class _Draft:
         return min(self.latest[n], self.earliest[n] + self.wait) if self.frees[n] else self.latest[n]
 
     def _pack(self, members: list[int], depth: int) -> list[int]:
-        """Packs what can be packed of kernels that can stand at `depth`; what was taken."""
+        """Packs kernels that can stand at `depth`; returns the packed ones."""
         done: list[int] = []
         todo = list(self._portions(members))
         while todo:
@@ -179,7 +179,7 @@ class _Draft:
         return done
 
     def _standing(self, members: list[int], depth: int) -> list[int]:
-        """Those kernels that can all stand at `depth`, one placed after the other: what depends on one that stands there cannot."""
+        """Kernels that can all stand at `depth`, placed one after the other: a kernel that depends on a placed one cannot."""
         standing = []
         for n in members:
             if self.earliest[n] <= depth <= self._latest(n):
@@ -188,7 +188,7 @@ class _Draft:
         return standing
 
     def _by_template(self, members: list[int]) -> list[list[int]]:
-        """The kernels of each template apart; nothing where all have the same."""
+        """The kernels grouped by template; empty where all have the same one."""
         members_by_template: dict[str, list[int]] = {}
         for n in members:
             priced = self.chosen[n].priced
@@ -197,7 +197,7 @@ class _Draft:
         return list(members_by_template.values()) if len(members_by_template) > 1 else []
 
     def _portions(self, members: list[int]) -> Iterable[list[int]]:
-        """The kernels in portions that one launch can hold, alike ones next to each other."""
+        """The kernels in portions that one launch can hold, equal kernels next to each other."""
         order: dict[object, int] = {}
         for n in members:
             order.setdefault(_likeness(self.chosen[n]), len(order))
@@ -224,7 +224,7 @@ class _Draft:
         return Pattern(tuple(nodes), tuple(sorted((v for p in patterns for v in p.written), key=place.__getitem__)))
 
     def _fix(self, n: int, depth: int) -> None:
-        """Item `n` stands at `depth`: what it needs stands before, what needs it behind."""
+        """Fixes item `n` at `depth`: its producers stand before, its users after it."""
         self.earliest[n] = self.latest[n] = depth
         todo = [n]
         while todo:
@@ -242,7 +242,7 @@ class _Draft:
                     todo.append(p)
 
     def ordered(self) -> list[Chosen]:
-        """The new cover in an order of execution: each packed kernel where its last member stood, or as soon after as it can."""
+        """The new cover in an order of execution: each packed kernel at the place of its last member, or as soon after as possible."""
         items = {n: item for n, item in enumerate(self.chosen) if n not in self.taken}
         home = {n: n for n in items}
         place = {n: n for n in items}
@@ -260,7 +260,7 @@ class _Draft:
 
 
 def _likeness(item: Chosen) -> object:
-    """Equal for kernels that one body can serve, as far as can be told cheaply."""
+    """Equal for kernels that one body can probably serve, by a cheap test."""
     assert item.priced is not None
     program = item.priced.program
     likeness = kernel_template(program.choice).likeness(program)
@@ -268,9 +268,9 @@ def _likeness(item: Chosen) -> object:
 
 
 def live_peak_bytes(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], given_up: Collection[str] = ()) -> int:
-    """Most bytes of values, neither inputs nor results, that live at one time when the patterns run in this order. Units: bytes.
+    """Peak bytes of values, neither inputs nor results, alive at one time when the patterns run in this order. Units: bytes.
 
-    given_up: inputs that live until their last use. Where there are any, results count from when they are written.
+    given_up: inputs that live until their last use. With any, results count from the step that writes them.
     """
     escaping = {views[v].base if v in views else v for v in graph.escaping}
     last: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Steps in an order that lets go of large operands before it makes large results, where that lowers the peak of memory.
+"""Orders steps so that large operands are released before large results are allocated, where that lowers the peak of memory.
 
     gy 77 MiB, and x 77 MiB that the forward part kept:       held while each step runs
     gx = product(gy, w)     77 MiB more                       231        gw = product(gy, x)     155, then x is let go
@@ -12,16 +12,17 @@ from dataclasses import dataclass, field, replace
 from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep, outside_reads
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
-# How many steps ahead a step is looked for that lets go of more than it makes; without a limit the search is quadratic in the steps. A
-# gradient of weights stands next to that of its operand. Peaks as planned for an H200, in MiB: six layers of ViT-S with 128 images 2113 in
-# the usual order, 2094.5 with 2, 4, 8, ... 128 steps or all; 50 linear layers and eight layers of a language model fall with none.
+# Number of steps ahead to search for one that releases more than it allocates; without a limit the search is quadratic in the steps. A
+# gradient of weights stands next to that of its operand.
+# Peaks as planned for an H200: six layers of ViT-S with 128 images 2113 MiB in the usual order, 2094.5 MiB with 2, 4, 8, ... 128 steps or
+# all; no change for 50 linear layers and eight layers of a language model.
 STEPS_AHEAD = 64
 
 
 def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
-    """The plan with steps that let go of more than they make moved forward, to where memory is full; itself where the peak stays.
+    """The plan with memory-releasing steps moved forward to where memory is full; the given plan where that does not lower the peak.
 
-    given_up: inputs that nobody holds but the call.
+    given_up: inputs that only the call holds.
     """
     if not given_up or plan.graph.updates:
         return plan
@@ -31,7 +32,7 @@ def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
     lowest = flow.peak_bytes(flow.ordered(0))
     if lowest > most - SMALL_TENSOR_BYTES:
         return plan
-    # No step leaves its place but where the lowest peak would be passed.
+    # A step moves only where memory would otherwise exceed the lowest peak.
     order = flow.ordered(lowest)
     if flow.peak_bytes(order) > lowest:
         order = flow.ordered(0)
@@ -40,7 +41,7 @@ def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
 
 @dataclass(slots=True)
 class _Flow:
-    """Values that each step reads and makes, with the bytes of those that the call holds alone; a view counts as what it looks at."""
+    """Values that each step reads and writes, and the bytes of those that only the call holds; a view counts as its base."""
 
     read: list[tuple[str, ...]] = field(default_factory=list)
     made: list[tuple[str, ...]] = field(default_factory=list)
@@ -69,8 +70,8 @@ class _Flow:
         return flow
 
     def ordered(self, allowed_bytes: int) -> list[int]:
-        """The steps as they stand, but where more than `allowed_bytes` would be held, those come first that can run already, let go of
-        more than they make and make no more than the step in turn."""
+        """The steps in their order, except where more than `allowed_bytes` would be held: there a ready step comes first that releases more
+        than it allocates, and allocates no more than the step in turn."""
         unread = {v: len(readers) for v, readers in self.readers.items()}
         live = sum(n for v, n in self.size.items() if v in self.given)
         done: set[int] = set()
@@ -100,7 +101,7 @@ class _Flow:
         return order
 
     def peak_bytes(self, order: list[int]) -> int:
-        """Most bytes that are held while a step runs."""
+        """Peak of bytes held while a step runs."""
         unread = {v: len(readers) for v, readers in self.readers.items()}
         live = most = sum(n for v, n in self.size.items() if v in self.given)
         for number in order:
@@ -114,7 +115,7 @@ class _Flow:
         return sum(self.size[v] for v in self.made[number])
 
     def _letting_go(self, number: int, unread: dict[str, int]) -> int:
-        """Bytes that nothing reads after this step, where it runs now; of its own results, those that nothing reads at all."""
+        """Bytes that nothing reads after this step if it runs now, including its own unread results."""
         freed_bytes = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.kept)
         return freed_bytes + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
 

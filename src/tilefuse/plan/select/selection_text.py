@@ -1,4 +1,4 @@
-"""A solved part of the integer program as text, by which another process finds it again."""
+"""A solved component of the integer program as text, by which another process looks it up."""
 from __future__ import annotations
 
 import json
@@ -7,12 +7,12 @@ from tilefuse.plan.select.ilp import Selection
 
 
 def selection_text(chosen: Selection) -> str:
-    """A solved part of the integer program as text."""
+    """A solved component of the integer program as text."""
     return json.dumps([list(chosen.taken), chosen.objective_us, chosen.bound_us, chosen.rounds, chosen.cuts])
 
 
 def parse_selection(text: str, num_columns: int) -> Selection | None:
-    """The proven choice that a text keeps; None for a text that is none."""
+    """The proven choice that a text stores; None where the text stores none."""
     try:
         taken, objective_us, bound_us, rounds, cuts = json.loads(text)
         columns = tuple(int(n) for n in taken)

@@ -1,8 +1,9 @@
-"""Plans written by hand: an outline (a plan's text, perhaps edited) becomes a plan, or the first thing wrong with it is said.
+"""Plans written by hand: an outline (a plan's text, perhaps edited) becomes a plan, or the first error in it is reported.
 
     outline  ->  names known, values written once, levels given  ->  order without a cycle  ->  every kernel scheduled  ->  plan
 
-Which nodes share a kernel and what it writes is the text's; tiles, costs and names of kernels follow as they do for a plan of our own.
+The text determines which nodes share a kernel and which values it writes. Tiles, costs and names of kernels follow as in a plan of the
+planner.
 """
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.notation import Template
 from tilefuse.templates.registry import kernel_template
 
-# Generators whose kernels are one walk or stages, and the one whose kernels are packed; of "packing" the faster of both is taken.
+# Generators whose kernels are one walk or staged, and the generator whose kernels are packed; for "packing" the faster of both is used.
 UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
 PACKED = "pack"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Context that completes an outline: the graph after passes, its layouts and views, and who prices its kernels."""
+    """Context that completes an outline: the graph after passes, its layouts and views, and the pricer of its kernels."""
 
     graph: Graph
     device: DeviceSpec
@@ -49,7 +50,7 @@ class Setting:
 
 def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: Layouts, device: DeviceSpec,
                options: Options) -> Setting:
-    """The setting of a graph under the layouts that were decided for it."""
+    """The setting of a graph under the decided layouts."""
     decided = dict(layouts) | dict(given)
     one = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding)
     many = partial(templates.schedule_pattern, eager_rounding=options.eager_rounding, packing=True)
@@ -59,7 +60,7 @@ def setting_of(graph: Graph, given: Layouts, layouts: Layouts, result_layouts: L
 
 
 def setting_of_plan(plan: Plan, device: DeviceSpec, options: Options) -> Setting:
-    """The setting in which a plan was made, to price other choices in it."""
+    """The setting in which a plan was made, for pricing other choices in it."""
     setting = setting_of(plan.graph, {}, plan.layouts, {}, device, options)
     return replace(setting, views={v.value: v for v in plan.views})
 
@@ -67,8 +68,8 @@ def setting_of_plan(plan: Plan, device: DeviceSpec, options: Options) -> Setting
 def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     """The plan that an outline writes.
 
-    Raises: NameLookupError for an unknown value, kernel or library operator; UserError for another device's plan, a value that nobody or
-    two kernels write, an edge without a level or with one that its kernel does not have, a cycle, and a kernel that cannot be scheduled.
+    Raises: NameLookupError for an unknown value, kernel or library operator; UserError for another device's plan, a value with no writer or
+    with two, an edge without a level or with one that its kernel does not have, a cycle, and a kernel that cannot be scheduled.
     """
     if outline.device != setting.device.name:
         raise UserError(f"the plan is for {outline.device}, not for {setting.device.name}",
@@ -93,7 +94,7 @@ def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, g
                      priced: Mapping[str, Priced | Rejected] = MappingProxyType({})) -> Plan:
     """The plan whose kernels are these patterns, named for messages; nodes in none of them are library calls or views.
 
-    generator: what the plan calls whoever wrote it; priced: kernels, by name, where they are decided.
+    generator: the generator's name in the plan; priced: kernels by name that are already decided.
     Raises: UserError for a cycle, and for a kernel that cannot be scheduled.
     """
     calls = _library_units(setting.graph, {n for _, p in kernels for n in p.nodes})
@@ -114,10 +115,10 @@ def plan_of_patterns(kernels: Sequence[tuple[str, Pattern]], setting: Setting, g
 
 
 def price(setting: Setting, pattern: Pattern, generator: str = "") -> Priced | Rejected:
-    """The pattern's kernel: one walk (or its stages in one block), or the packed kernel of its independent parts; the faster of both.
+    """The pattern's kernel: one loop nest (or its stages in one block), or the packed kernel of its independent parts; the faster of both.
 
-    generator: who proposed the pattern. What connecting and its like propose is no packed kernel unless there is no other; what was packed
-    is one again, so that a printed plan gives the kernels that it was printed of.
+    generator: the proposer of the pattern. A pattern from connecting or a similar generator is packed only where no other kernel exists; a
+    packed one stays packed, so that a printed plan gives its own kernels back.
     """
     whole = setting.pricer.price(pattern)
     if generator in UNPACKED and not isinstance(whole, Rejected):
@@ -131,7 +132,7 @@ def price(setting: Setting, pattern: Pattern, generator: str = "") -> Priced | R
 
 
 def _as_written(setting: Setting, kernel: KernelOutline) -> Priced | Rejected:
-    """The kernel that an outline means: where a pattern has two, the levels of the edges may tell which."""
+    """The kernel that an outline means: where a pattern has two, the levels of the edges may distinguish them."""
     outcome = price(setting, kernel.pattern, kernel.generator)
     if isinstance(outcome, Rejected) or _levels(setting, kernel.pattern, outcome) == set(kernel.levels):
         return outcome
@@ -182,7 +183,7 @@ def _check_names(outline: Outline, kernels: Sequence[KernelOutline], setting: Se
 
 
 def _check_calls(outline: Outline, kernels: Sequence[KernelOutline], nodes: Mapping[str, Node]) -> None:
-    """Library lines are read for what they must not contradict: calls follow from the graph and from what kernels hold."""
+    """Checks library lines for contradictions. Library calls themselves follow from the graph and from the kernels' contents."""
     for call in (s for s in outline.steps if isinstance(s, LibraryCall)):
         for _, value in call.results:
             if value not in nodes:
@@ -215,7 +216,7 @@ def _library_units(graph: Graph, held_calls: Set[str]) -> list[Pattern]:
 
 
 def _check_cover(kernels: Sequence[KernelOutline], calls: Sequence[Pattern], setting: Setting) -> None:
-    """Every value that is needed in memory is written by exactly one kernel."""
+    """Checks that exactly one kernel writes every value that is needed in memory."""
     writer: dict[str, str] = {}
     for kernel in kernels:
         for value in kernel.pattern.written:
@@ -240,7 +241,7 @@ def _check_cover(kernels: Sequence[KernelOutline], calls: Sequence[Pattern], set
 
 
 def _check_spare(kernels: Sequence[KernelOutline], setting: Setting) -> None:
-    """Every kernel needs all that it computes."""
+    """Checks that every kernel needs all the nodes that it computes."""
     for kernel in kernels:
         needed = needed_nodes(setting.graph, kernel.pattern)
         for name in (n for n in kernel.pattern.nodes if n not in needed):
@@ -249,7 +250,7 @@ def _check_spare(kernels: Sequence[KernelOutline], setting: Setting) -> None:
 
 
 def _ordered(patterns: Sequence[Pattern], names: Sequence[str], setting: Setting) -> list[Pattern]:
-    """The patterns in an order in which everything is written before it is read. Raises: UserError naming a cycle."""
+    """The patterns in an order in which each value is written before it is read. Raises: UserError naming a cycle."""
     writer = {v: n for n, p in enumerate(patterns) for v in p.written}
     nodes = setting.graph.node_by_name
     before: dict[int, list[int]] = {}
@@ -266,7 +267,7 @@ def _ordered(patterns: Sequence[Pattern], names: Sequence[str], setting: Setting
 
 
 def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline]) -> None:
-    """Every edge inside a kernel has the level that its schedule gives it."""
+    """Checks that every edge inside a kernel has the level that its schedule gives it."""
     for kernel in plan.kernels:
         outline = outlines[kernel.pattern.nodes]
         edges = {(e.producer, e.user): e for e in kernel.levels}
@@ -287,7 +288,7 @@ def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline])
 
 
 def with_template(plan: Plan, template: Template, setting: Setting, options: Options) -> Plan:
-    """The plan with one kernel as a template written by hand determines it: the kernel that holds all its values.
+    """The plan in which the kernel that holds all of a handwritten template's values follows that template.
 
     Raises: NameLookupError for a value that no kernel schedules; UserError where its values lie in several kernels; as `program_by_hand`.
     """
@@ -320,7 +321,7 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
 
 
 def _with_own_names(kernel: PlannedKernel, setting: Setting, options: Options) -> TileProgram:
-    """The kernel's program in the names of the plan's graph (equal kernels share one with the first one's names)."""
+    """The kernel's program in the names of the plan's graph (equal kernels share one program with the first one's names)."""
     pattern = kernel.pattern.graph(setting.graph)
     layouts = {v: setting.layouts[v] for v in pattern.type_by_name if v in setting.layouts}
     outcome = templates.schedule_pattern(pattern, kernel.pattern.nodes, layouts, setting.device, options.eager_rounding,

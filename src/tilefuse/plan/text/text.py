@@ -10,7 +10,7 @@
       rejected {%a, %b} not-convex: "a path leaves the pattern and comes back"
     }
 
-The text holds the decisions (`Outline`), not the tile programs, which follow from them. `//` begins a comment.
+The text holds the decisions (`Outline`) and not the tile programs, which follow from them. `//` begins a comment.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ E = TypeVar("E", Level, Reason)
 
 @dataclass(frozen=True, slots=True)
 class KernelOutline:
-    """A kernel as decided: what it holds and writes, who proposed it, what it costs, the symbol it shares with equal kernels."""
+    """A kernel's decisions: its nodes and results, its generator, its cost, and the symbol that it shares with equal kernels."""
 
     name: str
     pattern: Pattern
@@ -57,7 +57,7 @@ class Outline:
 
 
 def outline_of(plan: Plan) -> Outline:
-    """The decisions of a plan, with times rounded as the text has them."""
+    """The decisions of a plan, with times rounded as in the text."""
     steps: list[KernelOutline | LibraryCall] = []
     for step in plan.steps:
         if isinstance(step, PlannedKernel):
@@ -70,7 +70,7 @@ def outline_of(plan: Plan) -> Outline:
 
 
 def _rounded(search: Search | None) -> Search | None:
-    """Facts about a search in the text: no seconds (they differ from run to run), no counts of what was rejected."""
+    """Facts about a search in the text: no seconds (they differ from run to run), no counts of rejected candidates."""
     if search is None:
         return None
     return replace(search, objective_us=round(search.objective_us, 3), bound_us=round(search.bound_us, 3), seconds=0.0,
@@ -142,7 +142,7 @@ _EXAMPLES = {
 
 
 def parse_plan(text: str, source: str = "<plan>") -> Outline:
-    """The outline that `text` writes. Raises: ParseError with line and column for what is no plan."""
+    """The outline that `text` describes. Raises: ParseError with line and column for text that is no plan."""
     lines = _numbered(text)
     number, line = next(lines, (1, ""))
     head = _HEAD.match(line)
@@ -228,7 +228,7 @@ def _names(text: str, where: Span) -> tuple[str, ...]:
 
 
 def _numbered_names(text: str, where: Span) -> tuple[tuple[int, str], ...]:
-    """Results of a library call: the number of each and the value that it is."""
+    """Results of a library call: each number with its value."""
     numbered: list[tuple[int, str]] = []
     for pair in (p.strip() for p in text.split(",")):
         number, _, name = (part.strip() for part in pair.partition(":"))

@@ -1,4 +1,4 @@
-"""Why two values are or are not computed in one kernel, and what the other choice would cost.
+"""The reason why two values are or are not computed in one kernel, and the cost of the other choice.
 
     one kernel     ->  the kernel split behind the earlier value's side: two kernels, priced
     two kernels    ->  their union: a path that leaves it, no schedule, or a price
@@ -21,10 +21,10 @@ from tilefuse.plan.text.edit import Setting, price
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why. `decided_by`: "cost", a rejection's reason, "library-call", "view", "input" or "search"; `detail` carries its numbers.
+    """A reason. `decided_by`: "cost", a rejection's reason, "library-call", "view", "input" or "search"; `detail` carries its numbers.
 
-    Units: `chosen_us` is what the kernels and calls concerned are predicted to take as planned, `other_us` with the other choice; None
-    where there is none, and `no_other` then says why.
+    Units: `chosen_us` is the predicted time of the kernels and calls concerned as planned, `other_us` their time under the other choice, or
+    None where there is none; `no_other` then holds the reason.
     """
 
     first: str
@@ -53,7 +53,8 @@ class Answer:
 
 
 def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
-    """Why the plan computes two values in one kernel or not. Raises: NameLookupError for a value that the graph does not have."""
+    """The reason why the plan computes two values in one kernel or not. Raises: NameLookupError for a value that the graph does not
+    have."""
     known = list(plan.graph.type_by_name)
     for name in (first, second):
         if name not in known:
@@ -70,7 +71,7 @@ def why(plan: Plan, setting: Setting, first: str, second: str) -> Answer:
 
 
 def _outside_kernels(plan: Plan, setting: Setting, first: str, second: str) -> Answer | None:
-    """The answer where one of the two is no node of a kernel."""
+    """The answer where one of the two values is not computed in a kernel."""
     inputs = {i.name for i in plan.graph.inputs}
     views = {v.value: v for v in plan.views}
     calls = {value: step for step in plan.library_calls for _, value in step.results}
@@ -91,7 +92,7 @@ def _outside_kernels(plan: Plan, setting: Setting, first: str, second: str) -> A
 
 
 def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | None:
-    """The answer where a kernel could hold the calls that compute one value or both, and all that the other value's kernel holds."""
+    """The answer where a kernel could hold the calls that compute one value or both, together with the other value's kernel."""
     products = matrix_products(plan.graph, setting.device)
     steps: list[PlannedKernel | LibraryCall] = []
     for name in (first, second):
@@ -125,7 +126,7 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
 
 
 def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, second: str) -> Answer:
-    """The kernel cut in two: what depends on the later of the two values, and the rest."""
+    """The kernel cut in two: the nodes that depend on the later of the two values, and the other nodes."""
     order = {n.name: place for place, n in enumerate(plan.graph.nodes)}
     late = max((first, second), key=order.__getitem__)
     behind = _behind(plan.graph, late, kernel.pattern.nodes)
@@ -138,7 +139,7 @@ def _split(plan: Plan, setting: Setting, kernel: PlannedKernel, first: str, seco
     for side in sides:
         outcome = _parts(plan, setting, side, kernel)
         if isinstance(outcome, Rejected):
-            # No kernel holds the side; its nodes alone have one each.
+            # No kernel holds the side; each of its nodes alone has one.
             detail += f"; no kernel holds one side: {outcome}"
             outcome = _one_by_one(plan, setting, side, kernel)
         if isinstance(outcome, Rejected):
@@ -164,7 +165,7 @@ def _counted(number: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel, or a call of the library, that would compute some nodes of a kernel. Units: bytes moved, microseconds."""
+    """A kernel or a library call that would compute some nodes of a kernel. Units: bytes moved, microseconds."""
 
     nodes: tuple[str, ...]
     us: float
@@ -173,9 +174,9 @@ class Part:
 
 
 def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> list[Part] | Rejected:
-    """Units that would compute these nodes of a kernel: a kernel; or calls of the library and kernels between them, where that is faster.
+    """Units that would compute these nodes of a kernel: one kernel, or library calls and the kernels between them, whichever is faster.
 
-    Nothing does where other kernels write all that is read of them.
+    Empty where other kernels already write all of their values that are read.
     """
     needed = needed_nodes(plan.graph, pattern_of(plan, nodes, [kernel]))
     nodes = tuple(n for n in nodes if n in needed)
@@ -205,7 +206,7 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
 
 
 def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> list[Part] | Rejected:
-    """A kernel for every node that is needed, and calls of the library."""
+    """A kernel for every needed node, and library calls."""
     needed = needed_nodes(plan.graph, pattern_of(plan, nodes, [kernel]))
     parts: list[Part] = []
     for name in (n for n in nodes if n in needed and n not in setting.views):
@@ -255,7 +256,7 @@ def _joined(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, fi
 
 def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b: PlannedKernel | LibraryCall, path: Sequence[str],
                 answer: Answer) -> Answer:
-    """The answer where a path leaves the union of two steps and comes back: the other choice holds all that lies between them as well."""
+    """The answer where a path leaves the union of two steps and comes back: the other choice includes all steps on such paths."""
     cycle = "one kernel would wait for itself: a path leaves it and comes back through " + " -> ".join(path)
     between = _steps_between(plan, a, b) or _steps_between(plan, b, a)
     steps = [s for n, s in enumerate(plan.steps) if s is a or s is b or n in between]
@@ -279,7 +280,7 @@ def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b:
 
 
 def _steps_between(plan: Plan, start: PlannedKernel | LibraryCall, end: PlannedKernel | LibraryCall) -> set[int]:
-    """Steps on any path of values from one to the other, without the two."""
+    """Steps on any path of values from one step to the other, without the two."""
     base = {v.value: v.base for v in plan.views}
     reads = [{base.get(v, v) for v in (s.operands if isinstance(s, LibraryCall) else
                                        node_inputs(plan.graph.node_by_name[n] for n in s.pattern.nodes))} for s in plan.steps]
@@ -298,11 +299,11 @@ def _steps_between(plan: Plan, start: PlannedKernel | LibraryCall, end: PlannedK
 
 
 def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, first: str, second: str) -> Answer | None:
-    """The parts of two kernels that hold the values as one kernel, and what is packed beside them as kernels of its own.
+    """The parts of two packed kernels that hold the values as one kernel; the other parts become kernels of their own.
 
         k0 = {y}, k1 = {g, c}, and y -> product -> g        c may join y where g may not: {y, c} | {g}
 
-    None where nothing is packed beside them, or the path goes through the parts themselves.
+    None where the two kernels have no other parts, or the path goes through the parts themselves.
     """
     parts = [_connected_with(plan.graph, n, k.pattern.nodes) for n, k in ((first, a), (second, b))]
     beside = [tuple(n for n in k.pattern.nodes if n not in part) for k, part in zip((a, b), parts, strict=True)]
@@ -333,7 +334,7 @@ def _unpacked(plan: Plan, setting: Setting, a: PlannedKernel, b: PlannedKernel, 
 
 
 def _connected_with(graph: Graph, name: str, nodes: Sequence[str]) -> tuple[str, ...]:
-    """The nodes of a kernel that depend on each other and on a value of it, in their order."""
+    """The nodes of a kernel connected to one of its values by dependences, in graph order."""
     linked: dict[str, list[str]] = {n: [] for n in nodes}
     for node in nodes:
         for value in graph.node_by_name[node].reads():
@@ -349,9 +350,10 @@ def _connected_with(graph: Graph, name: str, nodes: Sequence[str]) -> tuple[str,
 
 
 def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -> Pattern:
-    """A pattern of these nodes in place of the kernels `own`, or of a part of them: it writes what is read elsewhere and not written there.
+    """A pattern of these nodes in place of the kernels `own`, or of a part of them: it writes values that are read elsewhere and that they
+    do not write.
 
-    Other kernels compute some values again for themselves; those are not read.
+    Values that other kernels recompute for themselves do not count as read.
     """
     views = {v.value: v for v in plan.views}
     base = {v.value: v.base for v in plan.views}
@@ -368,7 +370,7 @@ def pattern_of(plan: Plan, nodes: Sequence[str], own: Sequence[PlannedKernel]) -
 
 
 def _behind(graph: Graph, name: str, nodes: Sequence[str]) -> set[str]:
-    """A node and everything among `nodes` that is computed from it."""
+    """A node and all nodes among `nodes` that are computed from it."""
     dependants = {name}
     for node in nodes:
         if dependants.intersection(graph.node_by_name[node].reads()):
