@@ -30,9 +30,9 @@ from tilefuse.passes.device import (
 )
 from tilefuse.passes.manager import PASSES, DevicePass, Pass, PassContext, PassRecord, Pipeline, Property, register_pass
 
-# Composites first, so that everything after sees reductions and maps; views before constants and equal nodes, because folded
-# views make more nodes equal; products are joined once their operands are seen through views; the second round of views and
-# scalar rules sees what folding and joining brought together.
+# Composites first, so that all later passes see reductions and maps. Views before constants and equal nodes, because folded views make more
+# nodes equal. Products are joined after their operands are read through views. The second round of views and scalar rules simplifies the
+# results of folding and joining.
 DEFAULT_PIPELINE = (
     "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,write-out-choices,fold-constants,merge-summed-products,"
     "merge-sliced-products,inline-views,simplify-index,simplify-scalar,prove-indices,select-by-lookup,merge-equal-nodes,bind-empty-values,remove-dead-nodes"

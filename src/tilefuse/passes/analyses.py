@@ -11,7 +11,7 @@ from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.scalar import Const, Expr, Guard, Index, Lookup, Read, walk
 from tilefuse.ir.verify import Finding, verify, verify_node
 
-# Bodies without any read, of at most this many expression nodes, are computed where they are needed.
+# Bodies without any read, of at most this many expression nodes, are recomputed by their users.
 COMPUTED_VIEW_NODES = 12
 
 
@@ -35,7 +35,7 @@ def is_guarded_view(node: Node) -> bool:
 
 
 def is_computed_view(node: Node) -> bool:
-    """Whether the map reads nothing and is cheap: constants, positions, masks of positions. Random numbers are not."""
+    """Whether the map reads nothing and is cheap: constants, positions, masks of positions. Random numbers do not count."""
     if node.kind != "map" or node.body is None:
         return False
     for count, x in enumerate(walk(node.body), 1):
@@ -49,7 +49,7 @@ def _is_random(e: Expr) -> bool:
 
 
 def num_atoms(e: Affine) -> int:
-    """How many axes, divisions and remainders occur in an index expression: its cost in instructions, roughly."""
+    """Number of axes, divisions and remainders in an index expression: roughly its cost in instructions."""
     return sum(1 if isinstance(atom, str) else 1 + num_atoms(atom.of) for atom, _ in e.terms)
 
 
@@ -81,7 +81,7 @@ def has_divisions(e: Affine) -> bool:
 
 
 def user_counts(graph: Graph) -> Mapping[str, int]:
-    """For every value, how many live nodes use it."""
+    """The number of live nodes that use each value."""
     live = live_values(graph)
     counts: dict[str, int] = {}
     for node in graph.nodes:
@@ -95,8 +95,8 @@ def user_counts(graph: Graph) -> Mapping[str, int]:
 
 
 def verify_changes(before: Graph, after: Graph) -> list[Finding]:
-    """Findings of `after`, provided that `before` has none: nodes that are the same objects are looked at only where what they
-    read has changed its type or is gone."""
+    """Findings of `after`, provided that `before` has none. A node that is the same object is verified only where the type of an operand
+    changed or an operand is gone."""
     old_types = before.type_by_name
     old_nodes = before.node_by_name
     types: dict[str, Type] = {i.name: i.type for i in after.inputs}

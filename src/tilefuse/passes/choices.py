@@ -2,8 +2,7 @@
 
     s[i] = sum_k (k == 0 ? f(i) : g(i, k))  over k < 2      ->      s[i] = f(i) + g(i, 1)
 
-Gradients by complex arrays are such sums over the two parts. A kernel then has one walk over all elements, where the reduction would
-need another.
+Gradients by complex arrays are such sums over the two parts. Without the reduction, a kernel needs only one loop over all elements.
 """
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ MAX_SIZE = 400
 @register_pass
 @dataclass(frozen=True)
 class WriteOutChoices(Pass):
-    """Turn a sum over one axis, whose terms are chosen by comparing the position with numbers, into the sum of the chosen terms.
+    """Turn a sum over one axis whose terms are chosen by comparing the position with numbers into the sum of the chosen terms.
 
     Exact: up to the sign of a zero, because a sum begins with 0; the terms are added in order.
     """
@@ -65,7 +64,7 @@ def _position_of(e: Expr) -> str | None:
 
 
 def _at(e: Expr, over: str, position: int) -> Expr:
-    """The expression at one position of an axis, with the choices made that depend on nothing else."""
+    """The expression at one position of an axis, with the choices made that depend on that position alone."""
 
     def decided(x: Expr) -> Expr:
         match x:

@@ -1,4 +1,4 @@
-"""Passes that drop what is superfluous: equal nodes and dead nodes."""
+"""Passes that remove superfluous nodes: equal nodes and dead nodes."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class MergeEqualNodes(Pass):
 
     Names of axes do not matter. Impure library calls carry a `call` attribute of their own, so they never merge.
     Exact: bit for bit (the same expression is evaluated once).
-    Cost: linear; one walk, because operands are renamed before a node is compared.
+    Cost: linear; one visit, because operands are renamed before a node is compared.
     """
 
     name: ClassVar[str] = "merge-equal-nodes"

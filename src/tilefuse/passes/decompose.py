@@ -21,9 +21,9 @@ from tilefuse.passes.manager import Pass, PassContext, Properties, Property, reg
 
 
 class Rewriter(TensorBuilder):
-    """A TensorBuilder that re-emits a graph node by node; new names keep clear of all names of the graph.
+    """A TensorBuilder that emits a graph again node by node; new names differ from all names of the graph.
 
-    prefix: what new names begin with: the node that is being rewritten.
+    prefix: start of new names: the name of the node that is being rewritten.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -43,7 +43,7 @@ class Rewriter(TensorBuilder):
         return name
 
     def rename_last(self, value: str, name: str) -> str:
-        """Gives the node `value`, emitted lately and not used yet under another name by later nodes, the name `name`."""
+        """Renames the recently emitted node `value` to `name`. Requires: no later node reads it yet under another name."""
         for at in range(len(self.nodes) - 1, -1, -1):
             if self.nodes[at].name == value:
                 self.nodes[at] = replace(self.nodes[at], name=name)
@@ -85,7 +85,7 @@ def _reduced(b: Rewriter, monoid: str, x: str, axes: Sequence[int], fn: Callable
 
 
 def _spread_out(b: Rewriter, value: str, axes: Sequence[int]) -> str:
-    """A reduced value with extents 1 on `axes`, as it broadcasts against what was reduced."""
+    """A reduced value with extents 1 on `axes`, as it broadcasts against the reduced operand."""
     return b.expand_dims(value, sorted(axes)) if axes else value
 
 
@@ -144,7 +144,7 @@ def logsumexp(b: Rewriter, node: Node) -> tuple[str, ...]:
 
 @expansion
 def mean(b: Rewriter, node: Node) -> tuple[str, ...]:
-    """sum(x) / n, summed in the compute dtype and rounded once; NaN where there is nothing to average."""
+    """sum(x) / n, summed in the compute dtype and rounded once; NaN for no elements."""
     (x,) = node.operands
     axes = node.integers("axes")
     return _kept(b, node, _scaled(b, _reduced(b, "sum", x, axes), _count(b, x, axes), node.type.dtype, "mean"))
@@ -275,7 +275,7 @@ def group_norm(b: Rewriter, node: Node) -> tuple[str, ...]:
 
 @expansion
 def own_gradient(b: Rewriter, node: Node) -> tuple[str, ...]:
-    """The operator's first operands: for gradients alone they are more."""
+    """The operator's first operands; later ones are for gradients alone."""
     return node.operands[:int(_number(node, "num_results"))]
 
 
@@ -284,9 +284,8 @@ def own_gradient(b: Rewriter, node: Node) -> tuple[str, ...]:
 class Decompose(Pass):
     """Write composite library operators (softmax family, means, variances, norms) as reductions and maps.
 
-    All results of one composite are expanded together, so that they share their reductions; what nobody uses is left for
-    remove-dead-nodes.
-    Exact: no; the composites are defined by these expansions up to the order of summation and one rounding an operation.
+    All results of one composite are expanded together, so that they share their reductions; unused ones are left for remove-dead-nodes.
+    Exact: no; the composites are defined by these expansions up to the order of summation and one rounding per operation.
     """
 
     name: ClassVar[str] = "decompose"
@@ -324,7 +323,7 @@ class Decompose(Pass):
 
 
 def _expand(b: Rewriter, node: Node, name_by_result: dict[int, str]) -> tuple[str, ...]:
-    """Emits the expansion of a composite; its results get the names of the library nodes that stood for them."""
+    """Emits the expansion of a composite; its results get the names of the library nodes that they replace."""
     b.prefix, b.span = f"{node.name}_", node.span
     num_before = len(b.nodes)
     values = list(EXPANSIONS[node.detail](b, node))

@@ -1,4 +1,4 @@
-"""Values without elements: nothing computes them, so no kernel should be planned for them."""
+"""Values without elements: no computation is needed, so no kernel should be planned for them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Facts that passes read beside the graph: strides that the caller gives and wants, prices, strides of library operators.
+"""Facts that passes read beside the graph: the caller's strides for inputs and results, prices, strides of library operators.
 
-Prices and library operators belong to higher floors. Passes declare here what they ask; the driver passes in the objects that answer.
+Prices and library operators belong to higher floors. Passes declare their questions here; the driver passes in the objects that answer.
 """
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Protocol
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 
-# Strides that a library operator gives its result, for operands of these types and strides. None: not known, dense row-major is asked for.
+# Strides that a library operator gives its result, for operands of these types and strides. None: unknown; a dense row-major result is
+# requested.
 LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
 
 
 class Prices(Protocol):
-    """Predictions for one device of the kernels and library calls that a rewrite would leave. `plan` implements them."""
+    """Predictions for one device, of the kernels and library calls that a rewrite would leave. `plan` implements them."""
 
     def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
         """Whether some template computes these nodes in one kernel."""
 
     def copy_us(self, num_bytes: int, launches: int = 0) -> float:
-        """Predicted time to move so many bytes, read and written ones together, by so many kernels. Units: microseconds."""
+        """Predicted time of copies by `launches` kernels. The bytes include reads and writes. Units: microseconds."""
 
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's matrix product. Units: microseconds."""
@@ -34,15 +35,15 @@ class Prices(Protocol):
         """
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
-        """Those products that one kernel of our own computes together faster than the library computes each."""
+        """The products that one generated kernel computes together faster than the library computes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerLayouts:
-    """Strides that the caller gives inputs and wants of results. Units: elements.
+    """Strides that the caller gives inputs and requires of results. Units: elements.
 
     inputs: by name. results: by number; a result without an entry is dense row-major. free: numbers of results whose strides the compiler
-    chooses; passes may rename a result, but never move it.
+    chooses. Passes may rename a result, but never change its number.
     """
 
     inputs: Layouts = field(default_factory=dict)

@@ -89,7 +89,7 @@ class FoldConstants(Pass):
 
 
 def _compute(graph: Graph, node: Node, known: dict[str, np.ndarray]) -> np.ndarray:
-    """The node's value, by a graph of its own."""
+    """The node's value, computed by a graph of its own."""
     inputs = tuple(Input(v, graph.type_of(v)) for v in node.reads())
     alone = Graph(node.name, inputs, (node,), (node.name,))
     results = interpret(alone, {i.name: known[i.name] for i in inputs})
@@ -97,7 +97,7 @@ def _compute(graph: Graph, node: Node, known: dict[str, np.ndarray]) -> np.ndarr
 
 
 def _frontier(graph: Graph, computed: dict[str, np.ndarray]) -> tuple[str, ...]:
-    """Folded values that a node which is not folded uses, or that escape; in graph order."""
+    """Folded values that escape or that a node which is not folded uses; in graph order."""
     needed = {v for v in graph.escaping if v in computed}
     for node in graph.nodes:
         if node.name not in computed:

@@ -1,4 +1,4 @@
-"""Checks of subscripts that nothing can fail: those whose range follows from how the subscript is computed.
+"""Removes checks of subscripts that cannot fail, because the range follows from the subscript's expression.
 
     in_range(index(i), 8), i < 8    ->  index(i)          in_range(%best[i], 50), %best = argmax over 50    ->  %best[i]
     in_range(mod(x, 8), 8)          ->  mod(x, 8)         in_range(minimum(maximum(x, 0), 7), 8)            ->  minimum(maximum(x, 0), 7)
@@ -23,7 +23,7 @@ Known = Mapping[Expr, Interval]
 @register_pass
 @dataclass(frozen=True)
 class ProveIndices(Pass):
-    """Drop checks of subscripts that are in range whatever the inputs hold.
+    """Remove checks of subscripts that are in range for all inputs.
 
     Exact: bit for bit.
     """
@@ -69,14 +69,14 @@ def _proven(node: Node, ranges: Ranges) -> Node:
 
 
 class Ranges:
-    """Intervals (both ends included) of integer values of a graph, as far as its nodes are noted."""
+    """Intervals (both ends included) of integer values of a graph, for the nodes noted so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.types = graph.type_by_name
         self.by_name: dict[str, Interval | None] = {}
 
     def note(self, node: Node) -> None:
-        """Enters the range of an integer node's elements."""
+        """Notes the range of an integer node's elements."""
         if node.type.dtype.is_float:
             return
         self.by_name[node.name] = _within(self._of_node(node), node.type.dtype)
@@ -98,12 +98,12 @@ class Ranges:
         return (min(count * body[0], 0), max(count * body[1], 0)) if node.kind == "reduce.sum" else None
 
     def of_value(self, name: str) -> Interval | None:
-        """Range of a value's elements: what is noted, or what its dtype holds where that is little."""
+        """Range of a value's elements: the noted one, or the range of its dtype if that is small."""
         noted = self.by_name.get(name)
         return noted if noted is not None else _of_dtype(self.types[name].dtype)
 
     def of(self, e: Expr, extents: Mapping[str, int], facts: Facts = (), known: Known = {}) -> Interval | None:  # noqa: B006
-        """Range of an integer or boolean expression; None where nothing is known."""
+        """Range of an integer or boolean expression; None where it is unknown."""
         span = self._of(e, extents, facts, known)
         if e not in known:
             return span
@@ -135,7 +135,7 @@ FAR = 1 << 62
 
 
 def _told(condition: Expr) -> tuple[Known, Known]:
-    """Intervals of an expression that is compared with a constant, where the condition holds and where not."""
+    """Intervals of an expression that is compared with a constant: where the condition holds, and where it does not."""
     match condition:
         case Call("lt", (e, Const() as limit)) if not limit.dtype.is_float:
             return {e: (-FAR, int(limit.value) - 1)}, {e: (int(limit.value), FAR)}
@@ -145,7 +145,7 @@ def _told(condition: Expr) -> tuple[Known, Known]:
 
 
 def _of_call(fn: str, args: list[Interval | None]) -> Interval | None:
-    """Range of a function of operands in ranges; a sum, difference or product beyond i64 would wrap and is not known."""
+    """Range of a function of operands with known ranges. A sum, difference or product beyond i64 would wrap, so it is unknown."""
     match fn, args:
         case ("mod" | "floordiv", [x, (low, high)]) if low == high > 0:
             if fn == "mod":
@@ -167,13 +167,13 @@ def _of_call(fn: str, args: list[Interval | None]) -> Interval | None:
     if fn in ("add", "sub", "mul"):
         (a, b), (c, d) = spans
         ends = {"add": (a + c, b + d), "sub": (a - d, b - c), "mul": (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d))}[fn]
-        # Narrow integers compute in i32; what fits there fits every wider type.
+        # Narrow integers compute in i32; a result that fits there fits every wider type.
         return ends if ends[0] >= -(1 << 31) and ends[1] < 1 << 31 else None
     return None
 
 
 def _within(span: Interval | None, dtype: DType) -> Interval | None:
-    """The span where a dtype holds all of it, else what the dtype holds where that is little."""
+    """The interval where the dtype holds all of it; else the range of the dtype if that is small; else None."""
     if span is None or not dtype.is_integer:
         return _of_dtype(dtype)
     low, high = _limits(dtype)

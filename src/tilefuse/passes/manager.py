@@ -1,8 +1,8 @@
-"""Passes and pipelines: what a pass is, how pipelines are written, checked and run.
+"""Passes and pipelines: the contract of a pass; writing, checking and running pipelines.
 
-A pass gives a new graph or the same object; what it does not list in `preserves` counts as lost. A pipeline is text, the same
-in code, on the command line and in tests: `decompose,fold-constants{limit=64},remove-dead-nodes`. Rooms above this one register
-passes too, where a rewrite needs what only they know.
+A pass returns a new graph or the same object; a property that it does not list in `preserves` counts as lost. A pipeline is text, the same
+in code, on the command line and in tests: `decompose,fold-constants{limit=64},remove-dead-nodes`. Rooms above this one register passes too,
+where a rewrite needs their knowledge.
 """
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PassRecord:
 
 @dataclass(slots=True)
 class PassContext:
-    """Facts that passes know beside the graph, and the place for their results that are no graph.
+    """Facts that passes read beside the graph, and the place for those of their results that are no graph.
 
     verify          0 nothing, 1 the rules after each pass that changed the graph, 2 + established properties
     eager_rounding  keep every rounding of an intermediate value to its own dtype
@@ -116,7 +116,7 @@ class PassContext:
         self.rule_counts[rule] = self.rule_counts.get(rule, 0) + times
 
     def array_of(self, constant: str) -> np.ndarray | None:
-        """Contents of a constant input where they are at hand as a numpy array, else None."""
+        """Contents of a constant input where they are available as a numpy array, else None."""
         contents = self.constants.get(constant)
         return contents if isinstance(contents, np.ndarray) else None
 
@@ -315,7 +315,7 @@ def _run_pass(item: Pass, before: Graph, ctx: PassContext) -> Graph:
 
 
 def _show(item: Pass, after: Graph, ctx: PassContext, trace: Trace) -> None:
-    """The graph after a pass that changed it: as lines, and as a file of the dump folder of the compile that runs."""
+    """Shows the graph after a pass that changed it: as lines, and as a file in the dump folder of the current compile."""
     if trace.shows("ir"):
         trace.line("ir", f"after {item}\n{print_graph(after)}")
     if trace.folder is not None:
@@ -323,7 +323,7 @@ def _show(item: Pass, after: Graph, ctx: PassContext, trace: Trace) -> None:
 
 
 def _verify(item: Pass, before: Graph, after: Graph) -> None:
-    # Nodes that a pass left alone were verified before; only new ones are looked at, so that long graphs stay cheap.
+    # Nodes that a pass did not change were verified before; only new ones are verified, so that long graphs stay cheap.
     findings = verify_changes(before, after)
     if findings:
         first = findings[0]
@@ -348,7 +348,7 @@ def _check_properties(item: Pass, before: Graph, after: Graph) -> None:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that stand outside braces."""
+    """The parts between commas outside of braces."""
     parts: list[str] = []
     depth, begin = 0, 0
     for at, char in enumerate(text + ","):

@@ -2,7 +2,7 @@
 
     s[i] = sum_k (t[i] == k ? f(i, k) : 0)      ->      s[i] = 0 <= t[i] < K ? f(i, t[i]) : 0
 
-What else must hold for a term, whatever the class, must hold for the element.
+The element keeps every condition of the term that does not depend on the class.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Const, Expr, Index, Lookup, Read, const, substitute_axes, walk
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
-# How many maps deep the picked element is written out.
+# Maximum number of maps through which the picked element is followed.
 MAX_DEPTH = 8
 # Largest expression that replaces the sum. Units: subexpressions.
 MAX_SIZE = 200
@@ -68,7 +68,7 @@ def _as_lookup(graph: Graph, node: Node) -> Node | None:
 
 
 def _label_of(graph: Graph, condition: Expr, over: str) -> tuple[Expr | None, list[Expr]]:
-    """Value of the axis `over` for which alone a condition can hold, None where there is none; and the rest of the condition."""
+    """The only value of the axis `over` for which a condition can hold, None where there is none; and the rest of the condition."""
     here = Index(axis(over))
     match _written_out(graph, condition):
         case Call("logical_and" | "bit_and", (a, b)):
@@ -82,7 +82,7 @@ def _label_of(graph: Graph, condition: Expr, over: str) -> tuple[Expr | None, li
 
 
 def _written_out(graph: Graph, e: Expr) -> Expr:
-    """The body behind a read of a map, as long as there is nothing but the read."""
+    """The body of a map behind a read, repeated while the expression is only a read."""
     while isinstance(e, Read):
         inner = graph.node_by_name.get(e.value)
         if inner is None or inner.kind != "map" or inner.body is None:
@@ -103,7 +103,7 @@ def _mentions(e: Expr, name: str) -> bool:
 
 
 def _at_label(graph: Graph, e: Expr, over: str, label: Expr, depth: int) -> Expr | None:
-    """`e` with the axis `over` replaced by a data-dependent position; None where it occurs in any other way than alone."""
+    """`e` with the axis `over` replaced by a data-dependent position; None where the axis does not stand alone in a subscript."""
     match e:
         case Const():
             return e

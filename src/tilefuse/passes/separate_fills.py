@@ -1,4 +1,4 @@
-"""Fills that several scatters start from: one for each, so that none is copied."""
+"""Fills that several scatters start from: each scatter gets one of its own, so that none is copied."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ class SeparateFills(Pass):
                                                                             %y = map { 0 }  %b = scatter into %y
 
     A fill that only one scatter needs is written straight to the memory of the scatter's result. A shared one is copied for each scatter,
-    which reads it as well. Exact: bit for bit.
+    and the copy is one more read.
+    Exact: bit for bit.
     """
 
     name: ClassVar[str] = "separate-fills"
@@ -32,7 +33,7 @@ class SeparateFills(Pass):
 
 
 def shared_fills(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Pairs (scatter, fill it starts from) where a scatter before it, a result or an update needs the fill as well."""
+    """Pairs (scatter, initial fill) where an earlier scatter, a result or an update needs the fill as well."""
     taken: set[str] = set(graph.results) | {value for pair in graph.updates for value in pair}
     for node in graph.nodes:
         base = graph.node_by_name.get(node.operands[0]) if node.category == "scatter" else None

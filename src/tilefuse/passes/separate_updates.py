@@ -1,4 +1,4 @@
-"""Results and updates that are inputs themselves: copies, so that writing an input in place leaves them as they were."""
+"""Results and updates that are inputs themselves are copied, so that writing an input in place does not change them."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from tilefuse.passes.manager import Pass, PassContext, Properties, Property, reg
 @register_pass
 @dataclass(frozen=True)
 class SeparateUpdates(Pass):
-    """Copy updated inputs and constants that a result or another update is.
+    """Copy updated inputs and constants that are a result or the value of another update.
 
         update %a = %b   update %b = %a     ->    %a_copy = map { %a }  %b_copy = map { %b }   update %a = %b_copy   update %b = %a_copy
 
@@ -33,7 +33,7 @@ class SeparateUpdates(Pass):
 
 
 def values_apart(graph: Graph) -> set[str]:
-    """Inputs and constants that no result may be: updated ones, and constants with elements to guard."""
+    """Inputs and constants that no result may be: updated inputs, and constants with elements to protect."""
     return {i for i, _ in graph.updates} | {i.name for i in graph.inputs if i.constant and i.type.num_elements}
 
 

@@ -1,4 +1,4 @@
-"""Index expressions in normal form, and guards without what is settled."""
+"""Index expressions in normal form, and guards without bounds that always hold."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -88,9 +88,8 @@ def simplify_node(node: Node) -> Node:
 class SimplifyIndex(Pass):
     """Bring every index expression into normal form with what the extents allow, and drop settled guards.
 
-    (6*i + j) // 6 with j < 6 becomes i; k*m*(x // m) + k*(x % m) becomes k*x; axes of extent 1 become 0. A guard that always
-    holds gives way to its branch, one that never holds to the other; bounds implied by the guards around are dropped.
-    Exact: bit for bit.
+    (6*i + j) // 6 with j < 6 becomes i; k*m*(x // m) + k*(x % m) becomes k*x; axes of extent 1 become 0. A guard that always holds is
+    replaced by its branch, one that never holds by the other; bounds implied by the guards around are dropped. Exact: bit for bit.
     """
 
     name: ClassVar[str] = "simplify-index"

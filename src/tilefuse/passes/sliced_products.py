@@ -1,10 +1,10 @@
-"""Products of the slices of one tensor with the same matrix as one product: what every step of a recurrence multiplies of its input.
+"""Joins products of the slices of one tensor with the same matrix into one product: the input products of a recurrence's steps.
 
     x[0] @ w,  x[1] @ w,  x[2] @ w        ->        y = x @ w  over the rows of all slices,  y[0],  y[1],  y[2]
 
-One large product runs at the device's rate; step by step each waits for the one before it and brings the whole matrix again. Joined are
-those that are added to another product, of the state, whose bias they become:  h @ u + y[t].  A bias is an operand as it stands, so that
-all steps are still one kernel; slices read by maps would give each step a text of its own.
+One large product runs at the device's rate. As separate steps, each product waits for the one before it and loads the whole matrix again.
+The pass joins products that are added to another product, of the state, and become its bias:  h @ u + y[t].  A bias is read as an operand,
+so that all steps remain one kernel; slices read by maps would give each step a source text of its own.
 """
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tilefuse.passes.summed_products import terms_of
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A product whose left operand is slice number `place` (of the leading dimensions, in row-major order) of `base`, and what `sum`
-    adds it to: the product `state`."""
+    """A product whose left operand is slice number `place` (of the leading dimensions, in row-major order) of `base`; `sum` adds it to the
+    product `state`."""
 
     product: str
     base: str
@@ -38,8 +38,8 @@ class Slice:
 class MergeSlicedProducts(Pass):
     """Join products of the slices of one tensor with one matrix into one product, whose slices are the products.
 
-    min_slices: fewer than this stay apart, as do those of a tensor most of whose slices nobody multiplies. max_bytes: larger results
-    stay apart, too, since all of them are then in memory at once. Units: bytes.
+    min_slices: fewer slices stay apart, as do those of a tensor with mostly unused slices. max_bytes: larger results stay apart too, since
+    they would be in memory all at once. Units: bytes.
     Exact: yes for every order of summing that the products themselves may take.
     Cost: linear in the nodes.
     """
@@ -84,7 +84,7 @@ class MergeSlicedProducts(Pass):
         return replace(graph, nodes=tuple(b.nodes))
 
     def _groups(self, graph: Graph) -> list[list[Slice]]:
-        """Products that are joined, in graph order."""
+        """Products to join, in graph order."""
         group_by_key: dict[object, list[Slice]] = {}
         for node in graph.nodes:
             here = _slice_of(graph, node)
@@ -100,9 +100,9 @@ class MergeSlicedProducts(Pass):
 
 
 def _sum_with_product(graph: Graph, sliced: str) -> tuple[str, str] | None:
-    """(sum, product) where all that reads a product adds it to another product, later in the graph, that nobody else reads.
+    """(sum, product) where the only use of a product is a sum with another product, later in the graph, that has no other user.
 
-    Only of types that the sum is computed in anyway: a bias is added before the product is rounded.
+    Only for the type in which the sum is computed anyway: a bias is added before the product is rounded.
     """
     users = graph.users_by_name[sliced]
     if len(users) != 1 or sliced in graph.escaping:
@@ -112,28 +112,28 @@ def _sum_with_product(graph: Graph, sliced: str) -> tuple[str, str] | None:
         if other == sliced or node is None or other in graph.escaping or tuple(graph.users_by_name[other]) != tuple(users):
             continue
         plain = node.kind == "library.matmul" and len(node.operands) == 2 and node.type == graph.type_of(sliced)
-        # Of two products of slices neither waits for a step.
+        # If both are products of slices, neither depends on a step.
         if plain and node.type.dtype.name in ("f32", "f64") and _place_of(graph, node) is None:
             return users[0], other
     return None
 
 
 def _slice_of(graph: Graph, node: Node) -> Slice | None:
-    """A product that may be joined: of a slice, and added to another product."""
+    """A product that may be joined: its operand is a slice, and it is added to another product."""
     place = _place_of(graph, node)
     pair = _sum_with_product(graph, node.name) if place is not None else None
     return Slice(node.name, *place, *pair) if place is not None and pair is not None else None
 
 
 def _place_of(graph: Graph, node: Node) -> tuple[str, int] | None:
-    """(base, place) of what a product multiplies, if its left operand is a whole slice of a tensor's last two dimensions; else None."""
+    """(base, place) of a product's left operand, if that is a whole slice of a tensor's last two dimensions; else None."""
     if node.kind != "library.matmul" or node.attribute("transpose_a") or len(node.type.shape) != 2:
         return None
     left, *others = node.operands
     view = graph.node_by_name.get(left)
     if view is None or view.kind != "map" or not isinstance(view.body, Read) or any(len(graph.type_of(v).shape) > 2 for v in others):
         return None
-    # A bias with a row for each row of the product would lie elsewhere in the rows of all.
+    # A bias with one row for each row of the product has other rows in the joined product.
     if any(len(s := graph.type_of(v).shape) == 2 and s[0] > 1 for v in others[1:]):
         return None
     base, index = view.body.value, view.body.index
@@ -150,7 +150,7 @@ def _place_of(graph: Graph, node: Node) -> tuple[str, int] | None:
 
 
 def _product_of_all(b: Rewriter, base: str, product: Node) -> str:
-    """The product of all rows of a tensor's slices, like `product` in everything else."""
+    """The product of all rows of a tensor's slices, with the other properties of `product`."""
     *lead, rows, inner = b.shape_of(base)
     flat = b.reshape(base, (prod(lead) * rows, inner))
     type_ = replace(product.type, shape=(prod(lead) * rows, product.type.shape[-1]))

@@ -1,4 +1,4 @@
-"""Sums of many small products as one long product: what a recurrent net's backward pass adds up for each weight, step by step.
+"""Turns sums of many small products into one long product: the weight gradients that a recurrent net's backward pass sums over its steps.
 
     a1 @ b1 + a2 @ b2 + a3 @ b3                        ->      [a1 a2 a3] @ [b1; b2; b3]
     sum over rows of b1 + ... of b2 + ... of b3        ->      sum over rows of [b1; b2; b3]         where that is laid end to end anyway
@@ -25,9 +25,9 @@ ROW, COLUMN = "row", "column"
 class MergeSummedProducts(Pass):
     """Join products whose results are only added up into one product of operands laid end to end, and sums of these operands' rows.
 
-    min_terms: fewer terms than this stay apart. max_bytes: a term with larger operands is worth a call of its own. Units: bytes.
+    min_terms: fewer terms stay apart. max_bytes: a term with larger operands stays a call of its own. Units: bytes.
     Exact: no; the terms are summed in another order.
-    Cost: about linear in the nodes; the copies that lay the operands end to end move less than the terms' own calls.
+    Cost: about linear in the nodes; the copies that concatenate the operands move less than the terms' own calls.
     """
 
     name: ClassVar[str] = "merge-summed-products"
@@ -78,7 +78,7 @@ class MergeSummedProducts(Pass):
         b.prefix = ""
 
     def _groups(self, graph: Graph, terms: Sequence[str], counts: Mapping[str, int]) -> list[list[str]]:
-        """The terms that can be joined, in groups of one kind."""
+        """The terms that can be joined, grouped by kind."""
         terms_by_kind: dict[object, list[str]] = {}
         for name in terms:
             node = graph.node_by_name.get(name)
@@ -92,19 +92,20 @@ class MergeSummedProducts(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A tree of additions: what is added up, and the additions inside, whose values nobody else sees."""
+    """A tree of additions: its terms, and the inner additions, whose values have no other user."""
 
     terms: tuple[str, ...]
     inner: tuple[str, ...]
 
 
-# An operand of a joined product: the sum's root, which of its groups, 0 for the left and 1 for the right one.
+# An operand of a joined product: the sum's root, the number of the group, and 0 for the left or 1 for the right operand.
 Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Terms of one sum that are sums over the rows of joined products' operands; `after`: the node behind which all of these are there."""
+    """Terms of one sum that are sums over the rows of joined products' operands; `after` is the node after which all of them are
+    available."""
 
     after: str
     groups: Mapping[Place, Sequence[str]]
@@ -155,8 +156,8 @@ def _kind(graph: Graph, node: Node) -> object | None:
 
 
 def _operand_rows(graph: Graph, group: Sequence[str]) -> list[tuple[Expr, ...]]:
-    """Matrices that a group of products lays end to end, for the left and for the right operand: the element at (row, column) of
-    each matrix whose rows are summed."""
+    """Matrices that a group of products concatenates, for the left and for the right operand: the element at (row, column) of each matrix
+    whose rows are summed."""
     here = (axis(ROW), axis(COLUMN))
     nodes = [graph.node_by_name[t] for t in group]
     left = tuple(_seen_through(graph, Read(n.operands[0], here if n.attribute("transpose_a") else here[::-1])) for n in nodes)
@@ -165,7 +166,7 @@ def _operand_rows(graph: Graph, group: Sequence[str]) -> list[tuple[Expr, ...]]:
 
 
 def _seen_through(graph: Graph, e: Expr) -> Expr:
-    """An element with every view on the way written out: maps that choose and read, and compute nothing."""
+    """An element with every view on the way expanded: maps that choose and read, and compute nothing."""
     match e:
         case Read(value, index):
             node = graph.node_by_name.get(value)
@@ -179,7 +180,7 @@ def _seen_through(graph: Graph, e: Expr) -> Expr:
 
 def _rows_of_operands(graph: Graph, plans: Mapping[str, Sequence[Sequence[str]]], sums: Mapping[str, Sum],
                       counts: Mapping[str, int]) -> dict[str, RowSums]:
-    """The trees of additions that add up the rows of matrices which some group of products lays end to end."""
+    """The trees of additions that sum the rows of matrices which some group of products concatenates."""
     laid: dict[tuple[Expr, ...], Place] = {}
     for root, groups in plans.items():
         for number, group in enumerate(groups):
@@ -192,7 +193,7 @@ def _rows_of_operands(graph: Graph, plans: Mapping[str, Sequence[Sequence[str]]]
         terms = _row_sums(graph, tree.terms, counts, laid) if root not in plans else {}
         if terms:
             after = max((root, *(p for p, _, _ in terms)), key=position.__getitem__)
-            # The sum moves behind the product: nobody may need it before.
+            # The sum moves behind the product, so nothing may need it earlier.
             if root not in graph.escaping and all(position[u] > position[after] for u in graph.users_by_name[root]):
                 row_sums[root] = RowSums(after, terms)
     return row_sums
@@ -200,7 +201,7 @@ def _rows_of_operands(graph: Graph, plans: Mapping[str, Sequence[Sequence[str]]]
 
 def _row_sums(graph: Graph, terms: Sequence[str], counts: Mapping[str, int],
               laid: Mapping[tuple[Expr, ...], Place]) -> dict[Place, list[str]]:
-    """The terms that are sums over the rows of matrices laid end to end, by the operand that these are."""
+    """The terms that are sums over the rows of concatenated matrices, by operand."""
     term_of: dict[Expr, str] = {}
     for name in terms:
         node = graph.node_by_name.get(name)
@@ -213,8 +214,8 @@ def _row_sums(graph: Graph, terms: Sequence[str], counts: Mapping[str, int],
 
 
 def _joined(b: Rewriter, terms: Sequence[Node]) -> tuple[str, str, str]:
-    """One product for all terms of a group, behind its operands: those of the terms end to end along the axis that is summed, which
-    comes first."""
+    """One product for all terms of a group, after its operands: the terms' operands, concatenated along the summed axis, which comes
+    first."""
     left = b.concatenate([_turned(b, n.operands[0], not n.attribute("transpose_a")) for n in terms], 0)
     right = b.concatenate([_turned(b, n.operands[1], bool(n.attribute("transpose_b"))) for n in terms], 0)
     return left, right, b.matmul(left, right, transpose_a=True, precision=str(terms[0].attribute("precision", "default")))

@@ -1,4 +1,4 @@
-"""The order of nodes around updates: what reads the old contents of an input stands before the node that overwrites them.
+"""The order of nodes around updates: readers of an input's old contents stand before the node that overwrites them.
 
     w' = w - f(g)   h = g w            ->            h = g w   w' = w - f(g)
 """
@@ -16,7 +16,7 @@ from tilefuse.passes.manager import Pass, PassContext, Properties, Property, reg
 @register_pass
 @dataclass(frozen=True)
 class OrderUpdates(Pass):
-    """Put nodes that update an input behind all nodes that read what it held, so that it can be updated in place.
+    """Put nodes that update an input after all readers of its old contents, so that it can be updated in place.
 
     Exact: bit for bit; only the order of the nodes changes.
     """
@@ -30,10 +30,11 @@ class OrderUpdates(Pass):
 
 
 def behind_readers(graph: Graph) -> Graph:
-    """The graph with updates behind all nodes that read what they overwrite, else in the order that it had; the same object if it had it.
+    """The graph with updates after all readers of the contents that they overwrite, otherwise in the given order; the same object if it has
+    that order.
 
-    Where two updates wait for each other's readers (values that change places), one stands too early and is copied later.
-    Cost: linear in the reads, but for a heap.
+    Where two updates wait for each other's readers (values that change places), one stands too early and is copied later. Cost: linear in
+    the reads, apart from a heap.
     """
     position = graph.position_by_name
     targets = {value: target for target, value in graph.updates if value in position and value != target}
@@ -47,7 +48,7 @@ def behind_readers(graph: Graph) -> Graph:
             followers[v][name] = None
 
     def released(done: Mapping[str, None]) -> str:
-        """An update on a circle of nodes each of which waits for the next."""
+        """An update on a cycle of nodes each of which waits for the next."""
         name = next(n.name for n in graph.nodes if n.name not in done)
         path: dict[str, None] = {}
         while name not in path:

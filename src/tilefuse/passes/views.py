@@ -1,7 +1,7 @@
 """Views: maps whose elements are elements of other values. They are folded into the subscripts of their users.
 
-General maps are never folded into their users here: which values share a kernel, and at which level they travel, is for the
-planner and the scheduler to decide.
+General maps are never folded into their users here: the planner and the scheduler decide which values share a kernel, and at which level
+they travel.
 """
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tilefuse.passes.analyses import (
 )
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
-# A subscript tuple that would get more axes, divisions and remainders than this stays a view of its own: chains of
-# incompatible reshapes could otherwise double at every step.
+# A composed subscript tuple with more axes, divisions and remainders stays a view of its own: chains of incompatible reshapes could
+# otherwise double it at every step.
 MAX_INDEX_ATOMS = 24
-# A body that would get more expression nodes than this by folding a guarded view stays as it is.
+# A body that folding a guarded view would grow to more expression nodes stays unchanged.
 MAX_BODY_NODES = 400
-# A guarded view is folded into at most this many users, each reading it at most twice: beyond that one copy is cheaper.
+# A guarded view is folded into at most this many users, each reading it at most twice; beyond that one copy is cheaper.
 MAX_GUARDED_USERS = 3
 MAX_GUARDED_READS = 2
-# A reduction reads a concatenation of more parts than this from memory: every term of its loop would begin with a choice between them.
-# Sums down 20 steps of a recurrence, laid end to end, took 300 us on an H200 that way instead of 5.
+# A reduction reads a concatenation of more parts from memory: every term of its loop would begin with a choice between them.
+# H200, sums down 20 concatenated steps of a recurrence: 300 us folded, 5 us from memory.
 MAX_PARTS_OF_A_SUM = 4
-# One guarded read may be evaluated this many times an element (windows over a padded image): still cheaper than memory.
+# Limit on the evaluations of one guarded read per element (windows over a padded image); up to here cheaper than memory.
 MAX_PAD_REPEATS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """Facts that inlining needs of a graph: views by name, with the bodies they have by now."""
+    """Facts that inlining needs of a graph: views by name, with their current bodies."""
 
     graph: Graph
     counts: Mapping[str, int]
@@ -50,12 +50,12 @@ class ViewTable:
     views: dict[str, Node]
 
     def note(self, node: Node) -> None:
-        """Enters a node that later nodes may look through."""
+        """Notes a node that later nodes may read through."""
         if is_pure_view(node) or is_computed_view(node) or self._guarded_worthwhile(node):
             self.views[node.name] = node
 
     def _guarded_worthwhile(self, node: Node) -> bool:
-        """Guarded views that exist anyway (escaping, or operands of library calls) are read, not evaluated again."""
+        """Guarded views that are stored anyway (escaping, or operands of library calls) are read and not evaluated again."""
         return (is_guarded_view(node) and self.counts.get(node.name, 0) <= MAX_GUARDED_USERS
                 and node.name not in self.graph.escaping and node.name not in self.library_operands)
 
@@ -67,7 +67,7 @@ def view_table(graph: Graph) -> ViewTable:
 
 
 def _fits(view: Node, user: Node, reads: int) -> bool:
-    """Whether a view may be folded into a user that reads it so many times."""
+    """Whether a view may be folded into a user that reads it this many times."""
     if not isinstance(view.body, Guard) or is_computed_view(view):
         return True
     if reads > MAX_GUARDED_READS:
@@ -80,8 +80,8 @@ def _fits(view: Node, user: Node, reads: int) -> bool:
 
 
 def _lookup_through(view: Node, subscripts: tuple[Expr, ...], types: Mapping[str, Type]) -> Lookup | None:
-    """The lookup made directly in what the view reads; None unless the view only permutes, drops or repeats whole dimensions,
-    because clamping must mean the same."""
+    """The lookup made directly in the view's operand; None unless the view only permutes, drops or repeats whole dimensions, because
+    clamping must mean the same."""
     if not isinstance(view.body, Read):
         return None
     by_axis = dict(zip(view.axes, subscripts, strict=True))
@@ -142,7 +142,7 @@ def _fold(node: Node, chosen: Mapping[str, Node], types: Mapping[str, Type]) -> 
         new = replace(new, kind="map")
     if sum(1 for e in expressions_of(new) for _ in walk(e)) > max(MAX_BODY_NODES, sum(1 for e in expressions_of(node) for _ in walk(e))):
         return node
-    # Intervals of a composed subscript can be wider than the view's own; what cannot be proved in range is not folded.
+    # Intervals of a composed subscript can be wider than the view's own; a subscript that cannot be proved in range is not folded.
     if doubtful and any(verify_node(new, dict(types))):
         return node
     return new
@@ -164,12 +164,10 @@ def inlinable_reads(graph: Graph) -> Iterator[tuple[str, str]]:
 class InlineViews(Pass):
     """Read through views: a view's subscripts are substituted into the users' bodies, and the view is left for removal.
 
-    Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter.
-    Guarded views (padding, concatenation) are folded where that copies less than it computes: at most three users that read it
-    at most twice, unless it must exist anyway; several reads (a concatenation) only where no element is evaluated twice, and few in
-    a reduction.
-    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided
-    views of them.
+    Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter. Guarded views
+    (padding, concatenation) are folded where evaluating them costs less than a copy: at most three users that read it at most twice, unless
+    it must be stored anyway; several reads (a concatenation) only where no element is evaluated twice, and few in a reduction.
+    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of them.
 
         %t: f32[4, 8] = map [i, j] { %x[j, i] }          (left for remove-dead-nodes)
         %y: f32[4, 8] = map [i, j] { exp(%t[i, j]) }  ->  %y: f32[4, 8] = map [i, j] { exp(%x[j, i]) }
@@ -182,7 +180,7 @@ class InlineViews(Pass):
     preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY})
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        # Dead views of the first round change the number of users: repeated until nothing moves (two or three rounds).
+        # Dead views of the first round change the number of users, so repeat until nothing changes (two or three rounds).
         for _ in range(8):
             new = self._round(graph, ctx)
             if new is graph:
@@ -207,7 +205,7 @@ class InlineViews(Pass):
 
 
 def return_sources(graph: Graph) -> Graph:
-    """The graph with results that copy an internal value replaced by that value, where it is not a result itself already."""
+    """The graph with results that copy an internal value replaced by that value, unless it is a result already."""
     nodes = graph.node_by_name
     renamed: dict[str, str] = {}
     for name in graph.results:

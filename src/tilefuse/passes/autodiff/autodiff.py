@@ -1,8 +1,8 @@
 """Reverse-mode differentiation: a graph in, a graph of the same operators out, with the gradients as results.
 
-Every value's gradient is the sum of what its users' reads contribute. A contribution is an expression over the user's domain
-(`autodiff_scalar`), brought to the value's own axes by transposing the read (`autodiff_transpose`) and summed over what is left;
-only lookups and irregular subscripts add atomically. It is no pass of a pipeline, because its result means something else.
+Every value's gradient is the sum of its users' contributions. A contribution is an expression over the user's domain (`scalar.py`). The
+transposed read maps it to the value's own axes (`transpose.py`), and the remaining axes are summed; only lookups and irregular subscripts
+add atomically. It is no pass of a pipeline, because its result computes something else.
 """
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def gradient_graph(
 ) -> Graph:
     """`graph` with the gradients of the sum of all `of` with respect to each value of `wrt` as its results, in this order.
 
-    seeds: for a value of `of` the value that is its gradient from outside (of its type); the others must be scalars, with gradient 1.
-    with_values: the values of `of` are results too, in front.
-    All nodes of `graph` stay, under their names. A gradient has the type of its value; a value that `of` does not depend on has
-    gradient zero. Integers and booleans carry no gradient: what depends on a value only through them does not depend on it.
-    At points without a derivative: a maximum or minimum over elements gives all to the first that attains it, one of two equal operands
-    gives half to each, and of an operand and a constant the constant wins (relu has gradient 0 at 0).
+    seeds: the gradient value (of its type) for a value of `of`; all others must be scalars, with gradient 1. with_values: the values of
+    `of` are results too, before the gradients.
+    All nodes of `graph` keep their names. A gradient has the type of its value; a value that `of` does not depend on has gradient zero.
+    Integers and booleans carry no gradient and end a dependence.
+    At points without a derivative: a maximum or minimum over elements passes its gradient to the first element that attains it; each of two
+    equal operands gets half; between an operand and a constant the constant wins (relu has gradient 0 at 0).
     Exact: gradients are those of the graph's own formulas, in the values' types; sums into 16-bit values are taken in f32.
-    Raises: NameLookupError for an unknown value, TypeMismatchError for one that is no float, ShapeError for a tensor of `of` without a
-        seed or a seed of another shape, UserError for an operator without a gradient.
-    Cost: linear in the nodes that lie between `wrt` and `of`.
+    Raises: NameLookupError for an unknown value, TypeMismatchError for one that is no float, ShapeError for a tensor of `of` without a seed
+    or a seed of another shape, UserError for an operator without a gradient.
+    Cost: linear in the nodes between `wrt` and `of`.
     """
     values = (of,) if isinstance(of, str) else tuple(of)
     seed_by_value = dict(seeds or {})
@@ -81,7 +81,7 @@ def _place(graph: Graph, name: str) -> str | None:
 
 
 def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
-    """Values through which some value of `wrt` reaches others: floats that it is or that read one."""
+    """Values through which some value of `wrt` reaches others: floats of `wrt`, or floats that read an active value."""
     active = set(wrt)
     for node in graph.nodes:
         if node.type.dtype.is_float and node.name not in active and any(v in active for v in node.reads()):
@@ -90,7 +90,7 @@ def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
 
 
 def _walk_back(graph: Graph, gradients: Gradients) -> None:
-    """Contributes every active node's gradient to what it reads, users before what they use."""
+    """Contributes every active node's gradient to its operands, users before their operands."""
     calls: dict[object, list[Node]] = {}
     for node in graph.nodes:
         if node.category == "library":
@@ -98,7 +98,7 @@ def _walk_back(graph: Graph, gradients: Gradients) -> None:
     for node in reversed(graph.nodes):
         if node.category == "library":
             results = calls[library_call_key(node)]
-            # All results' users have been met when the first of the results is.
+            # All results' users come before the first of the results.
             if results[0] is node and any(gradients.has(n.name) for n in results):
                 _library(gradients, results)
         elif gradients.has(node.name) and any(v in gradients.active for v in node.reads()):

@@ -1,4 +1,4 @@
-"""The gradient that arrives at a node's body, by kind of node: what a sum, a maximum, a scan or a scatter passes on to its elements."""
+"""Gradients of nodes by kind: the part that a sum, a maximum, a scan or a scatter passes on to its elements."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from tilefuse.passes.autodiff.sums import Gradients
 
 
 def body_gradients(gradients: Gradients, node: Node) -> None:
-    """Contributes what a map, gather, reduction or scan passes on to the values that its body reads."""
+    """Contributes the gradients of a map, gather, reduction or scan to the values that its body reads."""
     assert node.body is not None
     value: Expr | None = None
     match node.category:
@@ -31,7 +31,7 @@ def body_gradients(gradients: Gradients, node: Node) -> None:
 
 
 def _contribute(gradients: Gradients, node: Node, gradient: Expr, value: Expr | None) -> None:
-    """Adds to everything that the body reads, given the gradient of the body over the node's domain."""
+    """Adds to all values that the body reads, given the gradient of the body over the node's domain."""
     assert node.body is not None
     extents = node.extents
     for item in BodyAdjoint(gradients.active, gradients.read_dtype, node.span, gradients.again).run(node.body, gradient, value):
@@ -42,8 +42,8 @@ def _contribute(gradients: Gradients, node: Node, gradient: Expr, value: Expr | 
 
 
 def _add_lookup(gradients: Gradients, item: ReadAdjoint, read: Lookup, extents: dict[str, int]) -> None:
-    """A lookup clamps its subscripts, so its gradient is added at the clamped place; outside of its guards nowhere, since what its
-    subscripts read may lie outside there."""
+    """A lookup clamps its subscripts, so its gradient is added at the clamped place. Outside of its guards nothing is added, since the
+    values that its subscripts read may lie outside there."""
     shape = gradients.type_of(read.value).shape
     target = tuple(_clamped(gradients, s, extent) for s, extent in zip(read.subscripts, shape, strict=True))
     if any(isinstance(x, Read) for s in read.subscripts for x in walk(s)):
@@ -70,7 +70,7 @@ def _gradient_here(gradients: Gradients, node: Node) -> Expr:
 
 
 def _extremum(gradients: Gradients, node: Node) -> Expr:
-    """All to the first element that attains it (a NaN counts as attaining), told by its position in the reduced domain.
+    """The whole gradient goes to the first element that attains the extremum (a NaN counts), given by its position in the reduced domain.
 
     Neither the elements nor their extremum are read again; the position takes a byte where the domain is as small as a window.
     """
@@ -91,7 +91,8 @@ def _extremum(gradients: Gradients, node: Node) -> Expr:
 
 
 def _product(gradients: Gradients, node: Node) -> Expr:
-    """The product of the others: y / x; with one zero among the elements it is not zero at that one only, and with two nowhere."""
+    """The product of the other elements, y / x. With one zero among the elements, only the gradient of that element is not zero; with two,
+    none."""
     b, dtype, body = gradients.build, node.type.dtype, node.body
     assert body is not None
     zero, one = const(0, dtype), const(1, dtype)
@@ -106,7 +107,7 @@ def _product(gradients: Gradients, node: Node) -> Expr:
 
 
 def _deviations(gradients: Gradients, node: Node) -> Expr:
-    """2 (x - mean) g: what passes through the mean cancels."""
+    """2 (x - mean) g: the part through the mean cancels."""
     b, dtype, body = gradients.build, node.type.dtype, node.body
     assert body is not None
     total = b.reduce_node("sum", dtype, node.type.shape, node.axes, node.over, body, name="sum")
@@ -160,7 +161,7 @@ def _running_product(gradients: Gradients, node: Node) -> Expr:
 
 
 def _running_extremum(gradients: Gradients, node: Node) -> Expr:
-    """Each prefix's gradient goes to the element that set its extremum: added there atomically, since where it stands is data."""
+    """Each prefix's gradient goes to the element that set its extremum. It is added there atomically, since the place is data-dependent."""
     b, dtype, body = gradients.build, node.type.dtype, node.body
     assert body is not None
     here = gradients.here(node.name)
@@ -182,7 +183,7 @@ def _running_extremum(gradients: Gradients, node: Node) -> Expr:
 
 
 def _running_logarithm(gradients: Gradients, node: Node) -> Expr:
-    """exp(x[j]) times the sum over i >= j of g[i] exp(-y[i]), in logarithms: of positive and of negative gradients apart."""
+    """exp(x[j]) times the sum over i >= j of g[i] exp(-y[i]), in logarithms: positive and negative gradients separately."""
     dtype, body = node.type.dtype, node.body
     assert body is not None
     zero, g, y = const(0, dtype), _gradient_here(gradients, node), Read(node.name, gradients.here(node.name))
@@ -202,10 +203,10 @@ _SCANS = {"sum": _running_sum, "prod": _running_product, "max": _running_extremu
 
 
 def seeds_of_scatter(gradients: Gradients, node: Node) -> None:
-    """Contributes what a scatter passes on to its initial contents and to the values that are written.
+    """Contributes a scatter's gradient to its initial contents and to the written values.
 
-    sum: everything to both. set: a place that is written passes nothing to the initial contents; of several writers of one place all get
-    its gradient. max, min: shared evenly among what attains it. prod: the product of the others.
+    sum: everything to both. set: a written place passes nothing to the initial contents; of several writers of one place all get its
+    gradient. max, min: shared evenly among the elements that attain the extremum. prod: the product of the other elements.
     """
     assert node.body is not None
     base = node.operands[0]
@@ -234,7 +235,7 @@ def _set_to_zero(gradients: Gradients, node: Node) -> str:
 
 
 def _scattered(gradients: Gradients, node: Node, name: str, monoid: str, base: str, e: Expr) -> str:
-    """Another element scattered as `node` scatters its own, into another value of its type."""
+    """Another element scattered to the same places as by `node`, into another value of its type."""
     b = gradients.build
     return b.add(Node(b.fresh(name), node.type, f"scatter.{monoid}", over=node.over, body=e, target=node.target, operands=(base,),
                       span=b.span))
@@ -275,7 +276,7 @@ def _always_inside(e: Affine, extent: int, extents: dict[str, int]) -> bool:
 
 
 def _scattered_extremum(gradients: Gradients, node: Node) -> Expr:
-    """g / n to the initial contents and to each element written where it equals the result; n of them do."""
+    """g / n to the initial contents and to each written element that equals the result; n of them do."""
     b, dtype, body = gradients.build, node.type.dtype, node.body
     assert body is not None
     base = node.operands[0]
@@ -292,7 +293,7 @@ def _scattered_extremum(gradients: Gradients, node: Node) -> Expr:
 
 
 def _scattered_product(gradients: Gradients, node: Node) -> Expr:
-    """As for a reduction: the number of zeros and the product of the others at each place."""
+    """As for a reduction: the number of zeros and the product of the other elements at each place."""
     b, dtype, body = gradients.build, node.type.dtype, node.body
     assert body is not None
     base = node.operands[0]

@@ -1,7 +1,7 @@
-"""Adjoints of scalar expressions: what each read of a body adds to the gradient of what it reads.
+"""Adjoints of scalar expressions: the contribution of each read of a body to the gradient of the value that it reads.
 
-The rules are the `adjoint` texts of the operator table, parsed once; here they only become expressions, without the ones,
-zeros and double negations that a rule applied to constants would leave. Nothing here knows of nodes or index maps.
+The rules are the `adjoint` texts of the operator table, parsed once; here they become expressions, without the ones, zeros and double
+negations of rules applied to constants. This file knows neither nodes nor index maps.
 """
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def parsed_rule(text: str) -> Rule:
 
 
 def simplified_call(fn: str, *args: Expr) -> Expr:
-    """`fn` of the arguments without what constants settle.
+    """`fn` of the arguments, simplified where constants settle the result.
 
-    Exact: up to the sign of a zero. Nothing is multiplied away that could be NaN or infinite, except by a constant of the adjoint.
+    Exact: up to the sign of a zero. No factor that could be NaN or infinite is dropped, except for a constant of the adjoint.
     """
     match fn, args:
         case "mul", (a, b):
@@ -112,8 +112,8 @@ def is_zero(e: Expr) -> bool:
 
 
 def rounded_back(e: Expr, have: DType, want: DType, read_dtype: ReadDType) -> Expr:
-    """`e` as `want`. What was converted to `have` last is converted from its own type instead: an adjoint is not rounded to a narrow
-    type on its way into a sum, and a narrow value that was widened is itself again."""
+    """`e` as `want`. A value that was last converted to `have` is converted from its own type instead: an adjoint is not rounded to a
+    narrow type before a sum, and a widened narrow value is its original again."""
     if isinstance(e, Const):
         return const(e.value, want)
     match e:
@@ -129,9 +129,10 @@ Guards = tuple[tuple[tuple[Bound, ...], bool], ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadAdjoint:
-    """One read (or lookup) of a body, and what it adds to the gradient of the element it reads, over the body's axes.
+    """One read (or lookup) of a body, and its contribution to the gradient of the element it reads, over the body's axes.
 
-    guards: of a lookup the bounds around it, outermost first, and whether it stands where they hold. The adjoint has them already.
+    guards: for a lookup, the bounds around it, outermost first, and whether it is evaluated where they hold. The adjoint includes them
+    already.
     """
 
     read: Read | Lookup
@@ -142,7 +143,7 @@ class ReadAdjoint:
 class BodyAdjoint:
     """Reverse mode through one body.
 
-    active: values whose gradient is wanted. `where` names the node's place in the user's program for errors. `again` gives a read as an
+    active: values whose gradient is computed. `where` names the node's place in the user's program for errors. `again` gives a read as an
     expression of values that the backward pass reads anyway, None where there is none.
     """
 
@@ -155,9 +156,9 @@ class BodyAdjoint:
         self._path: list[tuple[tuple[Bound, ...], bool]] = []
 
     def run(self, body: Expr, gradient: Expr, value: Expr | None) -> list[ReadAdjoint]:
-        """The adjoints of all reads of active values. `gradient` is the body's; `value` a cheap way to have the body's value again.
+        """The adjoints of all reads of active values. `gradient` is the body's; `value` is a cheap expression of the body's value.
 
-        Raises: UserError where the derivative of a function on the way is not known.
+        Raises: UserError where the derivative of a function on the way is unknown.
         """
         self._back(body, gradient, value)
         return [ReadAdjoint(read, e, guards) for (read, guards), e in self.found.items()]
@@ -201,7 +202,8 @@ class BodyAdjoint:
                                 hint="register it with adjoint=..." if not op.adjoint else None)
             other = e.args[1 - n] if e.fn in ("maximum", "minimum") else None
             if isinstance(other, Const):
-                # At a tie the constant wins, so that relu has gradient 0 at 0; the result tells as well as the operand, and is kept.
+                # At a tie the constant wins, so that relu has gradient 0 at 0. The result decides as well as the operand, and is stored
+                # anyway.
                 is_larger = call("gt" if e.fn == "maximum" else "lt", argument if value is None else value, other)
                 adjoint = simplified_call("select", is_larger, g, const(0, dtype))
             else:
@@ -218,16 +220,16 @@ class BodyAdjoint:
 
 
 def guarded(e: Expr, guards: Guards, otherwise: Expr) -> Expr:
-    """`e` where the guards say that it stands, `otherwise` elsewhere."""
+    """`e` where the guards select it, `otherwise` elsewhere."""
     for bounds, holds in reversed(guards):
         e = Guard(bounds, e, otherwise) if holds else Guard(bounds, otherwise, e)
     return e
 
 
 def told_by_result(e: Call[Expr], value: Expr, again: Again) -> Call[Expr]:
-    """select(x <= 0, c * x or 0, x) with the condition asked of the result, where that is the same: then x need not be kept for it.
+    """select(x <= 0, c * x or 0, x) with the condition applied to the result, where that is equivalent: then x need not be stored for it.
 
-    Nor need the result be read where x can be had again from what the backward pass reads anyway.
+    The result need not be read either where x can be recomputed from values that the backward pass reads anyway.
     """
     match e.args:
         case (Call("le" | "gt" as fn, (x, Const() as limit)), low, high) if _is(limit, 0):
@@ -238,7 +240,7 @@ def told_by_result(e: Call[Expr], value: Expr, again: Again) -> Call[Expr]:
 
 
 def _made_again(x: Expr, dtype: DType, again: Again) -> Expr | None:
-    """`again` of a read, also of one that is widened for arithmetic: then without the rounding between."""
+    """`again` of a read, also of a read that is widened for arithmetic: then without the rounding between."""
     match x:
         case Read():
             return again(x)
@@ -283,5 +285,5 @@ def instantiated(rule: Rule, leaves: Mapping[str, Expr], dtype: DType) -> Expr:
 
 
 def num_parts(e: Expr) -> int:
-    """How many subexpressions an expression has, itself included."""
+    """Number of subexpressions, the expression itself included."""
     return 1 + sum(num_parts(x) for x in children(e))

@@ -1,7 +1,7 @@
-"""Where gradients add up: the contributions to each value, brought to its own axes, and the nodes that sum them.
+"""Sums of gradients: the contributions to each value over its own axes, and the nodes that sum them.
 
-A contribution without axes to sum over stays an expression until all are known, so that a value's gradient is one map; slices of
-one value that lie side by side become a choice between them instead of a sum of mostly zeros.
+A contribution without axes to sum over stays an expression until all contributions are known, so that a value's gradient is one map.
+Adjacent slices of one value become a choice between them instead of a sum of mostly zeros.
 """
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from tilefuse.passes.autodiff.transpose import inverse
 from tilefuse.passes.decompose import Rewriter
 from tilefuse.passes.simplify_index import simplify_indices
 
-# A term of a sum with more subexpressions than this is a node of its own.
+# A term of a sum with more subexpressions becomes a node of its own.
 MAX_TERM_PARTS = 80
-# The gather form may look at this many points for each point of the reader's domain; beyond that the reader adds atomically.
+# Limit on the points that the gather form reads for each point of the reader's domain; beyond that the reader adds atomically.
 MAX_WASTE = 16
-# A value counts as small beside another with this many times its elements: reading it costs nothing.
+# A value counts as small beside another with this many times its elements: reading it is practically free.
 SMALL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """A value's gradient as an expression over `axes`: a constant, a read whose subscripts are axes, or what costs its users no more."""
+    """A value's gradient as an expression over `axes`: a constant, a read whose subscripts are axes, or an expression as cheap for its
+    users."""
 
     axes: tuple[str, ...]
     body: Expr
 
 
 class Gradients:
-    """The gradients found so far, and the builder that has the nodes of the graph and of its gradients."""
+    """The gradients known so far, and the builder that holds the nodes of the graph and of its gradients."""
 
     def __init__(self, graph: Graph, active: set[str]) -> None:
         self.graph = graph
@@ -77,11 +78,11 @@ class Gradients:
         return tuple(axis(a) if s > 1 else number(0) for a, s in zip(self.axes_of(name), self.type_of(name).shape, strict=True))
 
     def has(self, name: str) -> bool:
-        """Whether something has arrived at the value."""
+        """Whether any contribution to the value has been added."""
         return name in self.terms or name in self.found
 
     def begin(self, node: Node) -> None:
-        """New nodes are named after, and come from the place of, this node."""
+        """New nodes get names after this node, and its place in the user's program."""
         self.build.prefix, self.build.span = f"d_{node.name}_", node.span
 
     # Adding up
@@ -97,7 +98,7 @@ class Gradients:
         self.add(name, rounded_back(read, self.read_dtype(gradient), self.work(name), self.read_dtype))
 
     def add_read(self, read: Read, extents: Mapping[str, int], e: Expr) -> None:
-        """Adds what a read over the domain `extents` contributes: `e` at every point, in the dtype of the value read."""
+        """Adds the contribution of a read over the domain `extents`: `e` at every point, in the dtype of the value read."""
         name = read.value
         shape, axes = self.type_of(name).shape, self.axes_of(name)
         if 0 in shape or is_zero(e):
@@ -137,7 +138,7 @@ class Gradients:
         self.add(name, Read(scattered, self.here(name)))
 
     def _summed(self, name: str, body: Expr, free: Sequence[tuple[str, int]]) -> Expr:
-        """The sum of `body` over the free axes; factors that do not vary there, and axes on which nothing depends, stay outside."""
+        """The sum of `body` over the free axes; factors that do not vary there, and axes that nothing depends on, stay outside."""
         if isinstance(body, Const):
             return simplified_call("mul", const(prod(s for _, s in free), body.dtype), body)
         used = _axes_in(body)
@@ -173,7 +174,7 @@ class Gradients:
     # Results
 
     def gradient(self, name: str) -> Gradient:
-        """The gradient of a value at which something has arrived; nothing more may arrive."""
+        """The gradient of a value with contributions; no more may be added afterwards."""
         if name in self.found:
             return self.found[name]
         dtype, work = self.read_dtype(name), self.work(name)
@@ -192,7 +193,7 @@ class Gradients:
     # Values that need not be kept
 
     def again(self, read: Read) -> Expr | None:
-        """An element of a normalised or scaled value as the expression that made it, where its gradient reads the operand anyway."""
+        """An element of a normalised or scaled value as its defining expression, where its gradient reads the operand anyway."""
         source = self._scaled_source(read.value)
         if source is None:
             return None
@@ -201,7 +202,8 @@ class Gradients:
         return substitute_axes(node.body, dict(zip(node.axes, read.index, strict=True)))
 
     def _scaled_source(self, name: str) -> str | None:
-        """x of a map like (x - mean) * scale + shift, where x is in memory and scale is small and differentiated: so is x read for it."""
+        """x of a map like (x - mean) * scale + shift, where x is in memory and scale is small and differentiated: the gradient of scale
+        reads x."""
         if name not in self._sources:
             self._sources[name] = self._find_source(name)
         return self._sources[name]
@@ -227,18 +229,18 @@ class Gradients:
         return list(dict.fromkeys(large))
 
     def _in_memory(self, name: str) -> bool:
-        """Whether the value exists whatever is fused: an input or a library call's result."""
+        """Whether the value is stored in any plan: an input or a library call's result."""
         node = self._node(name)
         return node is None or node.category == "library"
 
     def _node(self, name: str) -> Node | None:
-        """The node that makes a value, forward or backward; None for an input."""
+        """The node that computes a value, forward or backward; None for an input."""
         for node in self.build.nodes[len(self._nodes) + len(self.graph.nodes):]:
             self._nodes[node.name] = node
         return self.graph.node_by_name.get(name) or self._nodes.get(name)
 
     def _is_sum_kept(self, name: str) -> bool:
-        """Whether the value is a reduction, or one rounded to a narrow type: what a kernel of its own makes, for several users."""
+        """Whether the value is a reduction, or one rounded to a narrow type: a kernel of its own computes it for several users."""
         node = self._node(name)
         if node is not None and node.kind == "map" and node.body is not None and is_cast(node.body):
             match node.body:
@@ -247,7 +249,7 @@ class Gradients:
         return node is not None and node.category == "reduce"
 
     def _costs_nothing(self, name: str, body: Expr) -> bool:
-        """Whether the gradient's users read no more if each computes it: it is masked by what they read anyway, and nothing else."""
+        """Whether the gradient's users read no more if each computes it: only a mask is applied, whose operands they read anyway."""
         source = self._scaled_source(name)
         root = body.args[0] if is_cast(body) and isinstance(body, Call) else body
         if source is None or _has_lookup(body) or not (isinstance(root, Call) and root.fn == "select"):
@@ -255,12 +257,12 @@ class Gradients:
         large = [r for r in self._large_reads(body, self.type_of(name).num_elements) if r.value != source]
         if len(large) != 1 or large[0].index != self.here(name):
             return False
-        # Several kernels use it, so a sum over windows (a pool's gradient) is kept as well as a library call's result.
+        # Several kernels use it, so a sum over windows (a pool's gradient) is stored like a library call's result.
         return self._in_memory(large[0].value) or self._is_sum_kept(large[0].value)
 
     def _total(self, name: str, terms: Sequence[Expr], work: DType) -> Expr:
-        """The sum of all contributions. Whole tensors are added pair by pair in nodes of their own where they are many: a later pass
-        makes one product of such sums of products."""
+        """The sum of all contributions. Many whole tensors are added pair by pair in nodes of their own: a later pass turns such sums of
+        products into one product."""
         parts = side_by_side(terms, self.axes_of(name), self.type_of(name).shape, const(0, work))
         whole = [e for e in parts if isinstance(e, Read)]
         if len(whole) > 2:
@@ -305,7 +307,7 @@ class Gradients:
         return gradient_name
 
     def result(self, name: str) -> str:
-        """As `value_of`, zeros where nothing has arrived."""
+        """As `value_of`, zeros where there is no contribution."""
         if not self.has(name):
             self.found[name] = Gradient(self.axes_of(name), const(0, self.read_dtype(name)))
         return self.value_of(name)
@@ -316,7 +318,7 @@ def _has_lookup(e: Expr) -> bool:
 
 
 def _is_plain(e: Expr, here: Sequence[Affine]) -> bool:
-    """Whether the expression may stand in for a value wherever it is used: a constant, or a read at axes and constants."""
+    """Whether the expression may replace a value wherever it is used: a constant, or a read at axes and constants."""
     if isinstance(e, Const):
         return True
     return isinstance(e, Read) and all(not a.terms or a in here for a in e.index)
@@ -343,7 +345,7 @@ INNER = Read("", ())  # stands for the sum in what is left outside of it
 def _factored(body: Expr, free: set[str]) -> tuple[Expr | None, Expr]:
     """(outside, inside) with sum(body) = outside where INNER is sum(inside); outside None where nothing can be taken out.
 
-    mul(w[j], mul(g[i, j], r[j])) over i gives mul(w[j], mul(INNER, r[j])) and g[i, j]: several sums of one backward pass become the same.
+    mul(w[j], mul(g[i, j], r[j])) over i gives mul(w[j], mul(INNER, r[j])) and g[i, j]: several sums of one backward pass become equal.
     """
 
     def fixed(e: Expr) -> bool:
@@ -381,7 +383,7 @@ def _with_inner(outside: Expr, part: Expr) -> Expr:
 
 
 def side_by_side(terms: Sequence[Expr], axes: Sequence[str], shape: Sequence[int], zero: Const) -> list[Expr]:
-    """The terms, with those that are zero outside of disjoint ranges of one axis put together as a balanced choice.
+    """The terms, where those that are zero outside of disjoint ranges of one axis are combined into a balanced choice.
 
     Guard(0 <= i < 2, a, 0) + Guard(2 <= i < 5, b, 0)  ->  Guard(0 <= i < 2, a, b)   where i has extent 5
     """

@@ -1,8 +1,8 @@
 """The transposition of a read: for an element of the value, the points of the reader's domain that read it.
 
-A gradient in gather form sums, for each element of a value, over the points that read it; then nothing is added atomically and
-the sum can share a kernel with what makes and uses it. `inverse` solves the subscripts for the domain's axes: permutations,
-slices, flips, strides, broadcasts, reshapes in both directions, padding, overlapping windows. What it leaves unsolved is summed over.
+A gradient in gather form sums, for each element of a value, over the points that read it. It needs no atomic additions, and the sum can
+share a kernel with its producer and its users. `inverse` solves the subscripts for the domain's axes: permutations, slices, flips, strides,
+broadcasts, reshapes in both directions, padding, overlapping windows. Axes that it leaves unsolved are summed over.
 
     read %x[n, 2*h + k]  over [n, h, k < 3]      ->      h = i // 2 - r,  k = i % 2 + 2*r  over [r < 2] where 0 <= h and k < 3
 """
@@ -52,8 +52,7 @@ class Inverse:
 
 
 def inverse(index: Sequence[Affine], extents: Mapping[str, int], axes: Sequence[str], shape: Sequence[int]) -> Inverse | None:
-    """The points of the domain `extents` at which `index` is the element at `axes` of a value of that shape; None where the subscripts
-    are too irregular.
+    """The points of the domain `extents` at which `index` is the element at `axes` of a value of that shape; None for irregular subscripts.
 
     Requires: no extent is 0.
     Exact: each such point is given by exactly one point of the free axes at which all bounds hold.

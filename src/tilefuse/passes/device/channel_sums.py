@@ -5,11 +5,10 @@
     memory of a place p:   | g = 0: 8 channels | g = 1: 8 channels | ...
 
 A reduction over one group reads a few neighbouring elements of each place and steps over the rest, so that a warp touches many lines for
-few bytes of each. Sums by channel are column sums of a matrix of places by channels, whose rows are read whole. One value a channel is
-left to combine. Squared deviations are combined from the channels' own deviations about their own means.
-Source: H200, f32, statistics and norm of convolutions' results, each group walked and by channel: 8 channels a group of
-[167, 64, 54, 54] 221 us and 139; 32 of [167, 256, 26, 26] 204 and 133; 8 of [128, 64, 258, 258] 2370 and 2110; f16, 10 of
-[8, 320, 64, 64] 59 and 35.
+few bytes of each. Sums by channel are column sums of a matrix of places by channels, whose rows are read whole; then one value per channel
+is left to combine. Squared deviations are combined from each channel's deviations about its own mean.
+Source: H200, f32, statistics and norm of convolutions' results, in us by group and by channel: 8 channels a group of [167, 64, 54, 54] 221
+and 139; 32 of [167, 256, 26, 26] 204 and 133; 8 of [128, 64, 258, 258] 2370 and 2110; f16, 10 of [8, 320, 64, 64] 59 and 35.
 """
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class SplitChannelSums(DevicePass):
 
 
 def split_channel_sums(graph: Graph, layouts: Layouts) -> Graph:
-    """The graph with such sums and sums of squared deviations made by channel first; the same object if there is none.
+    """The graph with such sums and sums of squared deviations taken by channel first; the same object if there is none.
 
     layouts: strides of values that are not row-major.
     """
@@ -74,9 +73,9 @@ def split_channel_sums(graph: Graph, layouts: Layouts) -> Graph:
 
 
 def channel_axes(graph: Graph, node: Node, layouts: Layouts) -> ChannelAxes | None:
-    """The axes of a reduction that takes some neighbouring channels at every place; None for any other node.
+    """The axes of a reduction over some neighbouring channels at every place; None for any other node.
 
-    A group's channels at one place are read like a row, by whole lines of the caches, where they fill more than a line.
+    Where a group's channels at one place fill more than a cache line, they are read like a row, by whole lines.
     """
     if node.kind not in ("reduce.sum", "reduce.m2") or not node.type.dtype.is_float or not node.type.num_elements or node.body is None:
         return None
@@ -105,7 +104,7 @@ def _itemsize(graph: Graph, node: Node) -> int:
 def _by_channel(node: Node, axes: ChannelAxes, sums: dict[tuple[tuple[str, ...], Over, Expr], str], names_in_use: set[str]) -> list[Node]:
     """The nodes that stand for a reduction: by channel, then over the channels under the node's own name.
 
-    sums: names of the sums by channel that were made before, by kept axes, reduced axes and body.
+    sums: names of the existing sums by channel, by kept axes, reduced axes and body.
     """
     assert node.body is not None
     channels = tuple(a for a, _ in axes.channels)

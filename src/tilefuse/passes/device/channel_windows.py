@@ -45,8 +45,8 @@ class SumChannelWindows(DevicePass):
 def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
     """The graph with depthwise convolutions as sums over windows; the same object if there is none.
 
-    layouts: strides of values that are not row-major. Convolutions whose image or result lies channels last stay calls: cuDNN has fast
-    kernels for them.
+    layouts: strides of values that are not row-major. Convolutions with a channels-last image or result stay calls: cuDNN has fast kernels
+    for them.
     """
     windows = {n.name for n in graph.nodes if is_channel_window(graph, n, layouts)}
     if not windows:
@@ -57,7 +57,7 @@ def sum_channel_windows(graph: Graph, layouts: Layouts) -> Graph:
 
 
 def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
-    """Whether a node is a depthwise convolution in f32 whose image and result lie row-major."""
+    """Whether a node is a depthwise convolution in f32 with row-major image and result."""
     if node.kind != "library.convolution" or node.attribute("transposed", False) or node.type.dtype.name != "f32":
         return False
     x, w = (graph.type_of(v) for v in node.operands[:2])
@@ -67,7 +67,7 @@ def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
 
 
 def _summed(graph: Graph, node: Node, names_in_use: set[str]) -> tuple[Node, ...]:
-    """The sum over the window of each result, and the bias behind it where the call has one."""
+    """The sum over the window of each result, and then the bias where the call has one."""
     x, w = node.operands[:2]
     image, weight = graph.type_of(x), graph.type_of(w)
     rank = len(weight.shape) - 2

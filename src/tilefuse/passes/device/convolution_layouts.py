@@ -18,7 +18,7 @@ from tilefuse.ir.graph import Graph, Node, library_call_key
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.calls import ConvolutionFigures
 
-# Number of the operand of a convolution and of its gradient that is the weight.
+# Operand number of the weight, for a convolution and for its gradient.
 WEIGHT_OPERAND = {"library.convolution": 1, "library.convolution_backward": 2}
 
 # Element types for which cuDNN has tensor-core convolutions (f32 as tf32, which torch allows for convolutions by default).
@@ -28,9 +28,9 @@ TENSOR_CORE_DTYPES = frozenset({"f16", "bf16", "f32"})
 
 
 def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[str] = ()) -> bool:
-    """Whether channels last saves at least the time of the kernels that only turn images.
+    """Whether channels last saves at least the time of the kernels that only change the layout of images.
 
-    turned: values that such kernels would turn.
+    turned: values whose layout such kernels would change.
     """
     calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in (4, 5)}
     turned_bytes = sum(graph.type_of(v).num_bytes for v in turned)
@@ -39,7 +39,7 @@ def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[s
 
 
 def gains_by_packed_weights(graph: Graph, device: DeviceSpec) -> bool:
-    """Whether packed weights (`runtime.calls.packed_weights`) save more on a host than turning the caller's images costs."""
+    """Whether packed weights (`runtime.calls.packed_weights`) save more on a host than changing the layout of the caller's images costs."""
     constants = {i.name for i in graph.inputs if i.constant}
     calls, fitted = [n for n in graph.nodes if n.kind in WEIGHT_OPERAND], device.fitted.convolutions
     if device.kind != "host" or not all(_is_packed(graph, n, constants) for n in calls):

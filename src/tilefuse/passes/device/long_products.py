@@ -76,7 +76,7 @@ def piece_length(graph: Graph, node: Node, device: DeviceSpec) -> int:
 
 
 def _seams(node: Node | None) -> Iterator[int]:
-    """Divisors in the subscripts of a view: its inner axis steps from one part of the tensor to the next at their multiples."""
+    """Divisors in the subscripts of a view: at their multiples the inner axis steps from one part of the tensor to the next."""
     if node is None or node.kind != "map" or not isinstance(node.body, Read):
         return
     todo: list[Affine] = list(node.body.index)
@@ -116,7 +116,7 @@ def _pieces(graph: Graph, value: str, place: tuple[Affine, Affine], is_turned: b
 
 
 def without_unused(graph: Graph, names: set[str]) -> Graph:
-    """The graph without the maps among `names` that nothing reads any more."""
+    """The graph without those maps among `names` that have no users."""
     unused = {n for n in names if n in graph.node_by_name and graph.node_by_name[n].kind == "map" and not graph.users_by_name[n]
               and n not in graph.escaping}
     return replace(graph, nodes=tuple(n for n in graph.nodes if n.name not in unused)) if unused else graph

@@ -1,6 +1,6 @@
-"""Convolutions whose operands lie row-major: copies that pack them channels last, by kernels and not by the library.
+"""Convolutions with row-major operands: kernels, and not the library, copy them to channels last.
 
-Layouts themselves are planned by the pass plan-layouts, which lays these copies channels last.
+The pass plan-layouts plans the layouts themselves; it makes these copies channels last.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilefuse.target.device import DeviceSpec
 @register_pass
 @dataclass(frozen=True)
 class PackConvolutionWeights(DevicePass):
-    """Copy weights, images and results of convolutions that lie row-major where the library is faster channels last.
+    """Copy row-major weights, images and results of convolutions where the library is faster channels last.
 
     channels_last  "auto" (where it is faster on the device), "always" or "never"
     Exact: bit for bit; a library may associate the sums of a convolution differently in another layout.
@@ -55,7 +55,7 @@ def allows_channels_last(graph: Graph, device: DeviceSpec, option: str, given: L
 
 
 def _turned_alone(graph: Graph, device: DeviceSpec, input_layouts: Layouts, result_layouts: Layouts, free: Set[str]) -> list[str]:
-    """Images that kernels of their own would turn: row-major ones that calls read from the caller, or give to it."""
+    """Images that only copy kernels would change: row-major ones that calls read from the caller or return to it."""
     inputs = {i.name for i in graph.inputs if not i.constant} & _images_of_calls(graph, device)
     calls = {n.name for n in graph.nodes if n.kind == "library.convolution" and packing_pays(graph, n, device)}
     results = {v for v in calls & graph.escaping - free if has_channels_last(graph.type_of(v).shape)}
@@ -65,7 +65,7 @@ def _turned_alone(graph: Graph, device: DeviceSpec, input_layouts: Layouts, resu
 
 def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option: str, free: Set[str] = frozenset(),
                         wanted: Layouts | None = None) -> Graph:
-    """The graph with a copy of each convolution weight that is an argument or a view, packed where the convolution is faster for it.
+    """The graph with a copy of each convolution weight that is an argument or a view, packed where the convolution gains by it.
 
         conv(%x, %w)           ->   %w_packed = map { %w }   conv(%x, %w_packed)             (%w_packed: channels last)
         %d = conv_backward()   ->   %d_packed = conv_backward()   %d = map { %d_packed }     (%d: a result, row-major)
@@ -109,14 +109,14 @@ def with_packed_weights(graph: Graph, given: Layouts, device: DeviceSpec, option
 
 
 def _images_of_calls(graph: Graph, device: DeviceSpec) -> set[str]:
-    """Images that calls read beside a weight that lies channels last."""
+    """Images that calls read together with a channels-last weight."""
     read = {n.operands[WEIGHT_OPERAND[n.kind] - 1] for n in graph.nodes if n.kind in WEIGHT_OPERAND and packing_pays(graph, n, device)}
     return {v for v in read if has_channels_last(graph.type_of(v).shape)}
 
 
 def _copy(name: str, value: str, type_: Type) -> Node:
     axes = axis_names(len(type_.shape))
-    # A plain read would be a view. A conversion to the type that it has already is a copy like any other kernel's.
+    # A plain read would be a view. A conversion to the same type is a copy like any other kernel's.
     body = cast(Read(value, tuple(map(axis, axes))), type_.dtype)
     return Node(name, type_, "map", axes, body=body)
 

@@ -129,7 +129,7 @@ def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
 
 
 def _runs_along_first(graph: Graph, value: str) -> bool:
-    """Whether a matrix lies column by column: a view of one that lies row by row."""
+    """Whether a matrix is stored column by column: a view of one stored row by row."""
     maker = graph.node_by_name.get(value)
     if maker is None or maker.kind != "map" or not isinstance(maker.body, Read):
         return False
@@ -173,7 +173,7 @@ def _is_stored_for(graph: Graph, value: str) -> bool:
 
 def _padded(graph: Graph, node: Node, padded_sizes: tuple[int, int, int], names_in_use: set[str],
             copy_names: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
-    """The operands with zeros behind their ends, the product of these, and a window of it under the node's own name."""
+    """The zero-padded operands, their product, and a window of it under the node's own name."""
     sizes = _sizes(graph, node)
     operands: list[str] = []
     turned: list[bool] = []
@@ -182,10 +182,10 @@ def _padded(graph: Graph, node: Node, padded_sizes: tuple[int, int, int], names_
             operands.append(operand)
             turned.append(bool(node.attribute(turn)))
             continue
-        # The copy lies as the operand does, so that it reads and writes along memory.
+        # The copy has the operand's layout, so that it reads and writes contiguously.
         across = _runs_along_first(graph, value)
         shape = tuple(padded_sizes[p] for p in (place[::-1] if across else place))
-        # Both products of a gradient read one copy of it, turned or not.
+        # Both products of a gradient read one copy of it, transposed or not.
         copied = _looked_through(graph, Read(value, (axis("j"), axis("i")) if across else (axis("i"), axis("j"))),
                                  dict(zip("ij", (sizes[p] for p in (place[::-1] if across else place)), strict=True))), shape
         name = copy_names.get(copied)
@@ -206,7 +206,7 @@ def _padded(graph: Graph, node: Node, padded_sizes: tuple[int, int, int], names_
 
 
 def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
-    """A read through views, as a read of the value that has memory."""
+    """A read through views, replaced by a read of the value that has memory."""
     while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
         viewed = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
         assert isinstance(viewed, Read)
