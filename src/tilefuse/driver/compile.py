@@ -104,8 +104,8 @@ def present_device(where: str | Any = "") -> tuple[DeviceSpec, str]:
         raise UserError(f"there is no device {text!r}", hint="host, cuda or cuda:<number>; for sources only, name a target (h200)")
     if not number:
         number = str(_current_index())
-    found = cuda_api.describe_device(int(number))
-    described = describe_device(found.name, found.capability, found.memory_bytes, dict(found.facts))
+    present = cuda_api.describe_device(int(number))
+    described = describe_device(present.name, present.capability, present.memory_bytes, dict(present.facts))
     return with_calibration(described, default_folder()), f"cuda:{number}"
 
 
@@ -173,16 +173,17 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.dump("2_plan.txt", text)
     with now.span("sources"):
         spec = lower(plan, device, options, given_up, printed)
-    told = list(fallbacks)
-    for operator, reason in told:
+    reported = list(fallbacks)
+    for operator, reason in reported:
         now.event("fallback", "frontend", operator=operator, reason=reason)
-    if told:
-        now.line("fallbacks", f"{graph.name}: {len(told)} operators run in the framework: " + "; ".join(f"{o} ({r})" for o, r in told))
-    explanation = json.dumps(explanation_of(plan, spec, told, options.changed(), device, graph))
+    if reported:
+        listed = "; ".join(f"{o} ({r})" for o, r in reported)
+        now.line("fallbacks", f"{graph.name}: {len(reported)} operators run in the framework: {listed}")
+    explanation = json.dumps(explanation_of(plan, spec, reported, options.changed(), device, graph))
     now.dump("explanation.json", explanation)
     seconds = plan.search.seconds if plan.search is not None else None
-    kept = {v.name for v in spec.values if v.role == "constant"}
-    bound = {k: v for k, v in ready.constants.items() if k in kept}
+    constant_names = {v.name for v in spec.values if v.role == "constant"}
+    bound = {k: v for k, v in ready.constants.items() if k in constant_names}
     return Generated(plan, replace(spec, plan_text=text, explanation=explanation, plan_seconds=seconds), bound, device)
 
 
@@ -194,10 +195,10 @@ def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Me
                               given_up=given_up)
 
     written = options.plan or options.template
-    kept = kept_values(ready.graph, static, {**ready.layouts, **ready.given}, ready.fixed) if static and not written else ()
-    if not kept:
+    kept_apart = kept_values(ready.graph, static, {**ready.layouts, **ready.given}, ready.fixed) if static and not written else ()
+    if not kept_apart:
         return plan(ready.graph, ready.given, ready.fixed, seed)
-    return planned_apart(ready.graph, kept, ready.given, {**ready.layouts, **ready.given}, ready.fixed, plan)
+    return planned_apart(ready.graph, kept_apart, ready.given, {**ready.layouts, **ready.given}, ready.fixed, plan)
 
 
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
@@ -222,26 +223,26 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         facts: dict[str, Any] = {"constants": constants, "input_layouts": input_layouts, "device": spec, "options": chosen,
                                  "fallbacks": list(fallbacks), "result_layouts": result_layouts, "free_results": free_results,
                                  "static": static, "given_up": given_up}
-        found: Found | None = None
+        lookup: Found | None = None
         if is_keepable(chosen):
             with now.span("known program", "cache"):
-                found = look_up(graph, facts)
-            known = found.program
+                lookup = look_up(graph, facts)
+            known = lookup.program
             if known is not None:
-                kept = {v.name for v in known.spec.values if v.role == "constant"}
-                bound = {k: v for k, v in constants.items() if k in kept} | dict(known.constants)
+                constant_names = {v.name for v in known.spec.values if v.role == "constant"}
+                bound = {k: v for k, v in constants.items() if k in constant_names} | dict(known.constants)
                 with now.span("build"), shown_progress(chosen) as progress:
                     told_spec = replace(titled(known.spec, titles), places=_places(graph))
                     return Program(told_spec, bound, place, chosen, progress=progress, copies_constants=True)
         with compiled_early(spec, chosen) as early:
-            made = generate(graph, **facts, measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
-                            printed=None if early is None else early.begin, seed=None if found is None else found.seed)
+            generated = generate(graph, **facts, measurer=KernelMeasurer(spec, place, chosen) if chosen.measure else None,
+                                 printed=None if early is None else early.begin, seed=None if lookup is None else lookup.seed)
             with now.span("build"), shown_progress(chosen) as progress:
-                program = Program(titled(made.spec, titles), made.constants, place, chosen, progress=progress,
+                program = Program(titled(generated.spec, titles), generated.constants, place, chosen, progress=progress,
                                   copies_constants=True, begun=None if early is None else early.futures)
-        if found is not None:
+        if lookup is not None:
             # After the build: what no compiler takes is not found again.
-            keep_made(found, made, graph, facts)
+            keep_made(lookup, generated, graph, facts)
         return program
 
 
@@ -369,9 +370,9 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
 
     def sources(imported: Imported) -> Generated:
         with traced(chosen), noted(f"graph @{imported.graph.name}", spec, chosen):
-            made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=spec, options=chosen,
-                            fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-            return replace(made, spec=titled(made.spec, imported.titles))
+            generated = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=spec, options=chosen,
+                                 fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+            return replace(generated, spec=titled(generated.spec, imported.titles))
 
     model = opened(model)
     if _is_of_torch(model):

@@ -57,10 +57,10 @@ def export_model(model: Any, folder: Path | str, example_inputs: Sequence[Any] |
         raise UnsupportedError(f"the model runs in several parts, which cannot be exported as one program: {error.message}",
                                where=error.where, hint=WHOLE) from error
     with traced(chosen), noted(f"graph @{imported.graph.name}", where, chosen):
-        made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=where, options=chosen,
-                        fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-    spec = titled(made.spec, imported.titles)
-    return export_program(spec, made.constants, into, name or _stem(model), _wanted(spec, imported.outputs, imported.arguments))
+        generated = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=where, options=chosen,
+                             fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+    spec = titled(generated.spec, imported.titles)
+    return export_program(spec, generated.constants, into, name or _stem(model), _wanted(spec, imported.outputs, imported.arguments))
 
 
 def is_saved_program(path: Any) -> bool:
@@ -86,14 +86,14 @@ def _wanted(spec: ProgramSpec, outputs: Sequence[Output], arguments: Sequence[st
     """
     if not outputs:
         return None
-    wanted: list[Wanted] = []
+    results: list[Wanted] = []
     for number, output in enumerate(outputs):
         if output.result is not None:
-            wanted.append(Wanted(spec.results[output.result], spec.told_results[output.result], output.permutation, output.expanded))
+            results.append(Wanted(spec.results[output.result], spec.told_results[output.result], output.permutation, output.expanded))
         elif output.argument is not None:
             name = arguments[output.argument] if output.argument < len(arguments) else None
             if name is None or name not in spec.inputs:
                 raise UserError(f"output {number} of the model is its argument {output.argument} unchanged, which nothing else reads",
                                 hint="leave that output out of the model")
-            wanted.append(Wanted(name, name))
-    return wanted
+            results.append(Wanted(name, name))
+    return results

@@ -102,9 +102,9 @@ class FunctionPass(Pass):
         if lacking:
             raise UserError(f"pass {self.name} says that it provides {lacking[0]!r}, but its result has no such attribute",
                             hint=f"return graph.with_attributes({lacking[0]}=...)")
-        if after.graph is not graph and (found := verify(after.graph)):
-            raise UserError(f"pass {self.name} left a graph that breaks the rule {found[0].rule}: {found[0].message}",
-                            where=f"%{found[0].node}" if found[0].node else None, notes=[str(f) for f in found[1:5]])
+        if after.graph is not graph and (findings := verify(after.graph)):
+            raise UserError(f"pass {self.name} left a graph that breaks the rule {findings[0].rule}: {findings[0].message}",
+                            where=f"%{findings[0].node}" if findings[0].node else None, notes=[str(f) for f in findings[1:5]])
         ctx.constants = after.attributes.get("constants", ctx.constants)
         ctx.attributes = {name: value for name, value in after.attributes.items() if name != "constants"}
         return after.graph
@@ -150,25 +150,25 @@ def graph_pass(name: str, *, provides: Sequence[str] | str = (), depends: Sequen
 
 def _options(name: str, function: Function) -> list[tuple[str, type, Any]]:
     """The parameters of a function behind the first, as fields of a pass."""
-    found: list[tuple[str, type, Any]] = []
+    parameters: list[tuple[str, type, Any]] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if not isinstance(parameter.default, int | float | bool | str):
             raise UserError(f"pass {name}: the parameter {parameter.name} has no default that a pipeline's text can write",
                             hint="an option of a pass has a number, a truth value or a text as its default")
-        found.append((parameter.name, type(parameter.default), field(default=parameter.default)))
-    return found
+        parameters.append((parameter.name, type(parameter.default), field(default=parameter.default)))
+    return parameters
 
 
-def _names(given: Sequence[str] | str) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given)
+def _names(names: Sequence[str] | str) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _properties(given: Sequence[str] | str) -> Properties:
+def _properties(names: Sequence[str] | str) -> Properties:
     known = {str(p): p for p in Property}
-    for name in _names(given):
+    for name in _names(names):
         if name not in known:
             raise UserError(f"there is no property {name!r} of graphs", hint=nearest(name, known) or f"known: {', '.join(known)}")
-    return frozenset(known[name] for name in _names(given))
+    return frozenset(known[name] for name in _names(names))
 
 
 def apply_passes(graph: Graph | AttributedGraph, passes: Sequence[str] | str, *, constants: Mapping[str, object] | None = None,

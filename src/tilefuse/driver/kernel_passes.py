@@ -137,11 +137,11 @@ class Codegen(Pass):
         return graph
 
 
-def _program_spec(plan: Plan, ctx: PassContext, given: Graph) -> ProgramSpec:
+def _program_spec(plan: Plan, ctx: PassContext, imported: Graph) -> ProgramSpec:
     """The program of a plan with its texts, as `generate` makes it. given: the graph before passes."""
     device = device_of(ctx)
     spec = lower(plan, device, ctx.options)
-    explanation = json.dumps(explanation_of(plan, spec, (), ctx.options.changed(), device, given))
+    explanation = json.dumps(explanation_of(plan, spec, (), ctx.options.changed(), device, imported))
     return replace(spec, plan_text=print_plan(plan), explanation=explanation,
                    plan_seconds=plan.search.seconds if plan.search is not None else None)
 
@@ -165,13 +165,13 @@ class Rtc(Pass):
         options = ctx.options
         store = cache_of(options.cache, options.cache_dir)
         entries = build_kernels(spec.kernels, store, jobs=options.jobs, cxx=options.cxx)
-        made = {code: CompiledKernel(code.name, e.symbol, e.payload, e.log) for code, e in zip(spec.kernels, entries, strict=True)}
+        compiled = {code: CompiledKernel(code.name, e.symbol, e.payload, e.log) for code, e in zip(spec.kernels, entries, strict=True)}
         planned: Planned = ctx.attributes["planned"]
         if planned.digest and planned.spec is None and planned.plan is not None and ctx.attributes["unchanged"]:
-            kept = {v.name for v in spec.values if v.role == "constant"}
-            constants = {k: v for k, v in ctx.constants.items() if k in kept}
+            constant_names = {v.name for v in spec.values if v.role == "constant"}
+            constants = {k: v for k, v in ctx.constants.items() if k in constant_names}
             keep_program(planned.digest, Generated(planned.plan, spec, constants, device_of(ctx)), constants, options)
-        ctx.attributes |= {"rtc": {node: made[code] for node, code in ctx.attributes["kernel"].items()}, "binaries": entries}
+        ctx.attributes |= {"rtc": {node: compiled[code] for node, code in ctx.attributes["kernel"].items()}, "binaries": entries}
         return graph
 
 
@@ -254,7 +254,7 @@ def _planned_again(flat: Graph, patterns: Mapping[str, Pattern], ready: Prepared
     """A plan with the patterns that a pass left. Raises: UserError for one that cannot be a kernel."""
     layouts = {v: s for v, s in ready.layouts.items() if flat.type_by_name.get(v) == ready.graph.type_by_name.get(v)}
     setting = setting_of(flat, ready.given, layouts, ready.fixed, device, options)
-    held = {n for p in patterns.values() for n in p.nodes}
-    loose = [n.name for n in flat.nodes if n.category != "library" and n.name not in held and n.name not in setting.views]
+    in_patterns = {n for p in patterns.values() for n in p.nodes}
+    loose = [n.name for n in flat.nodes if n.category != "library" and n.name not in in_patterns and n.name not in setting.views]
     alone = {f"alone_{name}": Pattern((name,), (name,)) for name in loose}
     return plan_of_patterns([*patterns.items(), *alone.items()], setting, "fusion")

@@ -116,9 +116,9 @@ class CompiledModel:
     def _on_numpy(self, flat: Sequence[Any], arrays: Sequence[Any]) -> Any:
         """The call by way of tensors on the program's device, its results as arrays."""
         tensors = [as_tensor(a, str(n)).to(self.program.device) for n, a in enumerate(arrays)]
-        given = iter(tensors)
+        rest = iter(tensors)
         names = self._arguments or (True,) * len(flat)
-        leaves = [next(given) if name is not None else leaf for leaf, name in zip(flat, names)]
+        leaves = [next(rest) if name is not None else leaf for leaf, name in zip(flat, names)]
         outputs = [as_numpy(o) for o in self._outputs_of(leaves, self.program(*tensors))]
         return outputs if self._rebuild is None else self._rebuild(outputs)
 

@@ -113,16 +113,16 @@ def structure_data(spec: Any) -> Any:
     if spec.is_leaf():
         return None
     children = spec.children() if hasattr(spec, "children") else spec.children_specs
-    made = {"children": [structure_data(c) for c in children]}
+    content = {"children": [structure_data(c) for c in children]}
     if spec.type in (tuple, list):
-        return {"type": spec.type.__name__, **made}
+        return {"type": spec.type.__name__, **content}
     if spec.type in (dict, OrderedDict):
-        return {"type": spec.type.__name__, "context": _as_json(list(spec.context), "keys of a mapping"), **made}
+        return {"type": spec.type.__name__, "context": _as_json(list(spec.context), "keys of a mapping"), **content}
     kind = spec.context if pytree.is_namedtuple_class(spec.context) else spec.type
     context = None if kind is spec.context else _as_json(spec.context, f"a {kind.__qualname__}")
     if "<locals>" in kind.__qualname__:
         raise NotKeptError(f"the class {kind.__qualname__} is defined inside a function, where a file cannot find it")
-    return {"type": f"{kind.__module__}:{kind.__qualname__}", "context": context, **made}
+    return {"type": f"{kind.__module__}:{kind.__qualname__}", "context": context, **content}
 
 
 def _as_json(value: Any, what: str) -> Any:
@@ -169,12 +169,12 @@ def _class_of(text: str) -> Any:
     """The class of this name, imported; None where it is not here."""
     module, _, name = text.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        class_: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            class_ = getattr(class_, part)
     except (ImportError, AttributeError):
         return None
-    return found
+    return class_
 
 
 # ---------------------------------------------------------------- arguments
@@ -229,10 +229,10 @@ def _key_text(key: Any) -> str:
 
 def arguments_for(form: ModelForm, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A call's arguments, by place and by name, from the tensors that the program reads. Raises: UserError for another number of them."""
-    wanted = [n for n in form.names if n is not None] if form.names else list(tensors)
-    if len(tensors) != len(wanted):
-        raise UserError(f"the model reads {len(wanted)} tensors ({', '.join(map(str, wanted))}), got {len(tensors)}")
+    names = [n for n in form.names if n is not None] if form.names else list(tensors)
+    if len(tensors) != len(names):
+        raise UserError(f"the model reads {len(names)} tensors ({', '.join(map(str, names))}), got {len(tensors)}")
     if form.arguments is None:
         return tuple(tensors), {}
-    given = iter(tensors)
-    return form.arguments.around([next(given) if name is not None else None for name in form.names])
+    rest = iter(tensors)
+    return form.arguments.around([next(rest) if name is not None else None for name in form.names])

@@ -49,9 +49,9 @@ def device_pipeline(options: Options) -> Pipeline:
     if options.device_passes:
         return _checked(_without_kernels("device_passes", Pipeline.parse(options.device_passes)))
     items = [_set(item, options) for item in Pipeline.parse(DEVICE_PIPELINE).passes]
-    kept = [item for item in items if options.fuse or not (isinstance(item, DevicePass) and item.for_fusion)]
+    items_used = [item for item in items if options.fuse or not (isinstance(item, DevicePass) and item.for_fusion)]
     # Where nothing rewrites in between, layouts are planned once.
-    return Pipeline(tuple(item for item, before in zip(kept, [None, *kept]) if item != before))
+    return Pipeline(tuple(item for item, before in zip(items_used, [None, *items_used]) if item != before))
 
 
 def _set(item: Pass, options: Options) -> Pass:

@@ -48,10 +48,10 @@ def plan_on_device(graph: Graph, given: Layouts, device: DeviceSpec, options: Op
     """
     if options.plan or options.template:
         return _by_hand(graph, given, device, options, result_layouts, layouts)
-    made = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock, seed, given_up)
+    plan = _planned(graph, given, device, options, result_layouts, layouts, measurer, records, clock, seed, given_up)
     if not options.tuned:
-        return made
-    return with_tuned(made, TuningResults.of(device, options).template, device, AnalyticCost(device))
+        return plan
+    return with_tuned(plan, TuningResults.of(device, options).template, device, AnalyticCost(device))
 
 
 def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts,
@@ -71,14 +71,14 @@ def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options,
     replaced: dict[tuple[str, ...], Slower] = {}
     parts = partial(alone, graph=graph, layouts=layouts, device=device, options=options)
     best, best_us = plan(model, products=products), math.inf
-    made = best
+    checked = best
     for round_number in range(MAX_ROUNDS):
         with trace.current().span("timed check", "plan", round=round_number):
-            slower = timed_check(made, model, measurer, parts, lambda: clock() > deadline)
+            slower = timed_check(checked, model, measurer, parts, lambda: clock() > deadline)
         replaced.update((s.nodes, s) for s in slower)
-        made_us = model.total_us(made, products.call_us)
+        made_us = model.total_us(checked, products.call_us)
         if made_us < best_us:
-            best, best_us = made, made_us
+            best, best_us = checked, made_us
         if clock() > deadline:
             break
         model.learn()
@@ -88,9 +88,9 @@ def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options,
             # Nothing in it is a guess any more.
             best = following if model.total_us(following, products.call_us) < best_us else best
             break
-        made = following
-    kept = {k.pattern.nodes for k in best.kernels}
-    notes = (f"{'kept for want of time' if s.nodes in kept else 'replaced after timing'}: {s}" for s in replaced.values())
+        checked = following
+    kernel_nodes = {k.pattern.nodes for k in best.kernels}
+    notes = (f"{'kept for want of time' if s.nodes in kernel_nodes else 'replaced after timing'}: {s}" for s in replaced.values())
     return replace(best, notes=(*best.notes, *notes))
 
 
@@ -105,19 +105,19 @@ def _measured_products(graph: Graph, layouts: Layouts, device: DeviceSpec, model
     return replace(predicted, us=us)
 
 
-def _by_hand(graph: Graph, given: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
+def _by_hand(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
     """The plan that the options write, or ours with the kernel that they write. Raises: UserError for what is not legal."""
-    setting = setting_of(graph, given, layouts, result_layouts, device, options)
+    setting = setting_of(graph, input_layouts, layouts, result_layouts, device, options)
     if options.plan:
-        made = plan_of_outline(parse_plan(options.plan), setting)
+        plan = plan_of_outline(parse_plan(options.plan), setting)
     else:
-        made = plan_graph(graph, given, device, options, result_layouts=result_layouts, layouts=layouts)
+        plan = plan_graph(graph, input_layouts, device, options, result_layouts=result_layouts, layouts=layouts)
     if options.template:
-        made = with_template(made, parse_template(options.template), setting, options)
-    for kernel in made.kernels:
+        plan = with_template(plan, parse_template(options.template), setting, options)
+    for kernel in plan.kernels:
         if kernel.generator == "text":
             check_storage(kernel.name, kernel.program, device)
-    return made
+    return plan
 
 
 def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
@@ -131,12 +131,12 @@ def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
 def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: DeviceSpec,
           options: Options) -> Sequence[TileProgram | LoneCall | Rejected]:
     """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library."""
-    found: list[TileProgram | LoneCall | Rejected] = []
+    programs: list[TileProgram | LoneCall | Rejected] = []
     for name in kernel.pattern.nodes:
         inner = Pattern((name,), (name,)).graph(graph)
         own = {v: layouts[v] for v in inner.type_by_name if v in layouts}
         if is_library(graph.node_by_name[name]):
-            found.append(LoneCall(inner, own))
+            programs.append(LoneCall(inner, own))
             continue
-        found.append(templates.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
-    return found
+        programs.append(templates.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
+    return programs

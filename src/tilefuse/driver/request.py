@@ -32,8 +32,8 @@ def traced(options: Options) -> Iterator[trace.Trace]:
     if outer is not None:
         yield outer
         return
-    with trace.tracing(trace.Trace(options)) as made:
-        yield made
+    with trace.tracing(trace.Trace(options)) as new_trace:
+        yield new_trace
 
 
 @contextmanager

@@ -123,12 +123,12 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
         keep_trace(digest, trace, num_inputs, settings.options, numbers)
 
     def compiler(kind: str) -> Callable[..., Any]:
-        def compile_(part: torch.fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
-            told = keep if digest and kind == "inference" and is_called_as_it_is(num_inputs) else None
+        def compile_(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            keep_trace_of = keep if digest and kind == "inference" and is_called_as_it_is(num_inputs) else None
             if not sized and not policy.at_once or any(is_symbolic(n.meta.get("val")) for n in part.graph.find_nodes(op="placeholder")):
-                return _sized(part, SizeCompiler(kind, f"{name}_{kind}", settings, Surroundings.now(), told), policy)
-            _restride(part, given)
-            return compile_part(part, kind, f"{name}_{kind}", settings, told=told)
+                return _sized(part, SizeCompiler(kind, f"{name}_{kind}", settings, Surroundings.now(), keep_trace_of), policy)
+            _restride(part, inputs)
+            return compile_part(part, kind, f"{name}_{kind}", settings, told=keep_trace_of)
 
         return compile_
 
@@ -186,11 +186,11 @@ def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> 
     """A graph over named sizes, or one that is not compiled at its first call, as a boxed callable."""
     record = RECORDS.of_graph(compiler.name)
     titles = NO_NAMES if record is None else user_names(gm, record.inputs)
-    made = SizedPart(gm, compiler.kind, compiler.name, policy, compiler, _by_torch(gm), titles.inputs)
+    sized = SizedPart(gm, compiler.kind, compiler.name, policy, compiler, _by_torch(gm), titles.inputs)
     if policy.in_background and policy.at_call:
         background().start()
-    _SIZED.append(weakref.ref(made))
-    return made.boxed()
+    _SIZED.append(weakref.ref(sized))
+    return sized.boxed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +221,10 @@ class SizeCompiler:
                 trace = _trace_of(gm, self.name)
                 spec, _ = present_device(trace.device)
                 decided = _decided(trace, self.kind, self.settings, self.around)
-                asked = request_of(trace.imported, spec, self.settings.options, **decided)
+                request = request_of(trace.imported, spec, self.settings.options, **decided)
         except Exception:  # the boundary to the user's program
             return None
-        return None if asked is None else PendingPart(self, gm, trace, sizes, background().ask(asked))
+        return None if request is None else PendingPart(self, gm, trace, sizes, background().ask(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
         with _disable_current_modes():
             trace = known or _trace_of(gm, name)
-            made = _compiled(trace, kind, settings, whole, around, sizes)
+            part = _compiled(trace, kind, settings, whole, around, sizes)
     except UnsupportedError as reason:
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
     except ToolchainError:
@@ -276,10 +276,10 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         _report(kind, name, gm, "" if trace is None else print_graph(trace.imported.graph), error, settings)
         return _by_torch(gm)
     if whole:
-        _report_strides(made, gm)
+        _report_strides(part, gm)
     if told is not None:
         told(trace)
-    return _entered(made)
+    return _entered(part)
 
 
 def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
@@ -294,15 +294,15 @@ def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
 def _part_of(trace: Trace, settings: Settings, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`; it was compiled before, too."""
     with _disable_current_modes():
-        made = _compiled(trace, "inference", settings, True, Surroundings(static=_marked_static(gm)))
-    return _entered(made)
+        part = _compiled(trace, "inference", settings, True, Surroundings(static=_marked_static(gm)))
+    return _entered(part)
 
 
-def _entered(made: CompiledPart) -> Callable[[list[Any]], Any]:
+def _entered(part: CompiledPart) -> Callable[[list[Any]], Any]:
     """The boxed callable of a part, which is told of and listed."""
-    _summarise(made.imported.graph.name, made.imported)
-    _PARTS.append(weakref.ref(made))
-    return made.boxed()
+    _summarise(part.imported.graph.name, part.imported)
+    _PARTS.append(weakref.ref(part))
+    return part.boxed()
 
 
 def _unboxed(run: Callable[[list[Any]], Any]) -> Callable[..., Any]:
@@ -438,16 +438,16 @@ def _moved_arguments(gm: torch.fx.GraphModule, device: str) -> tuple[int, ...]:
 
 def _device_of(gm: torch.fx.GraphModule) -> str:
     """Where the graph runs: the GPU if any tensor lies there. Raises: UnsupportedError for several GPUs or another device."""
-    found: dict[str, None] = {}
+    devices: dict[str, None] = {}
     for node in gm.graph.nodes:
         fakes = node.meta.get("val")
         for fake in fakes if isinstance(fakes, (list, tuple)) else (fakes,):
             if isinstance(fake, torch.Tensor):
-                found[str(fake.device)] = None
-    kinds = {torch.device(d).type for d in found}
+                devices[str(fake.device)] = None
+    kinds = {torch.device(d).type for d in devices}
     if kinds - {"cpu", "cuda"}:
         raise UnsupportedError(f"tensors on {', '.join(sorted(kinds))}", hint="tilefuse runs on cpu and cuda")
-    gpus = [d for d in found if torch.device(d).type == "cuda"]
+    gpus = [d for d in devices if torch.device(d).type == "cuda"]
     if len({torch.device(d).index for d in gpus}) > 1:
         raise UnsupportedError(f"one graph over several GPUs: {', '.join(gpus)}")
     return gpus[0] if gpus else "host"
@@ -490,20 +490,20 @@ def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 def _specialise(example_inputs: Sequence[Any]) -> None:
     """Makes torch guard on the floats of this call, so that another one compiles again: only sizes are called through one graph."""
-    for given in example_inputs:
-        if isinstance(given, torch.SymFloat):
-            _ = float(given)
+    for value in example_inputs:
+        if isinstance(value, torch.SymFloat):
+            _ = float(value)
 
 
 def _raise_recompile_limit(limit: int) -> None:
     """Torch gives up on a function after 8 variants and runs it uncompiled from then on; every shape here is a variant."""
     import torch._dynamo.config as config
 
-    for name, wanted in (("recompile_limit", limit), ("accumulated_recompile_limit", 16 * limit)):
+    for name, least in (("recompile_limit", limit), ("accumulated_recompile_limit", 16 * limit)):
         now = getattr(config, name, None)
-        if isinstance(now, int) and now < wanted:
+        if isinstance(now, int) and now < least:
             _LIMIT_BEFORE.setdefault(name, now)
-            setattr(config, name, wanted)
+            setattr(config, name, least)
 
 
 def _summarise(name: str, imported: Imported) -> None:
@@ -516,10 +516,10 @@ def _summarise(name: str, imported: Imported) -> None:
 
 def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Enters into the graph the strides that its arguments will really have: saved activations lie as our forward part gives them."""
-    for node, given in zip(part.graph.find_nodes(op="placeholder"), inputs):
+    for node, value in zip(part.graph.find_nodes(op="placeholder"), inputs):
         traced = node.meta.get("val")
-        if isinstance(traced, torch.Tensor) and isinstance(given, torch.Tensor) and traced.stride() != given.stride():
-            node.meta["val"] = given
+        if isinstance(traced, torch.Tensor) and isinstance(value, torch.Tensor) and traced.stride() != value.stride():
+            node.meta["val"] = value
 
 
 def _saved(imported: Imported, around: Surroundings) -> tuple[int, ...]:

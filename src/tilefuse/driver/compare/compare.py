@@ -69,9 +69,9 @@ def report_lines(found: ValueReport, against: str) -> list[str]:
     share = f"{found.num_outside} of {found.num_elements} outside rtol {found.rtol:.2g}, atol {found.atol:.2g}"
     lines = [f"{head}: max abs {found.max_abs:.3g}, max rel {found.max_rel:.3g}; {share}"]
     if found.verdict in (DIFFERS, AS_EXACT):
-        told = f"ours {found.worst.ours:.9g}, {against} {found.worst.theirs:.9g}"
-        told += f", f64 {found.worst.reference:.9g}" if found.worst.reference is not None else ""
-        lines.append(f"    worst at [{', '.join(map(str, found.worst.index))}]: {told}")
+        worst_text = f"ours {found.worst.ours:.9g}, {against} {found.worst.theirs:.9g}"
+        worst_text += f", f64 {found.worst.reference:.9g}" if found.worst.reference is not None else ""
+        lines.append(f"    worst at [{', '.join(map(str, found.worst.index))}]: {worst_text}")
         lines += [f"    {found.reason}"] if found.reason else []
     return lines
 
@@ -82,16 +82,16 @@ def compare_outputs(model: str, names: Sequence[str], ours: Sequence[torch.Tenso
     tolerance = replace(tolerance, tf32=subject.tf32) if subject is not None else tolerance
     missing = "" if len(ours) == len(theirs) else f"{len(ours)} outputs against {len(theirs)}"
     reports = [compare_values(n, a, b, tolerance) for n, a, b in zip(names, ours, theirs)]
-    told = ""
+    reference_text = ""
     if subject is not None and not all(r.agrees for r in reports):
-        exact, independent, told = reference(subject)
+        exact, independent, reference_text = reference(subject)
         if exact is not None and len(exact) == len(ours):
             # Results that the user gave are what is wanted, right or not.
             speaks = independent and against in MEANING_OF_PEER
             reports = [r if r.agrees else compare_values(n, a, b, tolerance, Reference(e, speaks))
                        for r, n, a, b, e in zip(reports, names, ours, theirs, exact)]
     device = str(ours[0].device) if ours else "host"
-    return Comparison(model, "host" if device == "cpu" else device, against, tuple(reports), told, missing)
+    return Comparison(model, "host" if device == "cpu" else device, against, tuple(reports), reference_text, missing)
 
 
 def compare_with(model: str, names: Sequence[str], ours: Sequence[torch.Tensor], against: str, run: Run, subject: Subject,
@@ -118,10 +118,10 @@ def _compiled(model: Any, example_inputs: Sequence[Any] | None, device: Any, sha
     listed = list(example_inputs) if isinstance(example_inputs, list | tuple) else [] if example_inputs is None else [example_inputs]
     program = compile_model(model, listed, device=device, shapes=shapes, example_kwargs=example_kwargs, **options)
     place = getattr(program, "program", program).device
-    given, named = pytree.tree_map_only(torch.Tensor, lambda t: t.to(place), (as_tensors(listed), as_tensors(dict(example_kwargs or {}))))
+    placed, named = pytree.tree_map_only(torch.Tensor, lambda t: t.to(place), (as_tensors(listed), as_tensors(dict(example_kwargs or {}))))
     if kind != "torch" and named:
-        given, named = list(program.in_order(tuple(given), named)), {}
-    return program, subject_of(kind, model, program, given, named, shapes, options)
+        placed, named = list(program.in_order(tuple(placed), named)), {}
+    return program, subject_of(kind, model, program, placed, named, shapes, options)
 
 
 def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any, *, device: Any,
@@ -134,12 +134,12 @@ def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any
         ours = flat_tensors(program(*fresh, **by_name))
     names = result_names(program, len(ours))
     if isinstance(against, str):
-        run, told = peer(against, subject), against
+        run, against_text = peer(against, subject), against
     else:
-        given, named = subject.fresh()
-        expected = flat_tensors(against(*given, **named) if callable(against) else against)
-        run, told = (lambda: expected), "the given results"
-    return compare_with(program.spec.name, names, ours, told, run, subject, Tolerance(rtol, atol))
+        arguments, named = subject.fresh()
+        expected = flat_tensors(against(*arguments, **named) if callable(against) else against)
+        run, against_text = (lambda: expected), "the given results"
+    return compare_with(program.spec.name, names, ours, against_text, run, subject, Tolerance(rtol, atol))
 
 
 def result_names(program: Any, count: int) -> list[str]:

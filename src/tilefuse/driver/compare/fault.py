@@ -108,8 +108,8 @@ def failing_compile(graph: Graph, error: CompilerError, device: DeviceSpec, plac
 
     def fails(graph: Graph, inputs: Mapping[str, Array]) -> bool:
         try:
-            made = generate(graph, constants={}, device=device, options=plain)
-            Program(made.spec, made.constants, place, plain)
+            generated = generate(graph, constants={}, device=device, options=plain)
+            Program(generated.spec, generated.constants, place, plain)
         except type(error):
             return True
         except NONSENSE:
@@ -151,61 +151,62 @@ class _Search:
 
     def run(self, each: Callable[[StepReport], object] | None) -> Fault:
         imported = self.imported
-        made = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.spec,
-                        options=self.options, fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
-        program = Program(made.spec, made.constants, self.place, self.options)
-        everything = {**self.arrays, **made.constants}
-        tensors = [self.subject.inputs[name] for name in made.spec.inputs]
-        stepped = compare_steps(made, program, everything, [t.clone() for t in tensors], self.tolerance, each)
+        generated = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.spec,
+                             options=self.options, fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)
+        program = Program(generated.spec, generated.constants, self.place, self.options)
+        everything = {**self.arrays, **generated.constants}
+        tensors = [self.subject.inputs[name] for name in generated.spec.inputs]
+        stepped = compare_steps(generated, program, everything, [t.clone() for t in tensors], self.tolerance, each)
         if stepped.first is not None:
-            return self._of_step(made, stepped, stepped.first, everything)
+            return self._of_step(generated, stepped, stepped.first, everything)
         with torch.no_grad():
             together = program(*(t.clone() for t in tensors))
-        apart = [r for r, a, b in zip(made.spec.results, together, stepped.results) if not compare_values(r, a, b, self.tolerance).agrees]
+        apart = [r for r, a, b in zip(generated.spec.results, together, stepped.results)
+                 if not compare_values(r, a, b, self.tolerance).agrees]
         if apart:
             return self._fault("overlap", "", f"every step by itself is right, but %{apart[0]} differs when they run without waiting for "
                                "each other: kernels overlap that must not; -O early_start=off changes whether they do", stepped)
-        return self._of_graphs(made, everything, stepped)
+        return self._of_graphs(generated, everything, stepped)
 
     def _fault(self, stage: str, name: str, text: str, stepped: SteppedRun, failing: Failing | None = None) -> Fault:
         return Fault(stage, name, text, tuple(stepped.steps), failing, self.place, self.options)
 
     # Kernels
 
-    def _of_step(self, made: Generated, stepped: SteppedRun, step: StepReport, everything: Mapping[str, Array]) -> Fault:
+    def _of_step(self, generated: Generated, stepped: SteppedRun, step: StepReport, everything: Mapping[str, Array]) -> Fault:
         values = [v for v in step.own if not v.agrees]
-        told = f"the first that differs is step {step.number} of {len(stepped.steps)}: {step.kind} {step.name}"
-        told += f", which computes {', '.join('%' + n for n in step.nodes[:8])}{', ...' if len(step.nodes) > 8 else ''}"
+        text = f"the first that differs is step {step.number} of {len(stepped.steps)}: {step.kind} {step.name}"
+        text += f", which computes {', '.join('%' + n for n in step.nodes[:8])}{', ...' if len(step.nodes) > 8 else ''}"
         if step.overwritten:
-            told += f"; what it reads was overwritten before: {', '.join('%' + v for v in step.overwritten)}"
-        for found in values[:1]:
-            worst = f" at [{', '.join(map(str, found.worst.index))}]: {found.worst.ours:.9g} instead of {found.worst.theirs:.9g}" \
-                if found.worst is not None else f": {found.reason}"
-            told += f"; %{found.name} {found.dtype}{list(found.shape)}, {found.num_outside} of {found.num_elements} elements outside{worst}"
-        failing = self._smallest(made, step, stepped, everything) if self.reduce and values else None
+            text += f"; what it reads was overwritten before: {', '.join('%' + v for v in step.overwritten)}"
+        for value in values[:1]:
+            worst = f" at [{', '.join(map(str, value.worst.index))}]: {value.worst.ours:.9g} instead of {value.worst.theirs:.9g}" \
+                if value.worst is not None else f": {value.reason}"
+            text += f"; %{value.name} {value.dtype}{list(value.shape)}, {value.num_outside} of {value.num_elements} elements outside{worst}"
+        failing = self._smallest(generated, step, stepped, everything) if self.reduce and values else None
         if failing is None and self.reduce and values:
-            told += "; its nodes compiled alone are right: it fails only where it stands"
-        return self._fault(step.kind, step.name, told, stepped, failing)
+            text += "; its nodes compiled alone are right: it fails only where it stands"
+        return self._fault(step.kind, step.name, text, stepped, failing)
 
-    def _smallest(self, made: Generated, step: StepReport, stepped: SteppedRun, everything: Mapping[str, Array]) -> Failing | None:
+    def _smallest(self, generated: Generated, step: StepReport, stepped: SteppedRun, everything: Mapping[str, Array]) -> Failing | None:
         wrong = tuple(v.name for v in step.own if not v.agrees)
-        alone = Pattern(step.nodes, wrong).graph(made.plan.graph, made.plan.graph.name)
-        starts = [(alone, stepped.read), (as_whole(leading_to(made.plan.graph, wrong)), everything)]
+        alone = Pattern(step.nodes, wrong).graph(generated.plan.graph, generated.plan.graph.name)
+        starts = [(alone, stepped.read), (as_whole(leading_to(generated.plan.graph, wrong)), everything)]
         for graph, inputs in starts:
-            given = {i.name: as_array(as_tensor_of(inputs[i.name])) for i in graph.inputs}
-            if self._fails(graph, given):
-                return reduced(graph, given, self._fails, self.seconds)
+            arrays = {i.name: as_array(as_tensor_of(inputs[i.name])) for i in graph.inputs}
+            if self._fails(graph, arrays):
+                return reduced(graph, arrays, self._fails, self.seconds)
         return None
 
     def _fails(self, graph: Graph, inputs: Mapping[str, Array]) -> bool:
         """Whether a graph, compiled for the same device with the same options, gives other results than it is defined to."""
         options = self.options.with_overrides(plan="", template="")
         try:
-            made = generate(graph, constants={}, device=self.spec, options=options)
-            program = Program(made.spec, made.constants, self.place, options)
+            generated = generate(graph, constants={}, device=self.spec, options=options)
+            program = Program(generated.spec, generated.constants, self.place, options)
             place = program.device
             with torch.no_grad():
-                ours = [t.cpu() for t in program(*(as_tensor(inputs[name]).to(place) for name in made.spec.inputs))]
+                ours = [t.cpu() for t in program(*(as_tensor(inputs[name]).to(place) for name in generated.spec.inputs))]
             return not self._same(ours, graph, inputs)
         except NONSENSE:
             return False
@@ -219,17 +220,17 @@ class _Search:
 
     # Graphs
 
-    def _of_graphs(self, made: Generated, everything: Mapping[str, Array], stepped: SteppedRun) -> Fault:
+    def _of_graphs(self, generated: Generated, everything: Mapping[str, Array], stepped: SteppedRun) -> Fault:
         """A difference that no step makes: in what follows the import, or in the import."""
-        given = {**self.arrays, **self.imported.constants}
+        arrays = {**self.arrays, **self.imported.constants}
         undefined = sum(s.note == "undefined" for s in stepped.steps)
         if undefined:
             num = len(stepped.steps)
             return self._fault("none", "", f"{num - undefined} of {num} steps compute what they are defined as, {undefined} have no "
                                "definition outside of torch", stepped)
-        meant = results_of(self.imported.graph, given, wide=True)
-        if not _agree(results_of(made.plan.graph, everything, wide=True), meant):
-            return self._of_passes(given, meant, stepped)
+        meant = results_of(self.imported.graph, arrays, wide=True)
+        if not _agree(results_of(generated.plan.graph, everything, wide=True), meant):
+            return self._of_passes(arrays, meant, stepped)
         exact, independent, _ = reference(self.subject) if self.subject.kind == "torch" else (None, False, "")
         flat = pytree.tree_leaves((tuple(self.subject.arguments), dict(self.subject.named)))
         outputs = flat_tensors([restore(o, meant, flat) for o in self.imported.outputs]) if self.imported.outputs else meant
@@ -240,12 +241,12 @@ class _Search:
         where = f"; the largest own error is {worst.own_error:.1e}, of {worst.kind} {worst.name}" if worst is not None else ""
         return self._fault("none", "", f"all {len(stepped.steps)} steps compute what they are defined as{where}", stepped)
 
-    def _of_passes(self, given: Mapping[str, Array], meant: Sequence[torch.Tensor], stepped: SteppedRun) -> Fault:
+    def _of_passes(self, arrays: Mapping[str, Array], meant: Sequence[torch.Tensor], stepped: SteppedRun) -> Fault:
         records: list[PassRecord] = []
         context = self._context(CallerLayouts.of(self.imported.graph, self.imported.layouts, self.imported.result_layouts))
         context.constants, context.on_pass = dict(self.imported.constants), records.append
         run_passes(self.imported.graph, context, self.options)
-        everything: dict[str, Any] = {**given, **context.constants}
+        everything: dict[str, Any] = {**arrays, **context.constants}
 
         def wrong(number: int) -> bool:
             return not _agree(results_of(records[number].after, everything, wide=True), meant)
@@ -257,20 +258,20 @@ class _Search:
         while low < high:  # the first record after which the graph is wrong
             middle = (low + high) // 2
             low, high = (low, middle) if wrong(middle) else (middle + 1, high)
-        found = records[low]
-        told = f"every step is right, but pass {found.name} (number {low + 1} of {len(records)}) changes what the graph means"
-        failing = self._smallest_for_pass(found, everything) if self.reduce else None
-        return self._fault("pass", found.name, told, stepped, failing)
+        record = records[low]
+        detail = f"every step is right, but pass {record.name} (number {low + 1} of {len(records)}) changes what the graph means"
+        failing = self._smallest_for_pass(record, everything) if self.reduce else None
+        return self._fault("pass", record.name, detail, stepped, failing)
 
     def _context(self, caller: CallerLayouts | None = None) -> PassContext:
         context = context_of(self.spec, self.options, caller=caller, place=self.place)
         context.verify = 0  # a wrong graph is looked at, not refused
         return context
 
-    def _smallest_for_pass(self, found: PassRecord, inputs: Mapping[str, Array]) -> Failing | None:
+    def _smallest_for_pass(self, record: PassRecord, inputs: Mapping[str, Array]) -> Failing | None:
         """The smallest graph that the pass changes the meaning of; layouts are planned first where it reads them."""
-        item = Pipeline((PlanLayouts(self.options.channels_last), found.item) if "layouts" in found.item.depends else (found.item,))
-        before = found.before
+        item = Pipeline((PlanLayouts(self.options.channels_last), record.item) if "layouts" in record.item.depends else (record.item,))
+        before = record.before
 
         def fails(graph: Graph, arrays: Mapping[str, Array]) -> bool:
             context = self._context()
@@ -282,8 +283,8 @@ class _Search:
                 return False
 
         whole = as_whole(before)
-        given = {i.name: as_array(as_tensor_of(inputs[i.name])) for i in whole.inputs}
-        return reduced(whole, given, fails, self.seconds) if fails(whole, given) else None
+        pass_inputs = {i.name: as_array(as_tensor_of(inputs[i.name])) for i in whole.inputs}
+        return reduced(whole, pass_inputs, fails, self.seconds) if fails(whole, pass_inputs) else None
 
 
 def as_tensor_of(value: Any) -> torch.Tensor:

@@ -35,9 +35,9 @@ class Meaning:
         self._wide = wide
         self._values: dict[str, Array] = {}
         self._calls: dict[tuple[object, ...], Sequence[torch.Tensor | None]] = {}
-        for given in self.graph.inputs:
-            if given.name in inputs:
-                self._values[given.name] = as_declared(inputs[given.name], given.type)
+        for declared in self.graph.inputs:
+            if declared.name in inputs:
+                self._values[declared.name] = as_declared(inputs[declared.name], declared.type)
 
     def value(self, name: str) -> Array:
         """The value of this name, and of all that it is computed from. Raises: as `interpret`; UnsupportedOpError."""
@@ -60,14 +60,14 @@ class Meaning:
 
     def _missing(self, name: str) -> set[str]:
         """Nodes that must run before a value is known, its own included."""
-        found: set[str] = set()
+        missing: set[str] = set()
         stack = [name]
         while stack:
             top = stack.pop()
-            if top not in self._values and top not in found:
-                found.add(top)
+            if top not in self._values and top not in missing:
+                missing.add(top)
                 stack += self.graph.node_by_name[top].reads()
-        return found
+        return missing
 
     def _run(self, node: Node) -> Array:
         if node.category == "library":
@@ -93,8 +93,8 @@ class Meaning:
             if number is not None:  # other nodes are results of the same call
                 self._calls[key] = results
         place = number if isinstance(number, int) else 0
-        found = results[place] if len(results) > place else None
-        return None if found is None else as_array(found)
+        result = results[place] if len(results) > place else None
+        return None if result is None else as_array(result)
 
 
 # Positions of bias (None: it takes none) and causality among the arguments of torch's attention kernels for GPUs, which the host lacks.
@@ -110,11 +110,11 @@ def _attention(operator: str, operands: Sequence[torch.Tensor], attributes: Mapp
     bias, causal = ATTENTION[operator]
     args, kwargs = attributes.get("args", ()), attributes.get("kwargs", ())
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
-    given = [argument(a, operands, torch.device("cpu")) for a in args]
+    arguments = [argument(a, operands, torch.device("cpu")) for a in args]
     named = {str(pair[0]): argument(pair[1], operands, torch.device("cpu")) for pair in kwargs if isinstance(pair, tuple)}
-    mask = given[bias] if bias is not None and len(given) > bias else named.get("attn_bias")
-    is_causal = given[causal] if len(given) > causal else named.get("is_causal", False)
-    return [torch.nn.functional.scaled_dot_product_attention(*given[:3], attn_mask=mask, is_causal=bool(is_causal),
+    mask = arguments[bias] if bias is not None and len(arguments) > bias else named.get("attn_bias")
+    is_causal = arguments[causal] if len(arguments) > causal else named.get("is_causal", False)
+    return [torch.nn.functional.scaled_dot_product_attention(*arguments[:3], attn_mask=mask, is_causal=bool(is_causal),
                                                              scale=named.get("scale"))]
 
 

@@ -176,8 +176,8 @@ def _fed(name: str, subject: Subject, proto: Any) -> Any:
     if name not in subject.told:
         declared = next(i for i in proto.graph.input if i.name == name)
         kind = element_dtype(declared.type.tensor_type.elem_type, f"input {name!r}")
-        held = frozenset(t.name for t in proto.graph.initializer)
-        return np.zeros(input_shapes(proto, subject.shapes or {}, held)[name], NUMPY_DTYPES[kind.name])
+        initializers = frozenset(t.name for t in proto.graph.initializer)
+        return np.zeros(input_shapes(proto, subject.shapes or {}, initializers)[name], NUMPY_DTYPES[kind.name])
     array = as_array(subject.told[name])
     if array.dtype.kind not in "fiub":
         raise UnsupportedError(f"onnxruntime takes inputs as arrays of NumPy, which have no {array.dtype} (input {name!r})",
@@ -223,9 +223,9 @@ def reference(subject: Subject) -> tuple[list[torch.Tensor] | None, bool, str]:
         try:
             with _Doubled(), _as_defined(), torch.no_grad():
                 model = copy.deepcopy(subject.model).double() if isinstance(subject.model, torch.nn.Module) else subject.model
-                given, named = pytree.tree_map_only(torch.Tensor, _double, subject.fresh())
-                found = flat_tensors(model(*given, **named))
-            return found, True, "the torch model in f64"
+                arguments, named = pytree.tree_map_only(torch.Tensor, _double, subject.fresh())
+                outputs = flat_tensors(model(*arguments, **named))
+            return outputs, True, "the torch model in f64"
         except (*TRACING_ERRORS, NotImplementedError) as error:
             refusal = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     else:
@@ -233,8 +233,8 @@ def reference(subject: Subject) -> tuple[list[torch.Tensor] | None, bool, str]:
     if subject.kind == "saved":
         return None, False, "a saved program does not hold its model"
     try:
-        told = "the definition of the imported graph in f64"
-        return _interpreted(subject, True), False, told + (f" (torch refuses f64: {refusal})" if refusal else "")
+        definition = "the definition of the imported graph in f64"
+        return _interpreted(subject, True), False, definition + (f" (torch refuses f64: {refusal})" if refusal else "")
     except (CompilerError, MemoryError) as error:
         return None, False, f"no reference in f64: {str(error).partition(chr(10))[0]}"
 

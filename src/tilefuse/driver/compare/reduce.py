@@ -51,18 +51,18 @@ def reduced(graph: Graph, inputs: Mapping[str, Array], fails: Fails, seconds: fl
     Cost: a compile a candidate; their number grows with the logarithm of the nodes as long as halves can be cut off.
     """
     started, tried = clock(), 0
-    found = Failing(graph, inputs)
+    smallest = Failing(graph, inputs)
     progress = True
     while progress:
         progress = False
-        for smaller in candidates(found.graph, found.inputs, values or defined_values):
+        for smaller in candidates(smallest.graph, smallest.inputs, values or defined_values):
             if clock() - started > seconds:
-                return replace(found, tried=tried, spent_s=clock() - started, finished=False)
+                return replace(smallest, tried=tried, spent_s=clock() - started, finished=False)
             tried += 1
             if fails(smaller.graph, smaller.inputs):
-                found, progress = smaller, True
+                smallest, progress = smaller, True
                 break
-    return replace(found, tried=tried, spent_s=clock() - started)
+    return replace(smallest, tried=tried, spent_s=clock() - started)
 
 
 def candidates(graph: Graph, inputs: Mapping[str, Array], values_of: Values) -> Iterator[Failing]:
@@ -155,8 +155,8 @@ def _smaller_extents(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[Fail
 
 def sizes_below(extent: int) -> list[int]:
     """Extents to try in place of one: the smallest first, then halves, then one less."""
-    found = [1, 2, 3, 4, 8, 16, 32, extent // 8, extent // 2, extent - 1]
-    return sorted({e for e in found if 0 < e < extent})
+    extents = [1, 2, 3, 4, 8, 16, 32, extent // 8, extent // 2, extent - 1]
+    return sorted({e for e in extents if 0 < e < extent})
 
 
 def _resized(graph: Graph, old: int, new: int) -> Graph:

@@ -138,19 +138,19 @@ class _Stepper:
     def _memory(self, frame: Frame, number: int) -> dict[str, torch.Tensor]:
         """Copies of what a step's operands hold now, by the names of their storage."""
         step = self.program.spec.steps[number]
-        found: dict[str, torch.Tensor] = {}
+        copies: dict[str, torch.Tensor] = {}
         if isinstance(step, KernelStep):
             first, _ = self.program.call_plan.step_slots[number]
             address = {name: int(frame.table[first + position]) for position, name in enumerate(step.arguments) if name}
             address = {name: address[base] for name, base in self.over.items() if base in address} | address
             for name, place in address.items():
-                found[name] = _at_address(place, self.value_by_name[name], self.program.device)
+                copies[name] = _at_address(place, self.value_by_name[name], self.program.device)
         elif isinstance(step, LibraryStep):
             for name in (*step.operands, *step.results):
-                held = frame.values[self.index[name]] if name else None
-                if held is not None:
-                    found[name] = held.detach().clone()
-        return found
+                tensor = frame.values[self.index[name]] if name else None
+                if tensor is not None:
+                    copies[name] = tensor.detach().clone()
+        return copies
 
     def _compare(self, number: int, step: PlannedKernel | LibraryCall, before: Mapping[str, torch.Tensor],
                  after: Mapping[str, torch.Tensor]) -> None:
@@ -161,25 +161,25 @@ class _Stepper:
         overwritten = self._take_reads(reads, before)
         name = self.program.spec.kernels[self._kernel(number)].name if isinstance(step, PlannedKernel) else step.operator
         self.operator = "" if kernel else name
-        held = {v: self._held_of(v, after) for v in written}
+        after_step = {v: self._held_of(v, after) for v in written}
         note = "" if kernel else "drawn" if name in DRAWING else self._undefined(written)
-        own = () if note else tuple(self._value_report(v, nodes, held[v], kernel) for v in written)
-        own_error = 0.0 if note else max((_relative(held[v], self.own.value(v)) for v in written), default=0.0)
+        own = () if note else tuple(self._value_report(v, nodes, after_step[v], kernel) for v in written)
+        own_error = 0.0 if note else max((_relative(after_step[v], self.own.value(v)) for v in written), default=0.0)
         if self.found.first is None and not all(v.agrees for v in own):
             self.found.read = {v: self._narrow(v) for v in reads}
         self.own.forget(nodes)
         from_start = 0.0
-        for value, tensor in held.items():
+        for value, tensor in after_step.items():
             self.own.assume(value, as_array(tensor))
             self.held[value] = tensor
             if note:
                 self.total.assume(value, as_array(tensor))
             else:
                 from_start = max(from_start, _relative(tensor, self.total.value(value)))
-        kept = {v for v, last in self.last_read.items() if last > self.place[number]}
-        self.own.keep_only(kept)
-        self.total.keep_only(kept)
-        self.held = {v: t for v, t in self.held.items() if v in kept}
+        read_later = {v for v, last in self.last_read.items() if last > self.place[number]}
+        self.own.keep_only(read_later)
+        self.total.keep_only(read_later)
+        self.held = {v: t for v, t in self.held.items() if v in read_later}
         report = StepReport(number, "kernel" if kernel else "library", name, nodes, own, from_start, own_error, overwritten,
                             note)
         self.found.steps.append(report)
@@ -207,20 +207,20 @@ class _Stepper:
             root = self._root(value)
             storage = self.storage.get(root, root)
             if storage in before:
-                held, known = before[storage], self.held.get(root)
-                if known is not None and not _same_bits(known, held):
+                contents, known = before[storage], self.held.get(root)
+                if known is not None and not _same_bits(known, contents):
                     overwritten[root] = None
                 self.own.forget([value])  # a view is computed anew
-                self.own.assume(root, as_array(held))
+                self.own.assume(root, as_array(contents))
             elif value in before:
                 self.own.assume(value, as_array(before[value]))
         return tuple(overwritten)
 
-    def _value_report(self, value: str, nodes: Sequence[str], held: torch.Tensor, kernel: bool) -> ValueReport:
+    def _value_report(self, value: str, nodes: Sequence[str], contents: torch.Tensor, kernel: bool) -> ValueReport:
         """A value that a step wrote, beside its definition in f64; where it is outside the tolerance, in the declared types."""
-        tolerance = self.tolerance if kernel else replace(self.tolerance, tf32=allows_tf32(held.device, (self.operator,)))
+        tolerance = self.tolerance if kernel else replace(self.tolerance, tf32=allows_tf32(contents.device, (self.operator,)))
         wide = as_tensor(self.own.value(value))
-        report = compare_values(value, held, wide, tolerance)
+        report = compare_values(value, contents, wide, tolerance)
         if report.agrees:
             return report
         narrow = Meaning(self.plan.graph, {}, wide=False)
@@ -229,7 +229,7 @@ class _Stepper:
             for read in self.plan.graph.node_by_name[n].reads():
                 if read not in inside:
                     narrow.assume(read, self.own.value(read))
-        second = compare_values(value, held, as_tensor(narrow.value(value)), tolerance, Reference(wide, True))
+        second = compare_values(value, contents, as_tensor(narrow.value(value)), tolerance, Reference(wide, True))
         return second if second.agrees else report
 
     def _narrow(self, value: str) -> Array:
@@ -265,14 +265,14 @@ def _planned_steps(plan: Plan, program: Program) -> Iterator[PlannedKernel | Lib
 def _last_reads(plan: Plan) -> dict[str, int]:
     """For every value the number of the last step of the plan that reads it, directly or through a view."""
     base = {v.value: v.base for v in plan.views}
-    found: dict[str, int] = {}
+    last_reads: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
         for value in (v for n in nodes_of(step) for v in plan.graph.node_by_name[n].reads()):
-            found[value] = number
+            last_reads[value] = number
             while value in base:
                 value = base[value]
-                found[value] = number
-    return found
+                last_reads[value] = number
+    return last_reads
 
 
 def _at_address(address: int, value: Value, device: torch.device) -> torch.Tensor:
@@ -301,9 +301,9 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)))
 
 
-def _relative(held: torch.Tensor, expected: Array) -> float:
+def _relative(contents: torch.Tensor, expected: Array) -> float:
     """Largest difference of finite elements over the root mean square of what is expected."""
-    a, b = held.detach().cpu(), as_tensor(expected)
+    a, b = contents.detach().cpu(), as_tensor(expected)
     if not a.dtype.is_floating_point:
         return float((a != b).any())
     a, b = a.double().reshape(-1), b.double().reshape(-1)

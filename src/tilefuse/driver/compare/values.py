@@ -162,9 +162,9 @@ def _integers(name: str, kind: str, shape: tuple[int, ...], a: torch.Tensor, b: 
         return ValueReport(name, kind, shape, EQUAL, a.numel())
     gap = (a.double() - b.double()).abs()
     place = _place(gap)
-    told = r is not None and not r.dtype.is_floating_point
-    ours_wrong, theirs_wrong = (int((a != r).sum()), int((b != r).sum())) if r is not None and told else (None, None)
-    worst = Worst(place, float(a[place]), float(b[place]), float(r[place]) if r is not None and told else None)
+    has_reference = r is not None and not r.dtype.is_floating_point
+    ours_wrong, theirs_wrong = (int((a != r).sum()), int((b != r).sum())) if r is not None and has_reference else (None, None)
+    worst = Worst(place, float(a[place]), float(b[place]), float(r[place]) if r is not None and has_reference else None)
     verdict, reason = DIFFERS, "integers must be equal"
     if ours_wrong == 0 and reference is not None and reference.independent:
         verdict, reason = AS_EXACT, f"ours is that of f64 everywhere, theirs is not in {theirs_wrong} places"
@@ -200,8 +200,8 @@ def _floats(name: str, kind: str, shape: tuple[int, ...], a: torch.Tensor, b: to
         if verdict == DIFFERS:
             verdict, reason = _judged(ours, theirs, r, rtol, atol, independent)
     if facts["num_special"] and verdict == DIFFERS:
-        shown = f"NaN or infinity stands in one of the two only in {facts['num_special']} places"
-        reason = f"{shown}; {reason}" if reason else shown
+        special_text = f"NaN or infinity stands in one of the two only in {facts['num_special']} places"
+        reason = f"{special_text}; {reason}" if reason else special_text
     return ValueReport(name, kind, shape, verdict, reason=reason, **facts)
 
 
@@ -237,8 +237,8 @@ def _place(gap: torch.Tensor) -> tuple[int, ...]:
     if not gap.dim():
         return ()
     at = int(torch.where(gap.isnan(), torch.full_like(gap, torch.inf), gap).argmax())
-    found: list[int] = []
+    subscripts: list[int] = []
     for extent in reversed(gap.shape):
         at, here = divmod(at, extent)
-        found.append(here)
-    return tuple(reversed(found))
+        subscripts.append(here)
+    return tuple(reversed(subscripts))

@@ -38,10 +38,10 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
             last_read[base.get(name, name)] = number
     results = {base.get(r, r) for r in plan.graph.results}
     walks = Walks(plan.graph)
-    found: dict[str, str] = {}
+    target_of: dict[str, str] = {}
     for target, value in plan.graph.updates:
         number = writer.get(value, -1)
-        if number < 0 or value in found or value in results or last_read.get(target, -1) > number:
+        if number < 0 or value in target_of or value in results or last_read.get(target, -1) > number:
             continue
         step = plan.steps[number]
         assert isinstance(step, PlannedKernel)
@@ -53,8 +53,8 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
             # The walk of the kernel does not show where it reads that.
             continue
         if last_read.get(target, -1) < number or walks.may_overwrite(step, value, target):
-            found[value] = target
-    return found
+            target_of[value] = target
+    return target_of
 
 
 def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
@@ -79,31 +79,31 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
             inner = {v for e in (*node.target, node.body) if e is not None for v in reads(e)} if node.operands else set()
             for value in (*node.reads(), *(v for v in node.operands if v in inner)):
                 readers.setdefault(value, []).append(name)
-    found: dict[str, str] = {}
+    scatter_of: dict[str, str] = {}
     for name in (n for step in plan.kernels for n in step.pattern.nodes):
         node = graph.node_by_name[name]
         base = node.operands[0] if node.category == "scatter" else ""
         if not base or base not in writer or base in fixed or base in taken or name in taken or readers[base] != [name]:
             continue
         if strides_of(graph, plan.layouts, base) == strides_of(graph, plan.layouts, name):
-            found[base] = name
+            scatter_of[base] = name
     # A scatter may be the base of the next one.
-    for base, name in found.items():
-        while name in found:
-            name = found[name]
-        found[base] = name
-    return found
+    for base, name in scatter_of.items():
+        while name in scatter_of:
+            name = scatter_of[name]
+        scatter_of[base] = name
+    return scatter_of
 
 
 def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
     """The kernel with each buffer that is a key turned into the buffer that is its value, which is then read and written."""
     if not into:
         return kernel
-    kept: list[Buffer] = []
+    buffers: list[Buffer] = []
     for buffer in kernel.buffers:
         if buffer.name not in into:
-            kept.append(replace(buffer, role="inout") if buffer.name in into.values() else buffer)
-    return replace(_renamed(kernel, into), buffers=tuple(kept))
+            buffers.append(replace(buffer, role="inout") if buffer.name in into.values() else buffer)
+    return replace(_renamed(kernel, into), buffers=tuple(buffers))
 
 
 def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:

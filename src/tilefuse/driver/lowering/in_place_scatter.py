@@ -22,7 +22,7 @@ def scatter_updates(plan: Plan) -> dict[str, str]:
     graph = plan.graph
     made_at, readers = _steps_of(plan)
     viewed = {v.base for v in plan.views} | {v.value for v in plan.views}
-    found: dict[str, str] = {}
+    target_of: dict[str, str] = {}
     for target, value in graph.updates:
         chain = _chain(graph, target, value)
         if not chain or viewed.intersection((target, *chain)) or set(graph.results).intersection(chain):
@@ -33,20 +33,20 @@ def scatter_updates(plan: Plan) -> dict[str, str]:
         between = [use for name in chain for use in readers.get(name, ())]
         strides = {strides_of(graph, plan.layouts, name) for name in (target, *chain)}
         if len(set(numbers)) == len(chain) and own.issuperset((*seen, *between)) and len(strides) == 1:
-            found.update(dict.fromkeys(chain, target))
-    return found
+            target_of.update(dict.fromkeys(chain, target))
+    return target_of
 
 
 def _chain(graph: Graph, target: str, value: str) -> list[str]:
     """The scatters from `target` to `value`, first one first; empty where anything else lies between, or one reads what it writes over."""
-    found: list[str] = []
+    chain: list[str] = []
     while value != target:
         node = graph.node_by_name.get(value)
-        if node is None or node.category != "scatter" or not _looked_at(node).isdisjoint((target, *found, *node.operands)):
+        if node is None or node.category != "scatter" or not _looked_at(node).isdisjoint((target, *chain, *node.operands)):
             return []
-        found.insert(0, value)
+        chain.insert(0, value)
         value = node.operands[0]
-    return found
+    return chain
 
 
 def _looked_at(node: Node) -> set[str]:

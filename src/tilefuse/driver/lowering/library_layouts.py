@@ -30,10 +30,10 @@ class LibraryLayouts:
         assert isinstance(number, int)
         attributes = tuple((k, v) for k, v in node.attributes if k not in ("result", "call"))
         key = (node.kind, types, strides, attributes)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._ask(node.detail, types, strides, dict(node.attributes))
-        answer = found[number] if number < len(found) else None
+        answers = self._known.get(key)
+        if answers is None:
+            answers = self._known[key] = self._ask(node.detail, types, strides, dict(node.attributes))
+        answer = answers[number] if number < len(answers) else None
         if answer is None or len(answer) != len(node.type.shape) or answer == row_major_strides(node.type.shape):
             return None
         return answer

@@ -52,8 +52,8 @@ def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection
 def storage_by_value(plan: Plan) -> dict[str, str]:
     """Value -> value whose storage it is written into, for every value that has no storage of its own: updates of inputs, and the bases
     of scatters."""
-    found = in_place_updates(plan) | scatter_updates(plan)
-    return found | scatter_bases(plan, found)
+    target_of = in_place_updates(plan) | scatter_updates(plan)
+    return target_of | scatter_bases(plan, target_of)
 
 
 class _Lowering:
@@ -208,17 +208,17 @@ class _Lowering:
 
     def _values(self, steps: list[Step]) -> dict[str, Value]:
         graph = self.plan.graph
-        found: dict[str, Value] = {}
+        values: dict[str, Value] = {}
 
         def add(name: str, role: str) -> None:
             if name in self.reused:
                 add(self.reused[name], role)
-            if name and name not in found:
-                made = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
-                found[name] = replace(made, role="view", base=self.reused[name]) if name in self.reused else made
+            if name and name not in values:
+                value = value_of(name, graph.type_of(name), strides_of(graph, self.plan.layouts, name), role)
+                values[name] = replace(value, role="view", base=self.reused[name]) if name in self.reused else value
 
-        for given in graph.inputs:
-            add(given.name, "constant" if given.constant else "input")
+        for declared in graph.inputs:
+            add(declared.name, "constant" if declared.constant else "input")
         views = {v.value: v for v in self.plan.views}
         results = {views[r].base if r in views else r for r in graph.results}
         for last, first in self.reused.items():  # in the order of steps: a result's memory is one from its first value on
@@ -243,8 +243,8 @@ class _Lowering:
             if view.value in needed:
                 base = self.in_place.get(view.base, view.base)
                 window = value_of(view.value, graph.type_of(view.value), view.strides, "view")
-                found[view.value] = replace(window, base=base, offset=view.offset)
-        return found
+                values[view.value] = replace(window, base=base, offset=view.offset)
+        return values
 
 
 def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: Options) -> Kernel:
@@ -285,8 +285,8 @@ def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: 
 
 def _inputs_but(plan: Plan, written: set[str]) -> frozenset[str]:
     """Inputs of the program that are not among these values, and views of them."""
-    found = {i.name for i in plan.graph.inputs} - written
-    return frozenset(found | {v.value for v in plan.views if v.base in found})
+    untouched = {i.name for i in plan.graph.inputs} - written
+    return frozenset(untouched | {v.value for v in plan.views if v.base in untouched})
 
 
 def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Value:

@@ -27,17 +27,17 @@ def kept_values(graph: Graph, static: Collection[str], layouts: Layouts, fixed: 
         if stable.issuperset(node.reads()) and _depends_on_operands(node):
             stable.add(node.name)
     views = find_views(graph, layouts, fixed)
-    given = set(graph.escaping)
-    found: dict[str, None] = {}
+    escaping = set(graph.escaping)
+    stored: dict[str, None] = {}
     for node in graph.nodes:
         if node.name in stable:
             continue
         for value in node.reads():
             base = views[value].base if value in views else value
-            made = graph.node_by_name.get(base)
-            if made is not None and base in stable and base not in given and (node.category == "library" or made.category != "map"):
-                found[base] = None
-    return tuple(found)
+            maker = graph.node_by_name.get(base)
+            if maker is not None and base in stable and base not in escaping and (node.category == "library" or maker.category != "map"):
+                stored[base] = None
+    return tuple(stored)
 
 
 def _depends_on_operands(node: Node) -> bool:
@@ -60,12 +60,12 @@ def planned_apart(graph: Graph, kept: Collection[str], given: Layouts, layouts: 
 def _reaching(graph: Graph, values: Iterable[str], known: set[str]) -> tuple[Node, ...]:
     """The nodes that these values are computed by, where `known` values are there already."""
     needed = set(values) - known
-    found = []
+    reaching = []
     for node in reversed(graph.nodes):
         if node.name in needed:
-            found.append(node)
+            reaching.append(node)
             needed.update(set(node.reads()) - known)
-    return tuple(reversed(found))
+    return tuple(reversed(reaching))
 
 
 def _joined(graph: Graph, weights: Plan, rest: Plan) -> Plan:

@@ -26,7 +26,7 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
     kept_bytes = int(device.l2_bytes * KEPT_SHARE)
     if device.kind != "cuda" or not kept_bytes:
         return frozenset()
-    found: set[int] = set()
+    backward: set[int] = set()
     # Large values that have been walked through: the direction of the last walk, and the bytes moved since. Units: bytes.
     walked: dict[str, tuple[int, int]] = {}
     base_of = {v.value: v.base for v in plan.views}
@@ -42,11 +42,11 @@ def backward_steps(plan: Plan, device: DeviceSpec) -> frozenset[int]:
         overlaps = kernel_template(step.program.choice).overlaps(step.program.choice)
         turns = overlaps.turns and waiting[FORWARD] > waiting[BACKWARD]
         if turns:
-            found.add(number)
+            backward.add(number)
         moved = step.program.bytes_moved
         walked = {v: (direction, since + moved) for v, (direction, since) in walked.items() if since + moved < kept_bytes}
         if overlaps.walks_memory:
             walked |= dict.fromkeys(touched, (BACKWARD if turns else FORWARD, 0))
         else:
             walked = {v: known for v, known in walked.items() if v not in touched}
-    return frozenset(found)
+    return frozenset(backward)

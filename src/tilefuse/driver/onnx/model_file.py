@@ -44,23 +44,23 @@ def require_file(path: Path) -> None:
 def exported_program(path: Path) -> Any:
     """The program of torch.export in a file. Raises: UserError for a missing file, or one that torch.export cannot load."""
     require_file(path)
-    told = _Told()
+    log = _Told()
     logger = logging.getLogger("torch.export")
-    logger.addFilter(told)
+    logger.addFilter(log)
     try:
-        return _loaded(path, told)
+        return _loaded(path, log)
     except (RuntimeError, ValueError, OSError, KeyError, zipfile.BadZipFile, ImportError) as cause:
-        if told.missing:
-            raise UserError(f"{path} gives or takes a {told.missing}, and that class is not here",
-                            hint=f"install the package {told.missing.partition('.')[0]} that defines it, or export the model with plain "
+        if log.missing:
+            raise UserError(f"{path} gives or takes a {log.missing}, and that class is not here",
+                            hint=f"install the package {log.missing.partition('.')[0]} that defines it, or export the model with plain "
                             "tuples and mappings") from cause
-        said = told.last or str(cause)
+        said = log.last or str(cause)
         raise UserError(f"{path} is not a program of torch.export: {said}", hint="write it with torch.export.save") from cause
     finally:
-        logger.removeFilter(told)
+        logger.removeFilter(log)
 
 
-def _loaded(path: Path, told: _Told) -> Any:
+def _loaded(path: Path, log: _Told) -> Any:
     """The program; the modules that register the classes in its structures are imported, as the model itself had imported them."""
     import torch
 
@@ -68,10 +68,10 @@ def _loaded(path: Path, told: _Told) -> Any:
         try:
             return torch.export.load(str(path))
         except RuntimeError:
-            module = told.missing.rpartition(".")[0]
-            if not module or module in told.imported:
+            module = log.missing.rpartition(".")[0]
+            if not module or module in log.imported:
                 raise
-            told.imported.add(module)
+            log.imported.add(module)
             importlib.import_module(module)
 
 
@@ -88,8 +88,8 @@ class _Told(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         text = f"{record.getMessage()}\n{error or ''}"
         self.last = text.strip().rpartition("\n")[2]
-        found = re.search(r"Deserializing ([\w.]+) in pytree", text)
-        self.missing = found[1] if found else self.missing
+        match = re.search(r"Deserializing ([\w.]+) in pytree", text)
+        self.missing = match[1] if match else self.missing
         return False
 
 

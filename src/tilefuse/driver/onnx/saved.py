@@ -63,9 +63,9 @@ def write_split(saved: SavedSplit, title: str, path: Path | str, sign: Path | st
                 archive.writestr(SPLIT, json.dumps({"format": FORMAT, **saved.facts}), zipfile.ZIP_DEFLATED)
                 archive.writestr(_MODEL, data, zipfile.ZIP_DEFLATED)
                 for number, program in enumerate(saved.programs):
-                    held = Path(folder) / "program"
-                    save_program(program, held)
-                    archive.write(held, f"programs/{number}")
+                    program_folder = Path(folder) / "program"
+                    save_program(program, program_folder)
+                    archive.write(program_folder, f"programs/{number}")
                 reserve_signature(archive, PURPOSE, key)
             sign_file(part, key)
             part.replace(target)
@@ -90,9 +90,9 @@ def read_split(path: Path | str, device: Any = None, require_signature: Path | s
                 raise ValueError("another format")
             model = onnx.ModelProto.FromString(archive.read(_MODEL))
             for number in range(facts["programs"]):
-                held = Path(folder) / str(number)
-                held.write_bytes(archive.read(f"programs/{number}"))
-                programs.append(load_program(held, device, unsigned))
+                program_file = Path(folder) / str(number)
+                program_file.write_bytes(archive.read(f"programs/{number}"))
+                programs.append(load_program(program_file, device, unsigned))
     except FileNotFoundError as error:
         raise UserError(f"there is no file {path}") from error
     except UNREADABLE as error:

@@ -87,11 +87,11 @@ class SplitModel:
         graph = self._model.graph
         self.inputs = input_names(self._model)
         self.results = [out.name for out in graph.output]
-        held = {t.name: t for t in graph.initializer}
-        self._constants = {name: onnx.numpy_helper.to_array(held[name]) for name in given_results(self._model) if name in held}
-        found = input_shapes(self._model, shapes or {}, frozenset(held) | {t.values.name for t in graph.sparse_initializer})
-        self._types = {i.name: (element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}"), found[i.name])
-                       for i in graph.input if i.name in found}
+        stored = {t.name: t for t in graph.initializer}
+        self._constants = {name: onnx.numpy_helper.to_array(stored[name]) for name in given_results(self._model) if name in stored}
+        shape_by_input = input_shapes(self._model, shapes or {}, frozenset(stored) | {t.values.name for t in graph.sparse_initializer})
+        self._types = {i.name: (element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}"), shape_by_input[i.name])
+                       for i in graph.input if i.name in shape_by_input}
         self._parts = split(self._model, self._hosted, self._waiting)
         if known is not None:
             self._restore(*known)
@@ -122,22 +122,22 @@ class SplitModel:
         if not self._runs:
             raise UnsupportedError(f"{self._title} was planned as sources for {self._device_name}, and cannot be called",
                                    hint="compile it with device= of a device that is here")
-        given = self._in_order(arguments, named)
-        inputs = {name: self._checked(name, value) for name, value in zip(self.inputs, given, strict=True)}
+        positional = self._in_order(arguments, named)
+        inputs = {name: self._checked(name, value) for name, value in zip(self.inputs, positional, strict=True)}
         # A call stays with the parts that it began with: another thread may move a node meanwhile. Where it moves one itself, it begins
         # anew.
         results: Any = CHANGED
         while results is CHANGED:
             results = self._through(self._parts, inputs | self._constants)
-        return [as_numpy(r) for r in results] if all_numpy(given) else [self._tensor(r) for r in results]
+        return [as_numpy(r) for r in results] if all_numpy(positional) else [self._tensor(r) for r in results]
 
     def _through(self, parts: Sequence[Part], values: dict[str, Any]) -> Any:
         """The results by way of these parts; CHANGED where the model has other parts now."""
         for part in parts:
-            made = self._run(part, values)
-            if made is CHANGED:
+            outputs = self._run(part, values)
+            if outputs is CHANGED:
                 return CHANGED
-            values.update(zip(part.gives, made, strict=True))
+            values.update(zip(part.gives, outputs, strict=True))
             for name in part.released:
                 values.pop(name, None)
         return [values[name] for name in self.results]
@@ -154,28 +154,28 @@ class SplitModel:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                found = self._evaluator(part).run(None, feeds)
+                outputs = self._evaluator(part).run(None, feeds)
         except REFERENCE_ERRORS as cause:
-            shown = ", ".join(part.operators)
-            raise UnsupportedError(f"{self._title}: the reference implementation of ONNX cannot run {shown} here: {cause}",
+            operators = ", ".join(part.operators)
+            raise UnsupportedError(f"{self._title}: the reference implementation of ONNX cannot run {operators} here: {cause}",
                                    where=f"node {part.nodes[0].name or part.keys[0]}") from cause
-        return [np.asarray(value) if isinstance(value, np.generic) else value for value in found]
+        return [np.asarray(value) if isinstance(value, np.generic) else value for value in outputs]
 
     def _in_order(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         if len(arguments) > len(self.inputs):
             raise UserError(f"{self._title} takes {len(self.inputs)} tensors ({', '.join(self.inputs)}), got {len(arguments)}")
-        given = dict(zip(self.inputs, arguments))
+        value_by_name = dict(zip(self.inputs, arguments))
         for name, value in named.items():
             if name not in self.inputs:
                 raise NameLookupError(f"{self._title} has no input {name!r}",
                                       hint=nearest(name, self.inputs) or f"inputs: {', '.join(self.inputs)}")
-            if name in given:
+            if name in value_by_name:
                 raise UserError(f"input {name} of {self._title} is given twice")
-            given[name] = value
-        missing = [name for name in self.inputs if name not in given]
+            value_by_name[name] = value
+        missing = [name for name in self.inputs if name not in value_by_name]
         if missing:
             raise UserError(f"{self._title} needs {', '.join(missing)} as well")
-        return [given[name] for name in self.inputs]
+        return [value_by_name[name] for name in self.inputs]
 
     def _checked(self, name: str, value: Any) -> torch.Tensor:
         """An input as a tensor. Raises: ShapeError, UserError for one that the model was not compiled for."""
@@ -219,10 +219,10 @@ class SplitModel:
         with self._lock:
             state = self._state(part)
             key = _size_key(part, state, values)
-            found = state.programs.get(key)
-            if found is not None:
+            known = state.programs.get(key)
+            if known is not None:
                 state.programs.move_to_end(key)
-                return found
+                return known
             calls = state.calls[key] = state.calls.get(key, 0) + 1
             if len(state.calls) > MOST_COUNTED:
                 state.calls.popitem(last=False)
@@ -241,17 +241,17 @@ class SplitModel:
         """The graph of a part for these values; None where data is needed that may not be looked at, CHANGED after a node was moved."""
         model = part_model(self._model, part, {name: _stand_in(values[name]) for name in part.takes})
         while True:
-            found = import_until(model, self._title, {}, {name: as_numpy(values[name]) for name in state.deciding})
-            if not isinstance(found, Stop):
-                return found
-            more = found.error.inputs if isinstance(found.error, ValueNeededError) else ()
-            few = all(math.prod(values[name].shape) <= MOST_DECIDING_ELEMENTS for name in more)
-            if more and few and not set(more) <= set(state.deciding):
-                state.deciding = tuple(dict.fromkeys((*state.deciding, *more)))
+            outcome = import_until(model, self._title, {}, {name: as_numpy(values[name]) for name in state.deciding})
+            if not isinstance(outcome, Stop):
+                return outcome
+            needed = outcome.error.inputs if isinstance(outcome.error, ValueNeededError) else ()
+            few = all(math.prod(values[name].shape) <= MOST_DECIDING_ELEMENTS for name in needed)
+            if needed and few and not set(needed) <= set(state.deciding):
+                state.deciding = tuple(dict.fromkeys((*state.deciding, *needed)))
                 if not deciding:
                     return None
                 continue
-            self._move(found)
+            self._move(outcome)
             return CHANGED
 
     def _move(self, stop: Stop) -> None:
@@ -297,10 +297,10 @@ class SplitModel:
         from tilefuse.driver.explain.explain import joined_explanations
         from tilefuse.runtime.explanation import explanation_text
 
-        told = [p.explain(json=True) for p in self.programs]
+        explanations = [p.explain(json=True) for p in self.programs]
         fallbacks = [(self._operator(key), f"runs by the reference implementation of ONNX on the host: {reason}")
                      for key, reason in self._hosted.items()]
-        data = joined_explanations(self.spec.name, self._device_name, told, fallbacks, self.notes())
+        data = joined_explanations(self.spec.name, self._device_name, explanations, fallbacks, self.notes())
         return data if json else explanation_text(data)
 
     def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
@@ -310,16 +310,16 @@ class SplitModel:
         programs = self.programs
         if not programs:
             raise UserError(f"{self._title} has no program yet", hint="its parts are compiled when their sizes are known: call it once")
-        told = [spec_data(p.spec, label=f"{p.spec.name} {n} of {len(programs)}") for n, p in enumerate(programs, 1)]
-        return write_page(self.spec.name, told, path, show=show)
+        pages = [spec_data(p.spec, label=f"{p.spec.name} {n} of {len(programs)}") for n, p in enumerate(programs, 1)]
+        return write_page(self.spec.name, pages, path, show=show)
 
     def notes(self) -> list[str]:
         """One line a part."""
         lines: list[str] = []
         for number, part in enumerate(self._parts):
             state = self._state(part)
-            shown = ", ".join(part.operators[:8]) + (", ..." if len(part.operators) > 8 else "")
-            head = f"part {number} of {len(self._parts)}: {len(part.nodes)} operator{'' if len(part.nodes) == 1 else 's'} ({shown})"
+            operators = ", ".join(part.operators[:8]) + (", ..." if len(part.operators) > 8 else "")
+            head = f"part {number} of {len(self._parts)}: {len(part.nodes)} operator{'' if len(part.nodes) == 1 else 's'} ({operators})"
             if not part.ours:
                 lines.append(f"{head}, run by the reference implementation on the host")
                 continue

@@ -170,8 +170,8 @@ class BackgroundProcess:
             reason = self._open() or self._replied(ticket.request)
             name = ticket.request.imported.graph.name
             if not self._is_closed:
-                told = "not made there" if reason else "ready, and loaded at the next call of its sizes"
-                log_of("background").info("%s is %s", name, told)
+                status = "not made there" if reason else "ready, and loaded at the next call of its sizes"
+                log_of("background").info("%s is %s", name, status)
             if reason and not self._is_closed:
                 log_of("background").debug("%s: %s", name, reason)
             ticket.end(reason)
@@ -259,7 +259,7 @@ os.register_at_fork(after_in_child=_PROCESS.clear)
 
 def facts_of(request: Request) -> Mapping[str, Any]:
     """The arguments of `generate` and `program_digest` that a request names."""
-    made = request.imported
-    return {"constants": made.constants, "input_layouts": made.layouts, "device": request.device, "options": request.options,
-            "fallbacks": made.fallbacks, "result_layouts": made.result_layouts, "free_results": request.free_results,
+    imported = request.imported
+    return {"constants": imported.constants, "input_layouts": imported.layouts, "device": request.device, "options": request.options,
+            "fallbacks": imported.fallbacks, "result_layouts": imported.result_layouts, "free_results": request.free_results,
             "static": request.static, "given_up": request.given_up}

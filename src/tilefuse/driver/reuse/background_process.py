@@ -52,13 +52,13 @@ def served(request: Request) -> str:
     options, facts = request.options, facts_of(request)
     try:
         with traced(options):
-            graph, found = request.imported.graph, look_up(request.imported.graph, facts)
-            if found.digest != request.found.digest:
+            graph, known = request.imported.graph, look_up(request.imported.graph, facts)
+            if known.digest != request.found.digest:
                 return "the background process would compile another program: settings or files differ"
-            if found.program is None:
-                made = generate(graph, **facts, seed=request.found.seed)
-                build_kernels(made.spec.kernels, cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
-                keep_made(request.found, made, graph, facts)
+            if known.program is None:
+                generated = generate(graph, **facts, seed=request.found.seed)
+                build_kernels(generated.spec.kernels, cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)
+                keep_made(request.found, generated, graph, facts)
     except CompilerError as error:
         return f"{type(error).__name__} in the background: {str(error).splitlines()[0]}"
     return ""

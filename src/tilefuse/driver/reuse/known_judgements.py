@@ -19,8 +19,8 @@ from tilefuse.target.device import DeviceSpec
 def family(device: DeviceSpec, options: Options) -> str:
     """Equal where a pattern's schedule and price are decided by the same files, device record and options."""
     changed = sorted((name, value) for name, value in options.changed().items() if name not in known_programs.SILENT_OPTIONS)
-    told = [known_programs.compiler_fingerprint(), repr(device), options.code_key(), changed]
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
+    facts = [known_programs.compiler_fingerprint(), repr(device), options.code_key(), changed]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 
 @contextlib.contextmanager

@@ -61,13 +61,13 @@ def compiler_fingerprint() -> str:
 def files_digest(rooms: tuple[str, ...]) -> str:
     """A digest of the files of rooms of the package. Cost: linear in their bytes, once a process."""
     root = Path(__file__).parents[2]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for room in rooms:
         for path in sorted((root / room).rglob("*")):
             if path.suffix in (".py", ".h", ".cuh", ".cu"):
-                found.update(str(path.relative_to(root)).encode())
-                found.update(path.read_bytes())
-    return found.hexdigest()
+                digest.update(str(path.relative_to(root)).encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts: Layouts | None, device: DeviceSpec, options: Options,
@@ -78,12 +78,12 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
     text: the graph's, where it was printed already.
     Cost: linear in the graph's text and in the small constants' bytes.
     """
-    told = [
+    facts = [
         told_in_numbers(text or print_graph(graph), input_layouts, fallbacks, result_layouts), told_in_words(graph, device, options),
         sorted(free_results), sorted(static), sorted(given_up), _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def told_in_numbers(text: str, input_layouts: Layouts | None, fallbacks: Iterable[tuple[str, str]],
@@ -123,10 +123,10 @@ def _tuning_digest(device: DeviceSpec, options: Options) -> str:
 
 def find_program(digest: str, options: Options) -> StoredProgram | None:
     """The program kept under a digest."""
-    found = _store(options).get(digest)
-    trace.current().line("cache", f"plan and sources {'found' if found is not None else 'not found'} under {digest[:12]}")
-    trace.current().event("known program" if found is not None else "unknown program", "cache", digest=digest[:12])
-    return found
+    stored = _store(options).get(digest)
+    trace.current().line("cache", f"plan and sources {'found' if stored is not None else 'not found'} under {digest[:12]}")
+    trace.current().event("known program" if stored is not None else "unknown program", "cache", digest=digest[:12])
+    return stored
 
 
 def keep_program(digest: str, made: Any, given: Mapping[str, object], options: Options) -> None:

@@ -87,9 +87,9 @@ def seed_key(graph: Graph, facts: Mapping[str, Any], text: str = "") -> str:
     """
     _, _, nameless = (text or print_graph(graph)).partition("(")
     sized = told_in_numbers(nameless, facts["input_layouts"], facts["fallbacks"], facts["result_layouts"])
-    told = [_NUMBER.sub("N", repr(sized)), told_in_words(graph, facts["device"], facts["options"]),
-            [sorted(facts[name]) for name in ("free_results", "static", "given_up")]]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    key_facts = [_NUMBER.sub("N", repr(sized)), told_in_words(graph, facts["device"], facts["options"]),
+                 [sorted(facts[name]) for name in ("free_results", "static", "given_up")]]
+    return hashlib.sha256(repr(key_facts).encode()).hexdigest()
 
 
 def seeded_digest(digest: str, seed: Seed) -> str:
@@ -112,9 +112,9 @@ def _seeds(key: str, options: Options) -> Sequence[Seed]:
 
 
 def _keep_seed(key: str, seed: Seed, options: Options) -> None:
-    kept = _seeds(key, options)
-    if len(kept) < MOST_SEEDS and all(seed.sizes != other.sizes for other in kept):
-        _store(options).put(key, json.dumps([s.text() for s in (*kept, seed)]))
+    seeds = _seeds(key, options)
+    if len(seeds) < MOST_SEEDS and all(seed.sizes != other.sizes for other in seeds):
+        _store(options).put(key, json.dumps([s.text() for s in (*seeds, seed)]))
 
 
 def _read(text: str) -> list[Seed]:

@@ -59,14 +59,14 @@ def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: 
     """
     if not is_keepable(options) or options.cuda_graph or _has_modes():
         return ""
-    types = [_input_text(given) for given in inputs]
-    wants_gradient = torch.is_grad_enabled() and any(isinstance(given, torch.Tensor) and given.requires_grad for given in inputs)
+    types = [_input_text(value) for value in inputs]
+    wants_gradient = torch.is_grad_enabled() and any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
     lines = _graph_lines(gm)
     if None in types or wants_gradient or lines is None:
         return ""
-    told = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, list(input_names), _torch_settings(),
-            options.code_key()]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    facts = [compiler_fingerprint(), files_digest(("frontends",)), name, lines, types, list(input_names), _torch_settings(),
+             options.code_key()]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 def find_trace(digest: str, options: Options, gm: fx.GraphModule | None = None) -> Trace | None:
@@ -81,45 +81,46 @@ def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options,
 
     Requires: torch calls its program as it is (`is_called_as_it_is`).
     """
-    made = trace.imported
-    plain = all(type(o.literal) in (int, float, bool, type(None)) for o in made.outputs)
-    if made.constants or not plain or len(made.arguments) != num_inputs:
+    imported = trace.imported
+    plain = all(type(o.literal) in (int, float, bool, type(None)) for o in imported.outputs)
+    if imported.constants or not plain or len(imported.arguments) != num_inputs:
         return
-    text = print_graph(made.graph)
-    if parse_graph(text) == made.graph:
+    text = print_graph(imported.graph)
+    if parse_graph(text) == imported.graph:
         _store(options).put(digest, json.dumps({
-            "graph": text, "fallbacks": made.fallbacks, "layouts": dict(made.layouts), "result_layouts": dict(made.result_layouts),
-            "arguments": made.arguments, "outputs": [asdict(o) for o in made.outputs], "inputs": dict(made.titles.inputs),
-            "results": made.titles.results, "device": trace.device, "moved": trace.moved,
-            "spans": [None if n.span is None else asdict(n.span) for n in made.graph.nodes],
-            "origins": [-1 if n.span is None else numbers.get(n.span.node, -1) for n in made.graph.nodes]}))
+            "graph": text, "fallbacks": imported.fallbacks,
+            "layouts": dict(imported.layouts), "result_layouts": dict(imported.result_layouts),
+            "arguments": imported.arguments, "outputs": [asdict(o) for o in imported.outputs], "inputs": dict(imported.titles.inputs),
+            "results": imported.titles.results, "device": trace.device, "moved": trace.moved,
+            "spans": [None if n.span is None else asdict(n.span) for n in imported.graph.nodes],
+            "origins": [-1 if n.span is None else numbers.get(n.span.node, -1) for n in imported.graph.nodes]}))
 
 
-def _told_span(told: Mapping[str, Any] | None, origin: int, nodes: Sequence[fx.Node]) -> Span | None:
+def _told_span(span_fields: Mapping[str, Any] | None, origin: int, nodes: Sequence[fx.Node]) -> Span | None:
     """The place of a node: that of the node of dynamo's graph at hand which it was traced from, as far as that is known."""
-    if told is None:
+    if span_fields is None:
         return None
-    span = Span(**told)
+    span = Span(**span_fields)
     if not 0 <= origin < len(nodes):
         return span
     return replace(span_of(nodes[origin]), operator=span.operator, node=nodes[origin].name)
 
 
 def _read(text: str, dynamo: Sequence[fx.Node] = ()) -> Trace:
-    told = json.loads(text)
+    data = json.loads(text)
 
-    def tuples(found: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(strides) for name, strides in found.items()}
+    def tuples(lists: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(strides) for name, strides in lists.items()}
 
-    rows: list[dict[str, Any]] = [{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()} for row in told["outputs"]]
+    rows: list[dict[str, Any]] = [{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()} for row in data["outputs"]]
     outputs = tuple(Output(**row) for row in rows)
     # The text tells the graph; explanations and errors also tell where in the user's program each node was made.
-    graph = parse_graph(told["graph"])
+    graph = parse_graph(data["graph"])
     graph = replace(graph, nodes=tuple(replace(n, span=_told_span(at, origin, dynamo))
-                                       for n, at, origin in zip(graph.nodes, told["spans"], told["origins"], strict=True)))
-    imported = Imported(graph, {}, tuple((o, r) for o, r in told["fallbacks"]), tuples(told["layouts"]),
-                        tuples(told["result_layouts"]), tuple(told["arguments"]), outputs, Titles(told["inputs"], tuple(told["results"])))
-    return Trace(imported, told["device"], tuple(told["moved"]))
+                                       for n, at, origin in zip(graph.nodes, data["spans"], data["origins"], strict=True)))
+    imported = Imported(graph, {}, tuple((o, r) for o, r in data["fallbacks"]), tuples(data["layouts"]),
+                        tuples(data["result_layouts"]), tuple(data["arguments"]), outputs, Titles(data["inputs"], tuple(data["results"])))
+    return Trace(imported, data["device"], tuple(data["moved"]))
 
 
 def is_called_as_it_is(num_inputs: int) -> bool:
@@ -145,27 +146,27 @@ def _has_modes() -> bool:
 def _torch_settings() -> list[object]:
     """Settings that torch's tracing depends on besides the graph."""
     cuda = torch.backends.cuda
-    found: list[object] = [
+    settings: list[object] = [
         str(torch.__version__), torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
         torch.get_float32_matmul_precision(), torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic,
         torch.backends.mkldnn.enabled, cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
         cuda.cudnn_sdp_enabled(), torch._functorch.config.get_hash(),
     ]
     if torch.cuda.is_available():
-        found += [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    return [str(fact) for fact in found]
+        settings += [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return [str(fact) for fact in settings]
 
 
-def _input_text(given: object) -> str | None:
+def _input_text(value: object) -> str | None:
     """The type of one input, without its values; None for what is no plain tensor."""
     from torch._subclasses.fake_tensor import FakeTensor
 
-    if type(given) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or not isinstance(given, torch.Tensor):
+    if type(value) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or not isinstance(value, torch.Tensor):
         return None
-    if given.layout != torch.strided or given.is_conj() or given.is_neg() or given.is_quantized:
+    if value.layout != torch.strided or value.is_conj() or value.is_neg() or value.is_quantized:
         return None
-    sizes = [int(n) for n in (*given.shape, *given.stride(), given.storage_offset())]
-    return f"{given.dtype} {sizes} {given.device} {given.requires_grad}"
+    sizes = [int(n) for n in (*value.shape, *value.stride(), value.storage_offset())]
+    return f"{value.dtype} {sizes} {value.device} {value.requires_grad}"
 
 
 def _graph_lines(gm: fx.GraphModule) -> list[str] | None:
@@ -210,10 +211,10 @@ def _own_name(function: Callable[..., Any]) -> str | None:
     if module.split(".")[0] not in OWN_MODULES or name.startswith(FOREIGN) or not _comes_from(OWN_MODULES, function):
         return None
     try:
-        found = functools.reduce(getattr, module.split(".")[1:], importlib.import_module(module.split(".")[0]))
+        attribute = functools.reduce(getattr, module.split(".")[1:], importlib.import_module(module.split(".")[0]))
     except AttributeError:
         return None
-    return name if getattr(found, last, None) is function else None
+    return name if getattr(attribute, last, None) is function else None
 
 
 def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:

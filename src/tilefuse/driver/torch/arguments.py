@@ -38,13 +38,13 @@ class Arguments:
     @classmethod
     def kept(cls, examples: Sequence[Any], named: Mapping[str, Any], shown: str, parameters: Sequence[Sequence[Any]] | None) -> Arguments:
         """Arguments as `shown` and `parameters` of others tell them, around examples with the same numbers."""
-        found = cls(None, examples, named)
-        found._shown = shown
+        arguments = cls(None, examples, named)
+        arguments._shown = shown
         if parameters is not None:
-            found._signature = inspect.Signature([
+            arguments._signature = inspect.Signature([
                 inspect.Parameter(name, _KINDS[kind], default=None if has_default else inspect.Parameter.empty)
                 for name, kind, has_default in parameters])
-        return found
+        return arguments
 
     @property
     def structure(self) -> Any:
@@ -80,10 +80,10 @@ class Arguments:
         """
         if len(arguments) == self._num_plain and not named and all(type(a) is torch.Tensor for a in arguments):
             return arguments
-        given, by_name = self._bound(arguments, named)
-        leaves = self._leaves((given, by_name))
+        positional, by_name = self._bound(arguments, named)
+        leaves = self._leaves((positional, by_name))
         if leaves is None:
-            raise UserError(f"the model was compiled for {self._shown}, and is called with {_shown(given, by_name)}",
+            raise UserError(f"the model was compiled for {self._shown}, and is called with {_shown(positional, by_name)}",
                             hint="give arguments of the structure of the example inputs, or compile for these")
         for n, number in self._numbers.items():
             if not _same(leaves[n], number):
@@ -101,10 +101,10 @@ class Arguments:
         if spec == self._spec:
             return leaves
         try:
-            found: list[Any] = self._spec.flatten_up_to(tree)
+            ordered: list[Any] = self._spec.flatten_up_to(tree)
         except ValueError:
             return None
-        return found if len(found) == len(leaves) and all(pytree.tree_is_leaf(leaf) for leaf in found) else None
+        return ordered if len(ordered) == len(leaves) and all(pytree.tree_is_leaf(leaf) for leaf in ordered) else None
 
 
 def bound(model: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -122,11 +122,11 @@ def _bound(signature: inspect.Signature | None, arguments: tuple[Any, ...],
     if signature is None:
         return arguments, named
     try:
-        found = signature.bind(*arguments, **named)
+        bound = signature.bind(*arguments, **named)
     except TypeError as error:
         raise UserError(f"the model cannot be called with {_shown(arguments, named)}: {error}",
                         hint=f"its parameters: {signature}") from error
-    return found.args, found.kwargs
+    return bound.args, bound.kwargs
 
 
 def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:
@@ -139,11 +139,11 @@ def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:
         return None
 
 
-def _same(given: Any, number: Any) -> bool:
+def _same(argument: Any, number: Any) -> bool:
     """Whether a call gives the number that the model was compiled for: True is not 1, and 2 is not 2.0, since results differ in type."""
-    if given is number:
+    if argument is number:
         return True
-    return type(given) is type(number) and not hasattr(number, "__array__") and bool(given == number)
+    return type(argument) is type(number) and not hasattr(number, "__array__") and bool(argument == number)
 
 
 def _shown(arguments: Sequence[Any], named: Mapping[str, Any]) -> str:

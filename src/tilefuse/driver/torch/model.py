@@ -59,20 +59,20 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwarg
         raise UserError("a torch model is compiled for the shapes of its example inputs, and none were given",
                         hint="tilefuse.compile(model, (x, y)), or example_kwargs={'x': x}")
     listed = tuple(example_inputs) if isinstance(example_inputs, list | tuple) else () if example_inputs is None else (example_inputs,)
-    given, named = as_tensors(bound(model, listed, dict(example_kwargs or {})))
+    tensors, named = as_tensors(bound(model, listed, dict(example_kwargs or {})))
     name = model_name(model)
-    arguments = Arguments(model, given, named)
+    arguments = Arguments(model, tensors, named)
     try:
         with _quiet(), whole_resamplings():
-            traced = None if named else _traced(model, given, name, arguments)
-            return traced or _exported(_export(model, given, named), name, arguments)
+            traced = None if named else _traced(model, tensors, name, arguments)
+            return traced or _exported(_export(model, tensors, named), name, arguments)
     except CompilerError as error:
         if not isinstance(error.__cause__, TRACING_ERRORS):
             raise
         failure: Exception = error
     except TRACING_ERRORS as error:
         failure = error
-    require_runs(model, given, named)
+    require_runs(model, tensors, named)
     raise failure
 
 
@@ -94,15 +94,15 @@ def require_runs(model: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps torch's own reports of a trace that failed from the terminal: the error tells the same."""
-    held = io.StringIO()
+    captured = io.StringIO()
     loggers = [logging.getLogger(name) for name in TRACING_LOGGERS]
     for logger in loggers:
         logger.addFilter(_refuse)
     try:
-        with contextlib.redirect_stderr(held):
+        with contextlib.redirect_stderr(captured):
             yield
-        if held.getvalue():
-            sys.stderr.write(held.getvalue())  # of the model's own
+        if captured.getvalue():
+            sys.stderr.write(captured.getvalue())  # of the model's own
     finally:
         for logger in loggers:
             logger.removeFilter(_refuse)
@@ -114,31 +114,31 @@ def _refuse(record: logging.LogRecord) -> bool:
 
 def model_name(model: Any) -> str:
     """A name for the graph of a torch model: the function's or the class's."""
-    found = getattr(model, "__name__", type(model).__name__)
-    return "".join(c if c.isalnum() else "_" for c in str(found)).strip("_").lower() or "model"
+    raw_name = getattr(model, "__name__", type(model).__name__)
+    return "".join(c if c.isalnum() else "_" for c in str(raw_name)).strip("_").lower() or "model"
 
 
-def _traced(model: Callable[..., Any], given: tuple[Any, ...], name: str, arguments: Arguments) -> TorchModel | None:
+def _traced(model: Callable[..., Any], inputs: tuple[Any, ...], name: str, arguments: Arguments) -> TorchModel | None:
     """The model as one run over stand-ins shows it; None where it takes torch.export, which then also says what is wrong."""
     from tilefuse.frontends.torch.fx import import_traced
     from tilefuse.frontends.torch.trace import NOT_THIS_WAY
     from tilefuse.frontends.torch.trace import trace as record
 
     try:
-        found = record(model, given)
+        recorded = record(model, inputs)
     except NOT_THIS_WAY as reason:
         trace.current().event("by torch.export", "frontend", model=name, reason=f"{type(reason).__name__}: {reason}"[:400])
         return None
-    stand_ins = (n.meta["val"] for n in found.graph.nodes if n.op == "placeholder" and n.name not in found.held)
-    return TorchModel(import_traced(found, name), arguments, found.out_spec, _place([*found.held.values(), *stand_ins]))
+    stand_ins = (n.meta["val"] for n in recorded.graph.nodes if n.op == "placeholder" and n.name not in recorded.held)
+    return TorchModel(import_traced(recorded, name), arguments, recorded.out_spec, _place([*recorded.held.values(), *stand_ins]))
 
 
-def _export(model: Any, given: tuple[Any, ...], named: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def _export(model: Any, tensors: tuple[Any, ...], named: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """The model as torch.export traces it. Raises: UnsupportedError where it cannot."""
     import torch
 
     module = model if isinstance(model, torch.nn.Module) else _as_module(model)
-    arguments, keywords = _told_apart((given, dict(named)))
+    arguments, keywords = _told_apart((tensors, dict(named)))
     try:
         with torch.no_grad():
             return torch.export.export(module, arguments, keywords)
@@ -148,7 +148,7 @@ def _export(model: Any, given: tuple[Any, ...], named: Mapping[str, Any] = Mappi
                                hint="torch.compile(model, backend='tilefuse') splits a model where it cannot be traced") from cause
 
 
-def _told_apart(given: tuple[Any, ...]) -> Any:
+def _told_apart(arguments: tuple[Any, ...]) -> Any:
     """Arguments of which no two are one tensor: torch.export would take those for one input, which later calls need not repeat."""
     import torch
     from torch.utils import _pytree as pytree
@@ -160,7 +160,7 @@ def _told_apart(given: tuple[Any, ...]) -> Any:
         seen.add(id(tensor))
         return tensor.detach() if known else tensor
 
-    return pytree.tree_map_only(torch.Tensor, own, given)
+    return pytree.tree_map_only(torch.Tensor, own, arguments)
 
 
 def _as_module(function: Callable[..., Any]) -> Any:

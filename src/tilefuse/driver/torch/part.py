@@ -59,8 +59,8 @@ class CompiledPart:
         if split is None:
             self._run = self._replays(program, static, replay, lent)
         else:
-            kept = (*static, *split.kept)
-            self._run = KeptWeights(program, split, lambda rest: self._replays(rest, kept, replay, lent))
+            static_places = (*static, *split.kept)
+            self._run = KeptWeights(program, split, lambda rest: self._replays(rest, static_places, replay, lent))
 
     def explain(self) -> str:
         """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
@@ -79,7 +79,7 @@ class CompiledPart:
         self.calls += 1
         if self._moved:
             return self._call_across(arguments, [arguments[n] for n in self._places])
-        kept = [arguments[n] for n in self._kept]
+        argument_outputs = [arguments[n] for n in self._kept]
         if self._takes_all:
             results = self._run(arguments)
         else:
@@ -88,19 +88,19 @@ class CompiledPart:
             results = self._run(tensors)
         for n in self._shared:
             results[n] = results[n].clone()
-        return self._given(results, kept)
+        return self._given(results, argument_outputs)
 
-    def _given(self, results: list[Any], kept: list[Any]) -> list[Any]:
+    def _given(self, results: list[Any], argument_outputs: list[Any]) -> list[Any]:
         """The part's outputs from the program's results and the arguments that are outputs."""
-        sources = [*results, *kept, *self._literals]
-        made = [sources[n] for n in self._places_given]
+        sources = [*results, *argument_outputs, *self._literals]
+        outputs = [sources[n] for n in self._places_given]
         for n in self._views:
-            made[n] = restore(self._outputs[n], results, ())
+            outputs[n] = restore(self._outputs[n], results, ())
         for n in self._windows:
             # No output may be a view for autograd: one without gradient would ask for it as soon as what it looks into does.
-            if made[n]._is_view():
-                made[n] = made[n].detach()
-        return made
+            if outputs[n]._is_view():
+                outputs[n] = outputs[n].detach()
+        return outputs
 
     def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
         """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
@@ -129,36 +129,36 @@ class CompiledPart:
         for n, name, here, moved in zip(self._places, names, tensors, there):
             if n in self._moved and name in updated:
                 here.copy_(moved)
-        kept = [arguments[n] for n in self._kept]
+        argument_outputs = [arguments[n] for n in self._kept]
         arguments.clear()
-        return self._given(results, kept)
+        return self._given(results, argument_outputs)
 
     def _elsewhere(self, device: str) -> bool:
         return bool(device) and device != self.program.device.type
 
 
-def _places_given(imported: Imported, num_results: int, kept: Sequence[int]) -> tuple[int, ...]:
-    """The place of each output among the program's results, the arguments `kept` and the literals, in this order."""
-    place_of_kept = {n: num_results + i for i, n in enumerate(kept)}
-    found, literal = [], num_results + len(kept)
+def _places_given(imported: Imported, num_results: int, argument_outputs: Sequence[int]) -> tuple[int, ...]:
+    """The place of each output among the program's results, `argument_outputs` and the literals, in this order."""
+    place_of_kept = {n: num_results + i for i, n in enumerate(argument_outputs)}
+    sources, literal = [], num_results + len(argument_outputs)
     for output in imported.outputs:
         if output.argument is not None:
-            found.append(place_of_kept[output.argument])
+            sources.append(place_of_kept[output.argument])
         elif output.result is not None:
-            found.append(output.result)
+            sources.append(output.result)
         else:
-            found.append(literal)
+            sources.append(literal)
             literal += 1
-    return tuple(found)
+    return tuple(sources)
 
 
 def _view_results(program: Program, imported: Imported) -> tuple[int, ...]:
     """Outputs that may be views: results that lie in another value's memory, and those of library calls."""
     spec = program.spec
-    made = {name for step in spec.steps if isinstance(step, LibraryStep) for name in step.results}
-    made |= {v.name for v in spec.values if v.role == "view"}
-    given = [None if o.argument is not None or o.result is None else spec.results[o.result] for o in imported.outputs]
-    return tuple(n for n, name in enumerate(given) if name in made)
+    computed = {name for step in spec.steps if isinstance(step, LibraryStep) for name in step.results}
+    computed |= {v.name for v in spec.values if v.role == "view"}
+    names = [None if o.argument is not None or o.result is None else spec.results[o.result] for o in imported.outputs]
+    return tuple(n for n, name in enumerate(names) if name in computed)
 
 
 def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
@@ -166,12 +166,12 @@ def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
     value_by_name = {v.name: v for v in program.spec.values}
     memory_of = {o.result: o.memory for o in imported.outputs if o.result is not None}
     owner: dict[str, int] = {}
-    found: list[int] = []
+    shared: list[int] = []
     for n, name in enumerate(program.spec.results):
         value = value_by_name[name]
         while value.base:
             value = value_by_name[value.base]
         mine = memory_of.get(n, -1)
         if value.role == "input" or owner.setdefault(value.name, mine) != mine:
-            found.append(n)
-    return tuple(found)
+            shared.append(n)
+    return tuple(shared)

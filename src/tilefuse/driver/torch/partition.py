@@ -97,11 +97,11 @@ class Step:
     @cached_property
     def backward(self) -> set[Node]:
         """Values that need a gradient of a result, or that torch wants in the backward."""
-        found: set[Node] = set(self.tangents)
+        backward: set[Node] = set(self.tangents)
         for node in self.graph.nodes:
-            if node.op != "output" and (not found.isdisjoint(node.all_input_nodes) or _is_tagged_backward(node)):
-                found.add(node)
-        return found
+            if node.op != "output" and (not backward.isdisjoint(node.all_input_nodes) or _is_tagged_backward(node)):
+                backward.add(node)
+        return backward
 
     @cached_property
     def _results(self) -> tuple[list[Any], list[Any]]:
@@ -114,13 +114,13 @@ class Step:
         """Values that the results and the writes into arguments need."""
         todo = [n for n in self._results[0] if isinstance(n, Node)]
         todo += [n for n in self.graph.nodes if _writes(n) and n not in self.backward]
-        found: set[Node] = set()
+        forward: set[Node] = set()
         while todo:
             node = todo.pop()
-            if node not in found:
-                found.add(node)
+            if node not in forward:
+                forward.add(node)
                 todo.extend(node.all_input_nodes)
-        return found
+        return forward
 
     @cached_property
     def overwritten(self) -> set[Node]:
@@ -160,13 +160,13 @@ class Step:
     def _needed(self, again: set[Node]) -> set[Node]:
         """Those values of the backward's side that it really needs, directly or through others of them."""
         todo = [i for n in self.backward for i in n.all_input_nodes] + [n for n in self._results[1] if isinstance(n, Node)]
-        found: set[Node] = set()
+        needed: set[Node] = set()
         while todo:
             node = todo.pop()
-            if node in again and node not in found:
-                found.add(node)
+            if node in again and node not in needed:
+                needed.add(node)
                 todo.extend(node.all_input_nodes)
-        return found
+        return needed
 
     def keeping(self, node: Node) -> int | None:
         """Cost of keeping a value; None where it cannot be kept, or where its operand, whose memory it shares, is kept as well."""
@@ -178,8 +178,8 @@ class Step:
         if node in self.overwritten:
             return NEVER
         size = _num_bytes(value)
-        held = 0 if node.op == "placeholder" and self._numbers[node] in self.static else size
-        return size * (1 if self.in_memory(node) else 2) * TIE + held
+        operand_bytes = 0 if node.op == "placeholder" and self._numbers[node] in self.static else size
+        return size * (1 if self.in_memory(node) else 2) * TIE + operand_bytes
 
     def remaking(self, node: Node) -> int | None:
         """Cost of computing a value again in the backward; None where it must not be."""
@@ -257,15 +257,15 @@ def _add(flow: Any, one: object, other: object, cost: int | None) -> None:
 
 def _users(node: Node) -> list[Node]:
     """Nodes that use a value, also through views of it."""
-    found: list[Node] = []
+    users: list[Node] = []
     todo = list(node.users)
     while todo:
         user = todo.pop()
         if user.op == "call_function" and (_op(user) in VIEWS or _op(user) == "getitem"):
             todo.extend(user.users)
         elif user.op != "output":
-            found.append(user)
-    return found
+            users.append(user)
+    return users
 
 
 def _maker(node: Node) -> Node:

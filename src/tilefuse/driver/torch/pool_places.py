@@ -30,9 +30,9 @@ def keep_near_places(graph: Graph) -> None:
         if not users or places.args[1] != 1 or any(u.op != "call_function" or u.target not in _BACKWARD for u in users):
             continue
         windows = {windows_of(u) for u in users}
-        found = next(iter(windows))
-        if len(windows) == 1 and found is not None and prod(found.size) <= MOST_PLACES and all(u.args[-1] is places for u in users):
-            _rewrite(graph, places, users, found)
+        window = next(iter(windows))
+        if len(windows) == 1 and window is not None and prod(window.size) <= MOST_PLACES and all(u.args[-1] is places for u in users):
+            _rewrite(graph, places, users, window)
 
 
 def windows_of(backward: Node) -> Windows | None:
@@ -66,15 +66,15 @@ class _Code:
     def near(self) -> Node:
         """Places counted within their windows, as u8."""
         rest = self._call(_ATEN._to_copy.default, self.places, dtype=self.dtype)
-        found: Node | None = None
+        near: Node | None = None
         for dim, (size, dilation) in enumerate(zip(self.windows.size, self.windows.dilation, strict=True)):
             plane = prod(self.windows.image[dim + 1:])
             at = self._quotient(rest, plane)
             if plane > 1:
                 rest = self._call(_ATEN.sub.Tensor, rest, self._times(at, plane))
             step = self._quotient(self._call(_ATEN.sub.Tensor, at, self._first(dim)), dilation)
-            found = step if found is None else self._call(_ATEN.add.Tensor, self._times(found, size), step)
-        return self._call(_ATEN._to_copy.default, found, dtype=torch.uint8)
+            near = step if near is None else self._call(_ATEN.add.Tensor, self._times(near, size), step)
+        return self._call(_ATEN._to_copy.default, near, dtype=torch.uint8)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -85,9 +85,9 @@ class _Code:
         """Where the windows begin along a dimension, of shape [number of windows, 1, ...]."""
         rank, value = len(self.windows.image), self.places.meta["val"]
         count = value.shape[dim - rank]
-        made = self._call(torch.ops.prims.iota.default, count, start=-self.windows.padding[dim], step=self.windows.stride[dim],
-                          dtype=self.dtype, device=value.device, requires_grad=False)
-        return self._call(_ATEN.view.default, made, [count, *(1,) * (rank - dim - 1)])
+        starts = self._call(torch.ops.prims.iota.default, count, start=-self.windows.padding[dim], step=self.windows.stride[dim],
+                            dtype=self.dtype, device=value.device, requires_grad=False)
+        return self._call(_ATEN.view.default, starts, [count, *(1,) * (rank - dim - 1)])
 
     def _quotient(self, n: Node, divisor: int) -> Node:
         return n if divisor == 1 else self._call(_ATEN.div.Tensor_mode, n, divisor, rounding_mode="floor")
@@ -96,7 +96,7 @@ class _Code:
         return n if factor == 1 else self._call(_ATEN.mul.Tensor, n, factor)
 
     def _call(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Node:
-        made = self.graph.call_function(target, args, kwargs)
+        call = self.graph.call_function(target, args, kwargs)
         with self.places.meta["val"].fake_mode:
-            made.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in args), **kwargs)
-        return made
+            call.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in args), **kwargs)
+        return call

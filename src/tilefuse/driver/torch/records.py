@@ -126,10 +126,10 @@ class Records:
         """Notes the graph of the frame that torch compiles now under this name."""
         with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self.listen()
-            found = self._now()
-            found.graph = name
-            found.num_operators = sum(n.op.startswith("call_") for n in gm.graph.nodes)
-            found.inputs = tuple(input_names(gm, found))
+            current = self._now()
+            current.graph = name
+            current.num_operators = sum(n.op.startswith("call_") for n in gm.graph.nodes)
+            current.inputs = tuple(input_names(gm, current))
 
     def of_graph(self, name: str) -> Compilation | None:
         """The compilation of a graph. name: the graph's, or that of a part of it, which begins with the graph's."""
@@ -139,9 +139,9 @@ class Records:
 
     def left_to_torch(self, name: str, reason: str) -> None:
         """Notes that torch runs a part of a graph. name: as for `of_graph`."""
-        found = self.of_graph(name)
-        if found is not None and (name, reason) not in found.in_torch:
-            found.in_torch.append((name, reason))
+        compilation = self.of_graph(name)
+        if compilation is not None and (name, reason) not in compilation.in_torch:
+            compilation.in_torch.append((name, reason))
 
     def _now(self) -> Compilation:
         """The compilation that is under way, noted if it is not yet."""
@@ -154,22 +154,22 @@ class Records:
         for older in self._found:
             if older.compile_id == now:  # torch was reset, and counts anew
                 older.compile_id = ""
-        made = Compilation(now, tuple(map(weakref.ref, contexts)), tuple(map(weakref.ref, roots)),
-                           tuple(callers), None if code is None else weakref.ref(code))
+        compilation = Compilation(now, tuple(map(weakref.ref, contexts)), tuple(map(weakref.ref, roots)),
+                                  tuple(callers), None if code is None else weakref.ref(code))
         if code is not None:
-            made.function, made.file, made.line = code.co_name, code.co_filename, code.co_firstlineno
-        self._found.append(made)
-        return made
+            compilation.function, compilation.file, compilation.line = code.co_name, code.co_filename, code.co_firstlineno
+        self._found.append(compilation)
+        return compilation
 
-    def _started(self, told: Any = None) -> None:
+    def _started(self, callback_args: Any = None) -> None:
         """Torch begins to compile a frame, or a backward graph, which belongs to a frame compiled before."""
-        if getattr(getattr(told, "callback_trigger", None), "name", "DYNAMO") != "DYNAMO":
+        if getattr(getattr(callback_args, "callback_trigger", None), "name", "DYNAMO") != "DYNAMO":
             return
         with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self._absorb()
             self._now()
 
-    def _ended(self, told: Any = None) -> None:
+    def _ended(self, callback_args: Any = None) -> None:
         with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self._take_breaks()
             reason = _recompile_reason()
@@ -184,22 +184,22 @@ class Records:
         from torch._dynamo.utils import get_compilation_metrics
 
         self._take_breaks()
-        for told in get_compilation_metrics():
-            key = (getattr(told, "compile_id", None), getattr(told, "start_time_us", None))
+        for metrics in get_compilation_metrics():
+            key = (getattr(metrics, "compile_id", None), getattr(metrics, "start_time_us", None))
             if key in self._absorbed:
                 continue
             self._absorbed.append(key)
-            file = getattr(told, "co_filename", None)
+            file = getattr(metrics, "co_filename", None)
             if not file:  # of a backward graph
                 continue
-            found = next((c for c in reversed(self._found) if c.compile_id == key[0]), None)
-            if found is None:
+            compilation = next((c for c in reversed(self._found) if c.compile_id == key[0]), None)
+            if compilation is None:
                 continue
-            found.function, found.file = str(told.co_name), str(file)
-            found.line = int(told.co_firstlineno or 0)
-            found.recompiled = str(getattr(told, "recompile_reason", None) or found.recompiled)
-            if told.fail_reason and not found.graph:
-                found.failed = _first_line(told.fail_reason)
+            compilation.function, compilation.file = str(metrics.co_name), str(file)
+            compilation.line = int(metrics.co_firstlineno or 0)
+            compilation.recompiled = str(getattr(metrics, "recompile_reason", None) or compilation.recompiled)
+            if metrics.fail_reason and not compilation.graph:
+                compilation.failed = _first_line(metrics.fail_reason)
 
     def _take_breaks(self) -> None:
         from torch._dynamo.output_graph import graph_break_reasons
@@ -219,11 +219,11 @@ class Records:
 def graph_break(told: Any) -> GraphBreak:
     """A break as torch records it (`GraphCompileReason`)."""
     lines = [line.strip() for line in str(told.reason).splitlines() if line.strip()]
-    wanted = [line for line in lines[1:] if line.startswith(("Explanation:", "Hint:"))][:2]
+    explanations = [line for line in lines[1:] if line.startswith(("Explanation:", "Hint:"))][:2]
     frames = list(told.user_stack or ())
     own = [f for f in frames if not f.filename.startswith(_TORCH)] or frames
     place = f"{own[-1].filename}:{own[-1].lineno}" if own else ""
-    return GraphBreak(lines[0] if lines else "", " ".join(wanted), place, (own[-1].line or "").strip() if own else "")
+    return GraphBreak(lines[0] if lines else "", " ".join(explanations), place, (own[-1].line or "").strip() if own else "")
 
 
 def input_names(gm: torch.fx.GraphModule, found: Compilation | None = None) -> Iterator[str]:
@@ -231,8 +231,8 @@ def input_names(gm: torch.fx.GraphModule, found: Compilation | None = None) -> I
     root = found.roots[0]() if found is not None and found.roots else None
     parameters = () if root is None else root.co_varnames[1:root.co_argcount]
     for node in gm.graph.find_nodes(op="placeholder"):
-        told = getattr(node.meta.get("grapharg"), "source", None)
-        name = getattr(told, "name", "")
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        name = getattr(source, "name", "")
         yield user_name(str(name() if callable(name) else name), parameters) or str(node.name)
 
 
@@ -253,11 +253,11 @@ def user_name(source: str, parameters: Sequence[str] = ()) -> str:
 def contexts_of(compiled: Any) -> list[Any]:
     """Contexts of torch.compile behind an object: a compiled module, function or method, a module compiled in place, a module that holds
     such ones. Empty where there are none."""
-    found: dict[int, Any] = {}
+    context_by_id: dict[int, Any] = {}
     for one in (compiled, *(compiled.modules() if isinstance(compiled, torch.nn.Module) else ())):
         for context in _own_contexts(one):
-            found.setdefault(id(context), context)
-    return list(found.values())
+            context_by_id.setdefault(id(context), context)
+    return list(context_by_id.values())
 
 
 def _own_contexts(compiled: Any) -> Iterator[Any]:
@@ -325,8 +325,8 @@ def is_kept(made: Compilation) -> bool:
     code = None if made.code is None else made.code()
     if not made.compile_id or code is None:
         return False
-    found = [getattr(e, "compile_id", None) for e in _debug_get_cache_entry_list(code)]
-    return None in found or made.compile_id in map(str, found)
+    compile_ids = [getattr(e, "compile_id", None) for e in _debug_get_cache_entry_list(code)]
+    return None in compile_ids or made.compile_id in map(str, compile_ids)
 
 
 def _same_backend(entry: Any, context: Any) -> bool:
@@ -366,8 +366,8 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[st
     while frame is not None:
         name = frame.f_code.co_filename
         if code is None and name.endswith("convert_frame.py"):
-            told = frame.f_locals.get("code")
-            code = told if isinstance(told, CodeType) else None
+            code_local = frame.f_locals.get("code")
+            code = code_local if isinstance(code_local, CodeType) else None
         elif name.endswith("eval_frame.py") and isinstance(context := frame.f_locals.get("self"), _TorchDynamoContext):
             contexts.append(context)
             called: Any = frame.f_locals.get("fn")
@@ -385,8 +385,8 @@ def _recompile_reason() -> str:
     """Why torch compiles the frame that it compiles now again; "" for a first compile."""
     from torch._dynamo.utils import get_metrics_context
 
-    told = getattr(get_metrics_context(), "_metrics", {})
-    return str(told.get("recompile_reason") or "") if isinstance(told, dict) else ""
+    metrics = getattr(get_metrics_context(), "_metrics", {})
+    return str(metrics.get("recompile_reason") or "") if isinstance(metrics, dict) else ""
 
 
 def _first_line(text: str) -> str:

@@ -49,13 +49,13 @@ def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings
     chosen = mode or "default"
     if chosen not in MODES:
         raise OptionError(f"unknown mode {chosen!r}", hint=nearest(chosen, MODES) or f"known: {', '.join(MODES)}")
-    given: dict[str, Any] = {**MODES[chosen], **(options or {})}
+    chosen_options: dict[str, Any] = {**MODES[chosen], **(options or {})}
     known = list_options()
-    for name in given:
+    for name in chosen_options:
         if name not in known:
             raise OptionError(f"unknown option {name!r}", hint=nearest(name, known) or f"known: {', '.join(known)}")
-    own = {name: _own(name, given.pop(name, default), default) for name, (default, _) in BACKEND_OPTIONS.items()}
-    return Settings(Options.from_environment().with_overrides(**given), **own)
+    own = {name: _own(name, chosen_options.pop(name, default), default) for name, (default, _) in BACKEND_OPTIONS.items()}
+    return Settings(Options.from_environment().with_overrides(**chosen_options), **own)
 
 
 def _own(name: str, value: Any, default: Any) -> Any:

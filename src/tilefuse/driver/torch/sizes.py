@@ -137,8 +137,8 @@ def declared_dynamic(example_inputs: Sequence[Any]) -> bool:
     known = getattr(context, "tensor_to_context", None)
     if known is None:
         return False
-    found = (known.get(x) for x in example_inputs if isinstance(x, torch.Tensor))
-    constraints = [c for symbols in found for c in getattr(symbols, "constraint_sizes", None) or ()]
+    symbols_of = (known.get(x) for x in example_inputs if isinstance(x, torch.Tensor))
+    constraints = [c for symbols in symbols_of for c in getattr(symbols, "constraint_sizes", None) or ()]
     return any(c is not None and not getattr(c, "warn_only", False) for c in constraints)
 
 
@@ -188,13 +188,13 @@ class SizedPart:
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
         """Runs the graph for these arguments; empties the list."""
         key = self._key(arguments)
-        found = self.compiled.get(key)
-        if found is None:
-            found = self._decided(key, arguments)
-            if found is None:
+        compiled = self.compiled.get(key)
+        if compiled is None:
+            compiled = self._decided(key, arguments)
+            if compiled is None:
                 return self._torch(key, arguments)
         self._last_call[key[0]] = next(self._clock)
-        return found(arguments)
+        return compiled(arguments)
 
     def sizes_text(self, key: Key) -> str:
         """The sizes of a program as text: x.shape[0]=12, s31=4; "" for a graph of fixed sizes."""
@@ -208,13 +208,13 @@ class SizedPart:
         if self._is_bound and not self._bindings:
             later = f"compiled at call {self.policy.at_call}" if self.policy.at_call else "never compiled"
             return [f"{self.name} ran in torch at {self.num_in_torch} {calls}; it is {later} (option sizes_at_once)"]
-        found = [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
+        lines = [f"{self.name} is called with several sizes: tilefuse {self.policy.text()}",
                  f"sizes compiled: {listed}; {self.num_in_torch} {calls} with other sizes ran in torch"]
         rest = [f"{sizes} ({why})" for sizes, why in self.waiting()]
         if rest:
-            more = f"; and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
-            found.append(f"sizes in torch: {'; '.join(rest[:MOST_LISTED])}{more}")
-        return found
+            others = f"; and {len(rest) - MOST_LISTED} more" if len(rest) > MOST_LISTED else ""
+            lines.append(f"sizes in torch: {'; '.join(rest[:MOST_LISTED])}{others}")
+        return lines
 
     @property
     def is_of_sizes(self) -> bool:
@@ -287,13 +287,13 @@ class SizedPart:
                     self._keep(key, pending.finish())
                     return self.compiled[key]
             text = self.sizes_text(key)
-            asked = self._compiler.later(self._fixed(key, arguments), text)
-            if asked is None:
+            request = self._compiler.later(self._fixed(key, arguments), text)
+            if request is None:
                 return self._now(key, arguments)
             log_of("background").info("%s is compiled for %s in the background", self.name, text or "its sizes")
             if len(self._pending) >= self.policy.most:
                 del self._pending[self._oldest(self._pending)]
-            self._pending[key] = asked
+            self._pending[key] = request
             self._tell(key)
             return None
         finally:
@@ -325,9 +325,9 @@ class SizedPart:
             self._last_call.pop(forgotten, None)
         return calls
 
-    def _oldest(self, found: Mapping[Key, object]) -> Key:
+    def _oldest(self, programs: Mapping[Key, object]) -> Key:
         """The key whose size was called last longest ago."""
-        return min(list(found), key=lambda k: self._last_call.get(k[0], -1))
+        return min(list(programs), key=lambda k: self._last_call.get(k[0], -1))
 
     def _has_room(self, before: int) -> bool:
         """Whether a size that was called at this moment before may have a program: there is room, or the oldest is older."""
@@ -364,14 +364,14 @@ class SizedPart:
 
     def _traced_strides(self, key: Key) -> Mapping[int, tuple[int, ...]]:
         """Strides of tensor arguments as torch traced them, for these sizes."""
-        found = self._strides.get(key[0])
-        if found is None:
+        strides = self._strides.get(key[0])
+        if strides is None:
             inputs = with_sizes(_inputs_only(self._gm), self._values(key)).graph.find_nodes(op="placeholder")
             values = {n: node.meta["val"] for n, node in enumerate(inputs) if n in set(self._tensors)}
-            found = {n: tuple(int(s) for s in value.stride()) for n, value in values.items()}
+            strides = {n: tuple(int(s) for s in value.stride()) for n, value in values.items()}
             if len(self._strides) < MOST_COUNTED:
-                self._strides[key[0]] = found
-        return found
+                self._strides[key[0]] = strides
+        return strides
 
     def _values(self, key: Key) -> Sizes:
         return {b.symbol: sympy.Integer(n) for b, n in zip(self._bindings, key[0])}

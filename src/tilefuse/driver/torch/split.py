@@ -73,11 +73,11 @@ class Split:
             values: list[Any] = [*arguments, *[None] * (self.num_places - self.num_inputs)]
             arguments.clear()
             for part, call in zip(self.parts, runs, strict=True):
-                given = [values[at] for at in part.takes]
+                operands = [values[at] for at in part.takes]
                 for at in part.released:
                     values[at] = None
-                for at, made in zip(part.gives, call(given), strict=True):
-                    values[at] = made
+                for at, result in zip(part.gives, call(operands), strict=True):
+                    values[at] = result
             return [constant if at is None else _laid_out(values[at], strides) for at, constant, strides in self.results]
 
         return marked(run)
@@ -103,9 +103,9 @@ def split(gm: fx.GraphModule) -> Split | None:
     places = {n: at for at, n in enumerate([*inputs, *(n for _, _, gives in sides for n in gives)])}
     parts: list[Part] = []
     for at, (level, taken, gives) in enumerate(sides):
-        gone = [places[n] for n in taken if last_reader[n] == at and not any(u.op == "output" for u in n.users)]
+        released = [places[n] for n in taken if last_reader[n] == at and not any(u.op == "output" for u in n.users)]
         module = _module(gm, nodes_at[level], taken, gives)
-        parts.append(Part(module, level % 2 == 0, tuple(places[n] for n in taken), tuple(places[n] for n in gives), tuple(gone)))
+        parts.append(Part(module, level % 2 == 0, tuple(places[n] for n in taken), tuple(places[n] for n in gives), tuple(released)))
     listed = gm.graph.output_node().args[0]
     assert isinstance(listed, (list, tuple))
     results = tuple((places.get(r) if isinstance(r, fx.Node) else None, _constant(gm, r), None if r in guessed else _strides(r))
@@ -132,11 +132,11 @@ def _levels(calls: Sequence[fx.Node], foreign: set[fx.Node]) -> dict[fx.Node, in
 
 def _guessed(calls: Sequence[fx.Node]) -> set[fx.Node]:
     """Nodes whose traced shapes are not theirs: guesses, and what was traced on them."""
-    found: set[fx.Node] = set()
+    guessed: set[fx.Node] = set()
     for node in calls:
-        if guesses_shape(node) or any(a in found for a in node.all_input_nodes):
-            found.add(node)
-    return found
+        if guesses_shape(node) or any(a in guessed for a in node.all_input_nodes):
+            guessed.add(node)
+    return guessed
 
 
 def _is_write(node: fx.Node) -> bool:
@@ -157,8 +157,8 @@ def _expressible(node: fx.Node) -> bool:
         return False
     if _is_write(node):
         return True
-    given = tree_leaves((node.args, node.kwargs))
-    if not all(a is None or isinstance(a, (*_ARGUMENTS, *_NUMBERS)) for a in given):
+    leaves = tree_leaves((node.args, node.kwargs))
+    if not all(a is None or isinstance(a, (*_ARGUMENTS, *_NUMBERS)) for a in leaves):
         return False
     values = [node.meta.get("val"), *(a.meta.get("val") for a in node.all_input_nodes)]
     return all(_has_type(v) for v in tree_leaves(values))

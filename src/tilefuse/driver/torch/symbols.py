@@ -43,8 +43,8 @@ class Binding:
 
     def value(self, arguments: Sequence[Any]) -> int:
         """The symbol's value in a call with these arguments."""
-        given = arguments[self.argument]
-        number = given if self.of == "number" else given.shape[self.dim] if self.of == "size" else given.stride(self.dim)
+        argument = arguments[self.argument]
+        number = argument if self.of == "number" else argument.shape[self.dim] if self.of == "size" else argument.stride(self.dim)
         return int(number) // self.factor
 
 
@@ -125,13 +125,13 @@ class _Fixed:
 
     def _number(self, value: Any) -> Any:
         expression = _expression(value)
-        found = self._known.get(expression)
-        if found is None:
-            found = self._known[expression] = expression.xreplace(self._sizes)
-        if found.free_symbols:
+        number = self._known.get(expression)
+        if number is None:
+            number = self._known[expression] = expression.xreplace(self._sizes)
+        if number.free_symbols:
             return value
         make: Callable[[Any], Any] = bool if isinstance(value, torch.SymBool) else float if isinstance(value, torch.SymFloat) else int
-        return make(found)
+        return make(number)
 
     def _tensor(self, traced: torch.Tensor) -> torch.Tensor:
         """A stand-in like a traced one, of fixed sizes. Dimensions that depend on data stay as they are."""
