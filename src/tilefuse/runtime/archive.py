@@ -202,9 +202,9 @@ def _read_constants(archive: zipfile.ZipFile) -> dict[str, torch.Tensor]:
     storage = torch.empty(len(data), dtype=torch.uint8)
     if data:
         storage.copy_(torch.frombuffer(data, dtype=torch.uint8))
-    found: dict[str, torch.Tensor] = {}
+    constants: dict[str, torch.Tensor] = {}
     for name, row in rows.items():
         dtype, shape, strides = TORCH_DTYPES[row["dtype"]], tuple(row["shape"]), tuple(row["strides"])
         num_bytes = storage_span(shape, strides) * dtype.itemsize
-        found[name] = storage[row["offset"]:row["offset"] + num_bytes].view(dtype).as_strided(shape, strides)
-    return found
+        constants[name] = storage[row["offset"]:row["offset"] + num_bytes].view(dtype).as_strided(shape, strides)
+    return constants

@@ -152,12 +152,12 @@ def _filling_blocks(device: DeviceSpec, bench: Bench, curve: tuple[tuple[int, fl
 
 def rising(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
     """The points without those that a larger size undercuts: a disturbance only ever lengthens a measurement."""
-    found: list[tuple[int, float]] = []
+    lowest: list[tuple[int, float]] = []
     least = math.inf
     for size, us in reversed(points):
         least = min(least, us)
-        found.append((size, least))
-    return tuple(reversed(found))
+        lowest.append((size, least))
+    return tuple(reversed(lowest))
 
 
 def block_counts(num_multiprocessors: int) -> tuple[int, ...]:
@@ -195,21 +195,21 @@ class _Gpu:
         return _Loaded(code, load_function(built.payload, entry, launch, self._index))
 
     def _addresses(self, half: int, sets: int) -> list[tuple[int, int]]:
-        wanted = 2 * half * sets
-        if self._memory is None or self._memory.numel() < wanted:
+        num_bytes = 2 * half * sets
+        if self._memory is None or self._memory.numel() < num_bytes:
             self._memory = None
-            self._memory = torch.zeros(wanted, dtype=torch.uint8, device=f"cuda:{self._index}")
+            self._memory = torch.zeros(num_bytes, dtype=torch.uint8, device=f"cuda:{self._index}")
         start = self._memory.data_ptr()
         return [(start + 2 * half * n, start + 2 * half * n + half) for n in range(sets)]
 
     def _calls(self, loaded: _Loaded, addresses: Sequence[tuple[int, int]], stream: int) -> list[tuple[Callable[[], int], object]]:
-        made: list[tuple[Callable[[], int], object]] = []
+        calls: list[tuple[Callable[[], int], object]] = []
         for pair in addresses:
             values = (ctypes.c_void_p * 2)(*pair)
             pointers = (ctypes.c_void_p * 2)(ctypes.addressof(values), ctypes.addressof(values) + 8)
             call, alive = prepare_launch(loaded.function, loaded.code.launch, stream, ctypes.addressof(pointers))
-            made.append((call, (values, pointers, alive)))
-        return made
+            calls.append((call, (values, pointers, alive)))
+        return calls
 
     def _interval_us(self, loaded: _Loaded, addresses: Sequence[tuple[int, int]]) -> float:
         def calls_on(stream: int) -> list[Callable[[], object]]:

@@ -185,17 +185,17 @@ def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, ctypes.Arr
     """The driver's launch structures, attributes in an array; both must stay alive as long as the configuration is used."""
     config = LaunchConfig(grid_x=launch.num_blocks, grid_y=1, grid_z=1, block_x=launch.num_threads, block_y=1, block_z=1,
                           shared_bytes=launch.shared_bytes, stream=stream)
-    wanted = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 else []
+    chosen = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 else []
     if launch.early:
-        wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1, 0, 0)))
-    if not wanted:
+        chosen.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1, 0, 0)))
+    if not chosen:
         return config, None
-    attributes = (LaunchAttribute * len(wanted))()
-    for attribute, (number, value) in zip(attributes, wanted):
+    attributes = (LaunchAttribute * len(chosen))()
+    for attribute, (number, value) in zip(attributes, chosen):
         attribute.id = number
         attribute.value[0], attribute.value[1], attribute.value[2] = value
     config.attributes = ctypes.addressof(attributes)
-    config.num_attributes = len(wanted)
+    config.num_attributes = len(chosen)
     return config, attributes
 
 
@@ -221,9 +221,9 @@ def create_stream(device_index: int) -> int:
 def function_resources(function: int) -> dict[str, int]:
     """Registers, and bytes of shared, local and constant memory of a loaded kernel. Raises: DeviceError."""
     numbers = {"shared_bytes": 1, "constant_bytes": 2, "local_bytes": 3, "num_registers": 4}
-    found: dict[str, int] = {}
+    resources: dict[str, int] = {}
     for name, number in numbers.items():
         value = ctypes.c_int()
         check(driver().cuFuncGetAttribute(ctypes.byref(value), number, ctypes.c_void_p(function)), "cuFuncGetAttribute", name)
-        found[name] = value.value
-    return found
+        resources[name] = value.value
+    return resources

@@ -39,9 +39,9 @@ def with_own_places(spec: ProgramSpec) -> ProgramSpec:
 
 def _tell_places(data: Mapping[str, Any], places: Mapping[str, tuple[str, str, str]]) -> None:
     for node in (data.get("graph") or {"nodes": ()})["nodes"]:
-        told = places.get(node.get("origin", ""))
-        if told is not None:
-            node["operator"], node["path"], node["place"] = told
+        known_place = places.get(node.get("origin", ""))
+        if known_place is not None:
+            node["operator"], node["path"], node["place"] = known_place
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:
@@ -51,11 +51,11 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
             f"{len(explanation['library'])} library calls; "
             f"{explanation['bytes'] / 2**20:.2f} MiB moved by kernels ({explanation['unfused_bytes'] / 2**20:.2f} without fusion)")
     lines = [head]
-    if told := totals_text(explanation.get("totals", {})):
-        lines.append(f"  {told}")
-    if told := search_text(explanation.get("plan", {})):
-        lines.append(f"  {told}")
-    renamed = [f"{told} is %{name}" for told, name in (*explanation.get("inputs", ()), *explanation.get("results", ())) if told != name]
+    if totals := totals_text(explanation.get("totals", {})):
+        lines.append(f"  {totals}")
+    if search := search_text(explanation.get("plan", {})):
+        lines.append(f"  {search}")
+    renamed = [f"{title} is %{name}" for title, name in (*explanation.get("inputs", ()), *explanation.get("results", ())) if title != name]
     if renamed:
         lines.append(f"  {', '.join(dict.fromkeys(renamed))}")
     if explanation["kernels"]:
@@ -118,10 +118,10 @@ def start_text(plan: Mapping[str, Any]) -> str:
     """The earlier plan that a plan started from, and what became of it, in one sentence."""
     start = plan["start"]
     sizes = [f"{name} {there} (here {here})" for name, (there, here) in start["sizes"].items()]
-    more = f" and {len(sizes) - SHOWN_SIZES} more inputs" if len(sizes) > SHOWN_SIZES else ""
+    others = f" and {len(sizes) - SHOWN_SIZES} more inputs" if len(sizes) > SHOWN_SIZES else ""
     seconds = f", in {plan['seconds']:.2f} s" if plan.get("seconds") is not None else ""
     given_up = f"; given up: {'; '.join(start['given_up'])}" if start["given_up"] else ""
-    return (f"plan that starts from an earlier one of the same graph with {', '.join(sizes[:SHOWN_SIZES]) or 'equal sizes'}{more}: "
+    return (f"plan that starts from an earlier one of the same graph with {', '.join(sizes[:SHOWN_SIZES]) or 'equal sizes'}{others}: "
             f"{start['kept']} of its kernels kept, {start['merged']} merges{seconds}{given_up} (option reuse_plans)")
 
 

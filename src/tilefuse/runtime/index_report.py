@@ -19,15 +19,15 @@ _LAYOUT = struct.Struct("=3q5i")
 def index_error(report: bytes, arguments: Sequence[str], spec: ProgramSpec, kernel: KernelCode) -> IndexRangeError:
     """The error: index, where it stands, what it is a subscript of, and the legal ones. `arguments`: the step's values."""
     value, extent, place, _, of, dimension, source, wraps = _LAYOUT.unpack_from(report)
-    told = dict(zip(spec.inputs, spec.told_inputs)) | dict(zip(spec.results, spec.told_results))
+    titles = dict(zip(spec.inputs, spec.told_inputs)) | dict(zip(spec.results, spec.told_results))
     by_name = {v.name: v for v in spec.values}
     index = f"index {value}"
     if 0 <= source < len(arguments) and arguments[source]:
         name = arguments[source]
-        index += f" at {told.get(name, name)}{_position(by_name[name], place)}"
+        index += f" at {titles.get(name, name)}{_position(by_name[name], place)}"
     what = "is out of range"
     if 0 <= of < len(arguments) and arguments[of]:
-        what += f" for dimension {dimension} of {told.get(arguments[of], arguments[of])}"
+        what += f" for dimension {dimension} of {titles.get(arguments[of], arguments[of])}"
     legal = f"it has {extent} elements" if of >= 0 else f"there are {extent}"
     low = -extent if wraps else 0
     return IndexRangeError(f"{index} {what}: {legal}", where=", ".join(f"%{n}" for n in kernel.nodes) or None,

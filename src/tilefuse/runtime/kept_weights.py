@@ -41,18 +41,18 @@ def split_weights(spec: ProgramSpec, static: Collection[str]) -> Split | None:
     created = dict.fromkeys(r for n in first for r in _written(spec, spec.steps[n], value_by_name))
     others = [n for n in range(len(spec.steps)) if n not in first]
     needed = {_root(name, value_by_name) for n in others for name in _read(spec, spec.steps[n])}
-    kept = tuple(name for name in created if name in needed)
-    if not kept:
+    stored = tuple(name for name in created if name in needed)
+    if not stored:
         return None
     used = dict.fromkeys(_root(n, value_by_name) for i in first for n in _read(spec, spec.steps[i]))
     read = tuple(n for n in used if value_by_name[n].role == "input")
     mentioned = {n for i in first for n in (*_read(spec, spec.steps[i]), *_written(spec, spec.steps[i], value_by_name))}
-    weights = _part(replace(spec, name=f"{spec.name}_weights", inputs=read, results=kept, updates=(), input_titles=(), result_titles=()),
+    weights = _part(replace(spec, name=f"{spec.name}_weights", inputs=read, results=stored, updates=(), input_titles=(), result_titles=()),
                     sorted(first),
-                    [replace(v, role="result") if v.name in kept else v for v in spec.values if _is_under(v, mentioned, value_by_name)])
-    rest = _part(replace(spec, inputs=(*spec.inputs, *kept), input_titles=(*spec.told_inputs, *kept)), others,
-                 [replace(v, role="input") if v.name in kept else v for v in spec.values if v.name not in created or v.name in kept])
-    return Split(weights, rest, read, kept)
+                    [replace(v, role="result") if v.name in stored else v for v in spec.values if _is_under(v, mentioned, value_by_name)])
+    rest = _part(replace(spec, inputs=(*spec.inputs, *stored), input_titles=(*spec.told_inputs, *stored)), others,
+                 [replace(v, role="input") if v.name in stored else v for v in spec.values if v.name not in created or v.name in stored])
+    return Split(weights, rest, read, stored)
 
 
 def _weight_steps(spec: ProgramSpec, static: frozenset[str], value_by_name: dict[str, Value]) -> set[int]:
@@ -70,8 +70,8 @@ def _weight_steps(spec: ProgramSpec, static: frozenset[str], value_by_name: dict
     while True:
         foreign = {r for n, s in enumerate(spec.steps) if n not in steps for r in _written(spec, s, value_by_name)} | returned
         spoilt = {n for n in steps if foreign.intersection(_written(spec, spec.steps[n], value_by_name))}
-        gone = {r for n in spoilt for r in _written(spec, spec.steps[n], value_by_name)}
-        spoilt |= {n for n in steps if any(_root(name, value_by_name) in gone for name in _read(spec, spec.steps[n]))}
+        dropped = {r for n in spoilt for r in _written(spec, spec.steps[n], value_by_name)}
+        spoilt |= {n for n in steps if any(_root(name, value_by_name) in dropped for name in _read(spec, spec.steps[n]))}
         if not spoilt:
             return steps
         steps -= spoilt

@@ -36,13 +36,13 @@ def running_data(program: ShownProgram, tensors: Sequence[Any] | None = None, *,
 
     Raises: as a call of the program.
     """
-    told = spec_data(program.spec, label=label)
-    told["resources"] = {name: {"registers": row.num_registers, "spill_bytes": row.spill_bytes} for name, row in program.resources.items()}
+    data = spec_data(program.spec, label=label)
+    data["resources"] = {name: {"registers": row.num_registers, "spill_bytes": row.spill_bytes} for name, row in program.resources.items()}
     if tensors is not None:
         run = measured_run(program, tensors)
-        told |= {"times": [{"start_us": round(start, 3), "us": round(us, 3)} for start, us in run.steps], "call_us": round(run.call_us, 3),
+        data |= {"times": [{"start_us": round(start, 3), "us": round(us, 3)} for start, us in run.steps], "call_us": round(run.call_us, 3),
                  "before_us": round(run.before_us, 3), "behind_us": round(run.behind_us, 3)}
-    return told
+    return data
 
 
 def write_page(title: str, programs: Sequence[Mapping[str, Any]], path: Path | str | None = None, *, show: bool = False) -> Path:
@@ -75,9 +75,9 @@ def plain_explanation(spec: ProgramSpec) -> dict[str, Any]:
         match step:
             case KernelStep():
                 code = spec.kernels[step.kernel]
-                told = [(name, p.role) for name, p in zip(step.arguments, code.parameters, strict=True) if name]
-                reads = list(dict.fromkeys(name for name, role in told if role in ("in", "inout")))
-                writes = list(dict.fromkeys(name for name, role in told if role in ("out", "inout")))
+                arguments = [(name, p.role) for name, p in zip(step.arguments, code.parameters, strict=True) if name]
+                reads = list(dict.fromkeys(name for name, role in arguments if role in ("in", "inout")))
+                writes = list(dict.fromkeys(name for name, role in arguments if role in ("out", "inout")))
                 reads_of |= dict.fromkeys(writes, reads)
                 steps.append(["kernels", len(kernels)])
                 launch = code.launch
@@ -99,16 +99,16 @@ def plain_explanation(spec: ProgramSpec) -> dict[str, Any]:
         shape = ", ".join(map(str, values[name].shape))
         return {"name": name, "type": f"{values[name].dtype}[{shape}]", "bytes": size[name]}
 
-    given = [v.name for v in spec.values if v.role in ("input", "constant")]
+    inputs = [v.name for v in spec.values if v.role in ("input", "constant")]
     nodes = [value(n) | {"kind": "routines", "reads": reads, "path": "", "operator": "", "place": "", "text": ""}
-             for n, reads in reads_of.items() if n not in given]
+             for n, reads in reads_of.items() if n not in inputs]
     return {"name": spec.name, "device": spec.device, "options": {}, "num_kernels": len(kernels), "num_distinct_kernels": len(spec.kernels),
             "unfused_kernels": len(kernels), "objective_us": 0.0, "unfused_us": 0.0, "unfused_bytes": 0,
             "bytes": sum(k["bytes_read"] + k["bytes_written"] for k in kernels),
             "kernels": kernels, "library": calls, "copies": copies, "steps": steps, "rejected": [], "num_rejected": 0, "figures": {},
             "views": [{"value": v.name, "base": v.base} for v in spec.values if v.role == "view"], "totals": {}, "plan": {},
             "fallbacks": [], "notes": [], "memory": [], "machine": {},
-            "graph": {"inputs": [value(n) | {"constant": values[n].role == "constant"} for n in given], "nodes": nodes,
+            "graph": {"inputs": [value(n) | {"constant": values[n].role == "constant"} for n in inputs], "nodes": nodes,
                       "results": list(spec.results), "updates": []},
             "inputs": [list(p) for p in zip(spec.told_inputs, spec.inputs, strict=True)],
             "results": [list(p) for p in zip(spec.told_results, spec.results, strict=True)]}

@@ -68,9 +68,9 @@ class Program:
         value_by_name = {v.name: v for v in spec.values}
         read_by_torch = _read_by_torch(spec)
         self.arguments: tuple[Argument, ...] = tuple(
-            make_argument(value_by_name[name], told, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates,
+            make_argument(value_by_name[name], title, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates,
                           name in read_by_torch)
-            for i, (name, told) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
+            for i, (name, title) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
         # Facts that the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
         self._expected = [(i, a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a)
                           for i, a in enumerate(self.arguments)]
@@ -79,12 +79,12 @@ class Program:
         self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
         self._idle: dict[int, list[Frame]] = {}
-        told = Trace(self.options)
+        kernel_trace = Trace(self.options)
         is_timed = self.options.debug >= ARTIFACTS["time"] or parse_logs(self.options.logs).get("kernels") == logging.DEBUG
-        self._untold: Trace | None = told if is_timed or is_shown("kernels", logging.DEBUG) else None
-        if self._untold is None and told.shows("kernels"):
+        self._untold: Trace | None = kernel_trace if is_timed or is_shown("kernels", logging.DEBUG) else None
+        if self._untold is None and kernel_trace.shows("kernels"):
             for kernel in spec.kernels:
-                told.line("kernels", f"{spec.name}: {kernel_text(kernel)}")
+                kernel_trace.line("kernels", f"{spec.name}: {kernel_text(kernel)}")
         watch_calls(self, "_call", spec.name)
         self._on_gpu = self.device.type == "cuda"
         self._inputs_by_name = {name: i for names in (spec.inputs, spec.told_inputs) for i, name in enumerate(names)}
@@ -112,8 +112,8 @@ class Program:
     @property
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and shared memory of each CUDA kernel, as the assembler reported them."""
-        found = {k.name: parse_resources(b.log) for k, b in zip(self.spec.kernels, self.binaries) if k.target == "cuda"}
-        return {name: row for name, row in found.items() if row is not None}
+        resources = {k.name: parse_resources(b.log) for k, b in zip(self.spec.kernels, self.binaries) if k.target == "cuda"}
+        return {name: row for name, row in resources.items() if row is not None}
 
     def source(self, kernel: str | None = None) -> str:
         """Source text of one kernel, or of all. Raises: NameLookupError for an unknown kernel."""
@@ -143,8 +143,8 @@ class Program:
         if named:
             tensors = self.in_order(tensors, named)
         if all_numpy(tensors):
-            given = [as_tensor(array, name).to(self.device) for array, name in zip(tensors, self.spec.told_inputs)]
-            return [as_numpy(result) for result in self._enter(given if len(given) == len(tensors) else tensors, False)]
+            on_device = [as_tensor(array, name).to(self.device) for array, name in zip(tensors, self.spec.told_inputs)]
+            return [as_numpy(result) for result in self._enter(on_device if len(on_device) == len(tensors) else tensors, False)]
         return self._enter(tensors, False)
 
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
@@ -212,8 +212,8 @@ class Program:
                         self._retry(frame, operation, code)
             results = [values[i] for i in self._result_indices]
             if write_back is not None:
-                for given, tensor in write_back:
-                    _write_back(given, tensor)
+                for caller_tensor, tensor in write_back:
+                    _write_back(caller_tensor, tensor)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -228,10 +228,10 @@ class Program:
 
         While they lie where they lay, the frame's table needs no change for them either.
         """
-        found = frozenset(static)
-        self._static = [i for i in range(len(self.arguments)) if i in found]
+        trusted = frozenset(static)
+        self._static = [i for i in range(len(self.arguments)) if i in trusted]
         self._static_places = [(i, self.arguments[i].index) for i in self._static]
-        self._moving = [row for row in self._expected if row[0] not in found]
+        self._moving = [row for row in self._expected if row[0] not in trusted]
 
     def _take(self, frame: Frame, tensors: Sequence[Any]) -> list[tuple[Any, torch.Tensor]] | None:
         """Enters a call's arguments into the frame; gives those that the program updates in a copy, with their copies."""
@@ -249,11 +249,11 @@ class Program:
                     and not (may_be_negated and tensor.is_neg())):
                 values[index] = tensor
             else:
-                given, tensor = tensor, self._adapt(tensor, want)
+                caller_tensor, tensor = tensor, self._adapt(tensor, want)
                 values[index] = tensor
                 address = tensor.data_ptr()
-                if want.updated and tensor is not given:
-                    write_back = [*(write_back or ()), (given, tensor)]
+                if want.updated and tensor is not caller_tensor:
+                    write_back = [*(write_back or ()), (caller_tensor, tensor)]
             for number, offset in slots:
                 table[number] = address + offset
         if self._static and rows is self._expected:
@@ -274,35 +274,35 @@ class Program:
                 raise
             raise self._out_of_memory(error) from error
 
-    def _adapt(self, given: Any, want: Argument) -> torch.Tensor:
-        tensor = adapt(given, want, self.device)
-        if tensor is not given:
+    def _adapt(self, caller_tensor: Any, want: Argument) -> torch.Tensor:
+        tensor = adapt(caller_tensor, want, self.device)
+        if tensor is not caller_tensor:
             self.counts.argument_copies += 1
         return tensor
 
     def in_order(self, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Positional and named arguments in input order; names are the source's, or those of values. Raises: NameLookupError, UserError."""
-        told = self.spec.told_inputs
-        given: dict[int, Any] = dict(enumerate(tensors))
+        titles = self.spec.told_inputs
+        by_number: dict[int, Any] = dict(enumerate(tensors))
         for name, tensor in named.items():
             number = self._inputs_by_name.get(name)
             if number is None:
                 raise NameLookupError(f"program {self.spec.name} has no input {name!r}",
-                                      hint=nearest(name, told) or f"inputs: {', '.join(told)}")
-            if number in given:
+                                      hint=nearest(name, titles) or f"inputs: {', '.join(titles)}")
+            if number in by_number:
                 raise UserError(f"input {name} of program {self.spec.name} is given twice")
-            given[number] = tensor
-        missing = [name for number, name in enumerate(told) if number not in given]
+            by_number[number] = tensor
+        missing = [name for number, name in enumerate(titles) if number not in by_number]
         if missing:
             raise UserError(f"program {self.spec.name} needs {', '.join(missing)} as well")
-        return tuple(given[number] for number in range(len(told)))
+        return tuple(by_number[number] for number in range(len(titles)))
 
     def _tell_times(self, tensors: Sequence[Any]) -> None:
         """Before the first call: one line a step with its time, bytes and bandwidth, where the options ask for it."""
-        told, self._untold = self._untold, None
-        assert told is not None
+        trace, self._untold = self._untold, None
+        assert trace is not None
         for row in self.profile(*tensors, repeats=3):
-            told.line("kernels", str(row))
+            trace.line("kernels", str(row))
 
     def _retry(self, frame: Frame, operation: Any, code: int) -> None:
         """Raises the error of a code. A thread that never used the GPU has no context yet: it gets one, and the launch a second try."""
@@ -322,14 +322,14 @@ class Program:
 
     def _raise_index_error(self, step: int, report: bytes) -> NoReturn:
         """Raises: IndexRangeError for what the report of a kernel holds."""
-        found = self.spec.steps[step]
-        assert isinstance(found, KernelStep)
-        raise index_error(report, found.arguments, self.spec, self._kernel_of(step))
+        kernel_step = self.spec.steps[step]
+        assert isinstance(kernel_step, KernelStep)
+        raise index_error(report, kernel_step.arguments, self.spec, self._kernel_of(step))
 
     def _kernel_of(self, step: int) -> KernelCode:
-        found = self.spec.steps[step]
-        assert isinstance(found, KernelStep)
-        return self.spec.kernels[found.kernel]
+        kernel_step = self.spec.steps[step]
+        assert isinstance(kernel_step, KernelStep)
+        return self.spec.kernels[kernel_step.kernel]
 
     def _out_of_memory(self, error: BaseException) -> OutOfMemoryError:
         return OutOfMemoryError(f"program {self.spec.name} does not fit in the memory of {self.device}: {self.memory}",
@@ -353,10 +353,10 @@ class Program:
     def _load(self) -> list[Any]:
         loaded: list[Any] = []
         for kernel, binary in zip(self.spec.kernels, self.binaries, strict=True):
-            wanted = "cuda" if self.device.type == "cuda" else "host"
-            if kernel.target != wanted:
+            target = "cuda" if self.device.type == "cuda" else "host"
+            if kernel.target != target:
                 raise InternalError(f"kernel {kernel.name} is {kernel.target} code, the program runs on {self.device}")
-            if wanted == "host":
+            if target == "host":
                 loaded.append(load_host(binary))
             else:
                 loaded.append(load_function(binary.payload, binary.symbol, kernel.launch, self.device.index))
@@ -419,21 +419,21 @@ def _read_by_torch(spec: ProgramSpec) -> frozenset[str]:
     return frozenset(torchs - others)
 
 
-def _write_back(given: Any, tensor: torch.Tensor) -> None:
+def _write_back(caller_tensor: Any, tensor: torch.Tensor) -> None:
     """An updated argument that was copied gets its new contents."""
-    target = given if isinstance(given, torch.Tensor) else torch.from_dlpack(given)
+    target = caller_tensor if isinstance(caller_tensor, torch.Tensor) else torch.from_dlpack(caller_tensor)
     target.detach().copy_(as_complex(tensor) if target.is_complex() else tensor)
 
 
 def _torch_device(device: str | torch.device) -> torch.device:
     """The torch device; "host" is the CPU. Raises: UserError for another kind, DeviceError where there is no GPU."""
-    found = torch.device("cpu" if device == "host" else device)
-    if found.type == "cuda":
+    place = torch.device("cpu" if device == "host" else device)
+    if place.type == "cuda":
         if not torch.cuda.is_available():
             raise DeviceError("this program runs on a GPU, and torch sees none", hint="compile with device='host', or check the driver")
-        return torch.device("cuda", torch.cuda.current_device() if found.index is None else found.index)
-    if found.type != "cpu":
-        raise UserError(f"programs run on cpu and cuda, not on {found.type}")
+        return torch.device("cuda", torch.cuda.current_device() if place.index is None else place.index)
+    if place.type != "cpu":
+        raise UserError(f"programs run on cpu and cuda, not on {place.type}")
     return torch.device("cpu")
 
 

@@ -81,7 +81,7 @@ def parts_of(explanation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def steps_of(explanation: Mapping[str, Any]) -> list[Step]:
     """Every kernel and call in order of execution."""
     parts = parts_of(explanation)
-    found: list[Step] = []
+    steps: list[Step] = []
     for number, part in enumerate(parts, 1):
         behind = _behind(number, len(parts))
         nodes = {n["name"]: n for n in (part.get("graph") or {"nodes": ()})["nodes"]}
@@ -89,10 +89,10 @@ def steps_of(explanation: Mapping[str, Any]) -> list[Step]:
         order = part.get("steps") or [[name, n] for name in ("kernels", "library") for n in range(len(part.get(name, ())))]
         for name, place in order:
             if name == "kernels":
-                found.append(_kernel(part["kernels"][place], nodes, behind))
+                steps.append(_kernel(part["kernels"][place], nodes, behind))
             elif name == "library":
-                found.append(_call(part["library"][place], place, nodes, types, behind))
-    return found
+                steps.append(_call(part["library"][place], place, nodes, types, behind))
+    return steps
 
 
 def _behind(number: int, parts: int) -> str:
@@ -127,9 +127,9 @@ def short_operator(operator: str) -> str:
 
 def _title(names: Sequence[str], record: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> str:
     """The operators of a kernel in order, equal neighbours once; the values that it writes where no operator is known."""
-    told = [short_operator(str(nodes[n].get("operator", ""))) for n in names if n in nodes and nodes[n].get("operator")]
-    told = [word for word in told if word not in LAYOUT_OPERATORS] or told
-    words = [word for number, word in enumerate(told) if number == 0 or word != told[number - 1]]
+    operators = [short_operator(str(nodes[n].get("operator", ""))) for n in names if n in nodes and nodes[n].get("operator")]
+    operators = [word for word in operators if word not in LAYOUT_OPERATORS] or operators
+    words = [word for number, word in enumerate(operators) if number == 0 or word != operators[number - 1]]
     return " + ".join(words) if words else ", ".join(record.get("writes", ()) or names)
 
 
@@ -185,12 +185,12 @@ def _causes(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 def times_by_cause(steps: Sequence[Step]) -> dict[str, tuple[float, int, bool]]:
     """(us, number of steps, whether it is only a lower bound) by cause, the longest first. Units: microseconds."""
-    found: dict[str, tuple[float, int, bool]] = {}
+    time_by_cause: dict[str, tuple[float, int, bool]] = {}
     for step in steps:
         for cause, us in step.causes:
-            before = found.get(cause, (0.0, 0, False))
-            found[cause] = (before[0] + us, before[1] + 1, before[2] or step.least)
-    return dict(sorted(found.items(), key=lambda pair: -pair[1][0]))
+            before = time_by_cause.get(cause, (0.0, 0, False))
+            time_by_cause[cause] = (before[0] + us, before[1] + 1, before[2] or step.least)
+    return dict(sorted(time_by_cause.items(), key=lambda pair: -pair[1][0]))
 
 
 def places_of(explanation: Mapping[str, Any], answers: Sequence[Mapping[str, Any]] = (), most: int = MOST_PLACES) -> list[Place]:
@@ -224,8 +224,8 @@ def _facts(place: Place, explanation: Mapping[str, Any], answers: Sequence[Mappi
                  for behind in (_behind(number, len(parts)),) for r in part.get("rejected", ())]
         tried = [pair for pair in pairs if values & {*pair[:2]}]
         for first, second, r in tried[:1]:
-            more = f" ({len(tried)} such candidates)" if len(tried) > 1 else ""
-            yield f"not in one kernel with {_of(second if first in values else first, home)}: {r['reason']}: {r['detail']}{more}"
+            candidates_text = f" ({len(tried)} such candidates)" if len(tried) > 1 else ""
+            yield f"not in one kernel with {_of(second if first in values else first, home)}: {r['reason']}: {r['detail']}{candidates_text}"
 
 
 def _other_choices(answers: Sequence[Mapping[str, Any]], values: frozenset[str], home: Mapping[str, Step]) -> Iterator[str]:
@@ -242,8 +242,8 @@ def _other_choices(answers: Sequence[Mapping[str, Any]], values: frozenset[str],
         verdict = "costs more: " if change >= 0 else "faster, and not among the candidates that were tried: "
         by_verdict.setdefault(verdict, []).append(f"{choice} {change:+.2f} us")
     for verdict, choices in sorted(by_verdict.items(), key=lambda pair: not pair[0].startswith("faster")):
-        told = list(dict.fromkeys(choices))
-        yield verdict + "; ".join(told[:MOST_FACTS]) + (f"; {len(told) - MOST_FACTS} more" if len(told) > MOST_FACTS else "")
+        distinct = list(dict.fromkeys(choices))
+        yield verdict + "; ".join(distinct[:MOST_FACTS]) + (f"; {len(distinct) - MOST_FACTS} more" if len(distinct) > MOST_FACTS else "")
 
 
 def _bound_text(step: Step) -> str:
@@ -299,8 +299,8 @@ def places_and_causes(explanation: Mapping[str, Any], answers: Sequence[Mapping[
     if total:
         lines.append("time by cause, predicted")
         for cause, (cause_us, count, least) in causes.items():
-            told = f"{'at least ' if least else ''}{time_text(cause_us)}"
-            lines.append(f"  {told:>17}  {cause_us / total:>4.0%}  {cause} ({counted(count, 'step')})")
+            time = f"{'at least ' if least else ''}{time_text(cause_us)}"
+            lines.append(f"  {time:>17}  {cause_us / total:>4.0%}  {cause} ({counted(count, 'step')})")
         lines.append("costliest places")
     for number, place in enumerate(places_of(explanation, answers), 1):
         lines += _place_lines(number, place)
@@ -360,27 +360,28 @@ def _place_lines(number: int, place: Place) -> Iterator[str]:
     path = _common_path([s.path for s in place.steps])
     where = f", in {path}" if path else _first_names([s.lines for s in place.steps], ", at ")
     labels = ", ".join(s.label for s in place.steps[:MOST_NAMES]) + (", ..." if len(place.steps) > MOST_NAMES else "")
-    told = f"  {number}. {least}{time_text(place.us)}, {place.share:.0%}: {several}{cut(first.title, 90)}"
-    yield f"{told} ({labels}" + f"{where})"
+    head = f"  {number}. {least}{time_text(place.us)}, {place.share:.0%}: {several}{cut(first.title, 90)}"
+    yield f"{head} ({labels}" + f"{where})"
     for fact in place.facts:
         yield f"     - {fact}"
 
 
 def _first_names(names: Sequence[str], before: str = "") -> str:
     """The first of several names, each once, and how many more there are; "" for none."""
-    told = list(dict.fromkeys(filter(None, names)))
-    return before * bool(told) + ", ".join(told[:MOST_NAMES]) + (f" and {len(told) - MOST_NAMES} more" if len(told) > MOST_NAMES else "")
+    known = list(dict.fromkeys(filter(None, names)))
+    others = f" and {len(known) - MOST_NAMES} more" if len(known) > MOST_NAMES else ""
+    return before * bool(known) + ", ".join(known[:MOST_NAMES]) + others
 
 
 def _common_path(paths: Sequence[str]) -> str:
     """Modules of several steps as one text: "layers.*.norm"; a few by their names where they are not alike, then their number."""
-    told = list(dict.fromkeys(p for p in paths if p))
-    words = [p.split(".") for p in told]
-    if len(told) > 1 and len({len(w) for w in words}) == 1:
+    distinct = list(dict.fromkeys(p for p in paths if p))
+    words = [p.split(".") for p in distinct]
+    if len(distinct) > 1 and len({len(w) for w in words}) == 1:
         merged = [each[0] if len(set(each)) == 1 else "*" for each in zip(*words, strict=True)]
         if merged.count("*") < len(merged):
             return ".".join(merged)
-    return _first_names(told)
+    return _first_names(distinct)
 
 
 def bytes_text(num_bytes: float) -> str:

@@ -131,14 +131,14 @@ def _is_documented(thing: object) -> bool:
 def page_text(page: Page) -> str:
     """One page of the reference."""
     parts = [NOTICE, f"# {page.title}", page.about]
-    shown = frozenset(name for section in page.sections for name in public_names(section))
+    page_names = frozenset(name for section in page.sections for name in public_names(section))
     for section in page.sections:
         module = importlib.import_module(section.module)
         names = public_names(section)
         parts += [f"## {section.title}", *([section.about] if section.about else []),
                   " · ".join(f"[{name}](#{_anchor(name, getattr(module, name))})" for name in names)]
         for name in names:
-            parts += list(entry(name, getattr(module, name), shown))
+            parts += list(entry(name, getattr(module, name), page_names))
     return "\n\n".join(parts) + "\n"
 
 
@@ -181,7 +181,7 @@ def entry(name: str, thing: Any, shown: Container[str] = ()) -> Iterator[str]:
 
 def members(kind: type, apart: Container[str] = ()) -> list[tuple[str, Any]]:
     """Public methods and properties that a class of the package documents, itself or in a base that is not `apart`, in their order."""
-    found: dict[str, Any] = {}
+    methods: dict[str, Any] = {}
     for owner in kind.__mro__:
         if not owner.__module__.startswith("tilefuse") or owner.__name__ in apart:
             continue
@@ -189,28 +189,28 @@ def members(kind: type, apart: Container[str] = ()) -> list[tuple[str, Any]]:
             plain = thing.__func__ if isinstance(thing, staticmethod | classmethod) else thing
             is_shown = inspect.isfunction(plain) or isinstance(plain, property)
             if is_shown and (not name.startswith("_") or name == "__call__") and plain.__doc__:
-                found.setdefault(name, plain)
-    return list(found.items())
+                methods.setdefault(name, plain)
+    return list(methods.items())
 
 
 def signature(name: str, thing: Any, *, skip_first: bool = False) -> str:
     """The call as text, with types and defaults; one argument a line where it is long."""
     try:
-        found = inspect.signature(thing)
+        call = inspect.signature(thing)
     except ValueError:
         return f"{name}(...)"
-    shown = list(found.parameters.values())[1 if skip_first else 0:]
+    parameters = list(call.parameters.values())[1 if skip_first else 0:]
     cells: list[str] = []
-    for number, parameter in enumerate(shown):
-        if parameter.kind is parameter.KEYWORD_ONLY and not any(p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) for p in shown[:number]):
+    for number, parameter in enumerate(parameters):
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) for p in parameters[:number]):
             cells.append("*")
         cells.append(_parameter(parameter))
         is_last_positional = parameter.kind is parameter.POSITIONAL_ONLY and not any(
-            p.kind is p.POSITIONAL_ONLY for p in shown[number + 1:])
+            p.kind is p.POSITIONAL_ONLY for p in parameters[number + 1:])
         if is_last_positional:
             cells.append("/")
-    result = found.return_annotation
-    arrow = "" if inspect.isclass(thing) or result in (found.empty, "None", None) else f" -> {_type(result)}"
+    result = call.return_annotation
+    arrow = "" if inspect.isclass(thing) or result in (call.empty, "None", None) else f" -> {_type(result)}"
     line = f"{name}({', '.join(cells)}){arrow}"
     if len(line) <= LONG_SIGNATURE:
         return line
@@ -223,12 +223,12 @@ def _anchor(name: str, thing: Any) -> str:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**" if parameter.kind is parameter.VAR_KEYWORD else ""
-    told = f"{stars}{parameter.name}"
+    text = f"{stars}{parameter.name}"
     if parameter.annotation is not parameter.empty:
-        told += f": {_type(parameter.annotation)}"
+        text += f": {_type(parameter.annotation)}"
     if parameter.default is not parameter.empty:
-        told += f" = {_value(parameter.default)}" if ":" in told else f"={_value(parameter.default)}"
-    return told
+        text += f" = {_value(parameter.default)}" if ":" in text else f"={_value(parameter.default)}"
+    return text
 
 
 def _type(annotation: Any) -> str:
@@ -237,8 +237,8 @@ def _type(annotation: Any) -> str:
 
 def _value(default: Any) -> str:
     """A default as a reader would write it: no address of an object, no name of a factory."""
-    told = repr(default)
-    return "..." if " at 0x" in told or told.startswith("<") else told
+    text = repr(default)
+    return "..." if " at 0x" in text or text.startswith("<") else text
 
 
 def parameters(thing: Any) -> tuple[str, ...]:

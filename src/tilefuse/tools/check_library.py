@@ -54,19 +54,19 @@ def check_library(folder: str | os.PathLike[str], functions: Sequence[str] = (),
         return list(slips)
     library = read_library(folder, shipped=False)
 
-    def asked(function: AnyFunction) -> bool:
+    def is_named(function: AnyFunction) -> bool:
         return not functions or function.name in functions or function.called in functions
 
-    composed = [s for c in library.composed.values() if asked(c) for s in _composed(c, folder)]
-    wanted = [f for f in library.functions.values() if asked(f)]
-    texts = [t for f in wanted for t in _texts(f, every_geometry)]
+    composed = [s for c in library.composed.values() if is_named(c) for s in _composed(c, folder)]
+    named = [f for f in library.functions.values() if is_named(f)]
+    texts = [t for f in named for t in _texts(f, every_geometry)]
     built = build(texts)
     if isinstance(built, str):
         return [*composed, *_refused(texts)]
-    found: dict[Slip, None] = dict.fromkeys(composed)
+    slip_set: dict[Slip, None] = dict.fromkeys(composed)
     for routines in built:
-        found.update(dict.fromkeys(_Check(routines).findings()))
-    return list(found)
+        slip_set.update(dict.fromkeys(_Check(routines).findings()))
+    return list(slip_set)
 
 
 def _composed(function: ComposedFunction, folder: str | os.PathLike[str]) -> Iterator[Slip]:
@@ -94,14 +94,14 @@ def _texts(function: ElementaryFunction, every_geometry: bool) -> Iterator[Routi
 
 def _refused(texts: Sequence[RoutineText]) -> list[Slip]:
     """The compiler's first words about each file that it refuses."""
-    found: dict[str, Slip] = {}
+    slip_by_file: dict[str, Slip] = {}
     for text in texts:
-        if text.implementation.file in found or isinstance(log := build([text]), tuple):
+        if text.implementation.file in slip_by_file or isinstance(log := build([text]), tuple):
             continue
         errors = [line for line in log.splitlines() if "error" in line] or log.splitlines()[:1]
         file = text.implementation.file
-        found[file] = Slip(file, "", f"does not compile: {errors[0]}", "macros and helpers of routines: docs/blas.md")
-    return list(found.values())
+        slip_by_file[file] = Slip(file, "", f"does not compile: {errors[0]}", "macros and helpers of routines: docs/blas.md")
+    return list(slip_by_file.values())
 
 
 @dataclass
@@ -161,15 +161,15 @@ class _Check:
 
     def gap(self, p: Parameter) -> Slip | None:
         """A word of the tile that no thread's slots have."""
-        held = np.zeros(self.tile(p), np.bool_)
+        covered = np.zeros(self.tile(p), np.bool_)
         where = self.words(p)
-        inside = np.all([(w >= 0) & (w < n) for w, n in zip(where, held.shape, strict=True)], axis=0)
-        held[tuple(w[inside] for w in where)] = True
-        if held.all():
+        inside = np.all([(w >= 0) & (w < n) for w, n in zip(where, covered.shape, strict=True)], axis=0)
+        covered[tuple(w[inside] for w in where)] = True
+        if covered.all():
             return None
-        word = [int(i) for i in np.argwhere(~held)[0]]
+        word = [int(i) for i in np.argwhere(~covered)[0]]
         return Slip(str(Path(self.function.origin) / METADATA), f"places.{p.name} ({self.implementation.name})",
-                    f"no thread holds word {word} of the tile of {p.name} {list(held.shape)}",
+                    f"no thread holds word {word} of the tile of {p.name} {list(covered.shape)}",
                     "make `tile` and the slots with their coordinates agree")
 
     def gathered(self, p: Parameter, data: Array, at: Sequence[int]) -> Array:
@@ -178,9 +178,9 @@ class _Check:
         own = [w + a for w, a in zip(where, at, strict=True)]
         inside = np.all([o < n for o, n in zip(own, data.shape, strict=True)], axis=0)
         clamped = tuple(np.minimum(o, n - 1) for o, n in zip(own, data.shape, strict=True))
-        found = np.where(inside, data[clamped], self.routines.padding(p.name)).astype(self.dtype)
-        found[np.any([w < 0 for w in where], axis=0)] = UNTOUCHED
-        return found
+        contents = np.where(inside, data[clamped], self.routines.padding(p.name)).astype(self.dtype)
+        contents[np.any([w < 0 for w in where], axis=0)] = UNTOUCHED
+        return contents
 
     def place_of(self, p: Parameter, word: int) -> str:
         """Which word of an element's memory this is, in the library's terms."""
@@ -236,13 +236,13 @@ class _Check:
         limits = np.finfo(self.dtype)
         values = [0.0, 1.0, -3.0, float(limits.tiny), -float(limits.tiny), float(limits.max), -float(limits.max), np.inf, -np.inf]
         with np.errstate(invalid="ignore", over="ignore"):
-            made = {v: _COMBINES[function.operator](np.asarray(v, self.dtype), start) for v in values}
-        wrong = next((v for v in values if made[v] != np.asarray(v, self.dtype)), None)
+            combined = {v: _COMBINES[function.operator](np.asarray(v, self.dtype), start) for v in values}
+        wrong = next((v for v in values if combined[v] != np.asarray(v, self.dtype)), None)
         if wrong is None:
             return None
         return Slip(str(Path(function.origin) / METADATA), "neutral",
                     f"{function.neutral} is {start:g} and not neutral: brought together with {wrong:g} by {function.operator} it gives "
-                    f"{made[wrong]:g}", f"an element that leaves every value as it is: {_NEUTRAL[function.operator]}")
+                    f"{combined[wrong]:g}", f"an element that leaves every value as it is: {_NEUTRAL[function.operator]}")
 
     def unneutral_state(self) -> Slip | None:
         """Whether the neutral partial value, combined in front of another or behind it, changes what that one finishes to."""
@@ -251,10 +251,10 @@ class _Check:
         if set(function.meaning) != {p.name for p in function.outputs} or any(p.extents for p in function.outputs):
             return None
         for alike in (None, -3.0, 3.0, *self.extremes()):
-            given = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else np.asarray(2.0, self.dtype)
-                     for p in function.inputs}
-            wanted = meaning_of(function, sizes, given)
-            state, out = self.states(given, threads)
+            inputs = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else np.asarray(2.0, self.dtype)
+                      for p in function.inputs}
+            expected = meaning_of(function, sizes, inputs)
+            state, out = self.states(inputs, threads)
             if state is None:
                 return None
             each = self.routines.state_bytes()
@@ -262,18 +262,19 @@ class _Check:
             self.routines.fold(alone, threads, out)
             plain = out.copy()
             for name, place in (("in front", 0), ("behind", threads)):
-                more = np.insert(state.reshape(threads, each), place, self.neutral_state(each), axis=0).reshape(-1)
-                self.routines.fold(more, threads + 1, out)
+                with_neutral = np.insert(state.reshape(threads, each), place, self.neutral_state(each), axis=0).reshape(-1)
+                self.routines.fold(with_neutral, threads + 1, out)
                 p = function.outputs[0]
                 changed = out != plain and not (np.isnan(out) and np.isnan(plain))
                 # A state that begins with what is none has swallowed larger values before anything is combined.
-                swallowed = alike is not None and np.isfinite(plain) and np.isfinite(wanted[p.name]) and \
-                    abs(float(plain) - float(wanted[p.name])) > 0.5 * abs(float(wanted[p.name]))
+                swallowed = alike is not None and np.isfinite(plain) and np.isfinite(expected[p.name]) and \
+                    abs(float(plain) - float(expected[p.name])) > 0.5 * abs(float(expected[p.name]))
                 if changed or swallowed:
                     data = "drawn numbers" if alike is None else f"words that are all {alike:g}"
                     return Slip(str(Path(function.origin) / METADATA), "neutral",
                                 f"{function.neutral} is not neutral: with {data}, {name} of the partial values, {p.name} is {out:g}, and "
-                                f"{wanted[p.name] if swallowed else plain:g} without it", "a partial value that `combine` leaves others by")
+                                f"{expected[p.name] if swallowed else plain:g} without it",
+                                "a partial value that `combine` leaves others by")
         return None
 
     def extremes(self) -> tuple[float, ...]:
@@ -282,14 +283,14 @@ class _Check:
         return (root, -root, 1 / root)
 
     def neutral_state(self, each: int) -> Array:
-        found = np.zeros(each, np.uint8)
-        self.routines.neutral(found, 1)
-        return found
+        state = np.zeros(each, np.uint8)
+        self.routines.neutral(state, 1)
+        return state
 
-    def states(self, given: dict[str, Array], threads: int) -> tuple[Array | None, Array]:
+    def states(self, inputs: dict[str, Array], threads: int) -> tuple[Array | None, Array]:
         """Partial values of all threads for one whole tile of this data, and room for what they finish to."""
         function = self.function
-        elements = [self.gathered(p, given[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
+        elements = [self.gathered(p, inputs[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
         pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
         p = function.outputs[0]
         total, pitch = words_of(self.text, p)
@@ -298,7 +299,7 @@ class _Check:
             return None, out
         state = np.zeros(total * self.routines.state_bytes(), np.uint8)
         self.routines.neutral(state, total)
-        scalars = np.asarray([given[q.name] for q in function.inputs if not q.extents], self.dtype)
+        scalars = np.asarray([inputs[q.name] for q in function.inputs if not q.extents], self.dtype)
         self.routines.compute([*elements, state], [*pitches, pitch], scalars, (0,) * len(function.sizes))
         return state, out
 
@@ -314,9 +315,9 @@ class _Check:
         element = own.reshape(-1)
         if _touched(beyond):
             return self.overrun(f"load {p.name}", p)
-        wanted = self.gathered(p, data, at)
-        wrong = np.flatnonzero(~((element == wanted) | np.isnan(element) & np.isnan(wanted)))
-        wrong = wrong[wanted[wrong] != UNTOUCHED]
+        expected = self.gathered(p, data, at)
+        wrong = np.flatnonzero(~((element == expected) | np.isnan(element) & np.isnan(expected)))
+        wrong = wrong[expected[wrong] != UNTOUCHED]
         if not wrong.size:
             return None
         word = int(wrong[0])
@@ -324,8 +325,8 @@ class _Check:
         inside = all(c < n for c, n in zip(coordinate, shape, strict=True))
         here = f"word {list(coordinate)} of {p.name}"
         said = here if inside else f"the padding, as {here} {list(shape)} is outside the data"
-        given = "nothing" if element[word] == UNTOUCHED else f"{element[word]:g}"
-        return self.slip(f"load {p.name}", f"{self.place_of(p, word)} should hold {said} ({wanted[word]:g}), it holds {given}",
+        actual = "nothing" if element[word] == UNTOUCHED else f"{element[word]:g}"
+        return self.slip(f"load {p.name}", f"{self.place_of(p, word)} should hold {said} ({expected[word]:g}), it holds {actual}",
                          f"make the routine and places.{p.name} agree; words outside the data get PAD_{p.name}")
 
     def store(self, p: Parameter, shape: tuple[int, ...], at: tuple[int, ...]) -> Slip | None:
@@ -334,20 +335,20 @@ class _Check:
         data = np.zeros(shape, self.dtype)
         own = [w + a for w, a in zip(self.words(p), at, strict=True)]
         inside = np.all([o < n for o, n in zip(own, shape, strict=True)], axis=0) & ~np.any([w < 0 for w in self.words(p)], axis=0)
-        wanted = np.full(shape, UNTOUCHED, self.dtype)
+        expected = np.full(shape, UNTOUCHED, self.dtype)
         element = np.arange(total).astype(self.dtype)
         for word in np.flatnonzero(inside)[::-1]:  # the first holder last
-            wanted[tuple(int(o[word]) for o in own)] = element[word]
+            expected[tuple(int(o[word]) for o in own)] = element[word]
         for backwards in (False, True):
             whole, view, strides = self.memory(p, data)
             view[...] = UNTOUCHED
             self.routines.access(f"store {p.name}", view, strides, element, pitch, at, shape, backwards)
-            wrong = np.argwhere(view != wanted)
+            wrong = np.argwhere(view != expected)
             if wrong.size:
                 place = tuple(int(i) for i in wrong[0])
-                held = wanted[place] != UNTOUCHED
-                what = "is not written" if view[place] == UNTOUCHED else "does not come from the first thread that holds it" if held \
-                    else "is written, and lies outside the tile"
+                is_expected = expected[place] != UNTOUCHED
+                what = "is not written" if view[place] == UNTOUCHED else \
+                    "does not come from the first thread that holds it" if is_expected else "is written, and lies outside the tile"
                 return self.slip(f"store {p.name}", f"word {list(place)} of {p.name} {what} (data {list(shape)}, tile at {list(at)})",
                                  "store each word of the tile that lies inside the data, by the holder of lowest ty, tx")
             view[...] = UNTOUCHED
@@ -363,39 +364,39 @@ class _Check:
         whole = dict(self.implementation.geometry.extents)
         part = {size: extent // 2 + 1 for size, extent in whole.items()}
         for sizes, alike in ((whole, None), (part, None), (part, -3.0), (part, 3.0)):
-            found = list(self.computed(sizes, alike))
-            yield from found
-            if found:
+            slips = list(self.computed(sizes, alike))
+            yield from slips
+            if slips:
                 return
 
     def computed(self, sizes: dict[str, int], alike: float | None) -> Iterator[Slip]:
         """Whether one tile with data of these sizes gives what the meaning says; `alike`: the value of all words, drawn where None."""
         function, geometry = self.function, self.implementation.geometry
-        given = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else
-                 np.asarray(self.random.choice([0.5, 2.0, 3.0]), self.dtype) for p in function.inputs}
-        wanted = meaning_of(function, sizes, given)
-        elements = [self.gathered(p, given[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
+        inputs = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else
+                  np.asarray(self.random.choice([0.5, 2.0, 3.0]), self.dtype) for p in function.inputs}
+        expected = meaning_of(function, sizes, inputs)
+        elements = [self.gathered(p, inputs[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
         pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
         threads = geometry.threads[0] * geometry.threads[1]
         start = self.routines.start() if function.kind.reduces and not function.state else UNTOUCHED
-        made: list[Array] = []
+        states: list[Array] = []
         behind: list[tuple[Array, ...]] = []
         for p in function.outputs:
             if function.state:
                 total, pitch = words_of(self.text, p)
-                made.append(np.zeros(total * self.routines.state_bytes(), np.uint8))
-                self.routines.neutral(made[-1], total)
-                elements.append(made[-1])
+                states.append(np.zeros(total * self.routines.state_bytes(), np.uint8))
+                self.routines.neutral(states[-1], total)
+                elements.append(states[-1])
             else:
                 memory, own, beyond, pitch = self.guarded(p, start)
-                made.append(own)
+                states.append(own)
                 behind.append(beyond)
                 elements.append(memory)
             pitches.append(pitch)
-        scalars = np.asarray([given[p.name] for p in function.inputs if not p.extents], self.dtype)
+        scalars = np.asarray([inputs[p.name] for p in function.inputs if not p.extents], self.dtype)
         self.routines.compute(elements, pitches, scalars, (0,) * len(function.sizes))
         yield from (self.overrun("compute", p) for p, beyond in zip(function.outputs, behind) if _touched(beyond))
-        for p, element in zip(function.outputs, made, strict=True):
+        for p, element in zip(function.outputs, states, strict=True):
             if function.state and p.extents:
                 continue
             if function.state:
@@ -404,7 +405,7 @@ class _Check:
             else:
                 got = self.combined(p, element.reshape(-1), start)
             got = got[tuple(slice(sizes[e]) for e in p.extents)]
-            finding = self.compared(p, got, wanted[p.name], sizes)
+            finding = self.compared(p, got, expected[p.name], sizes)
             if finding is not None:
                 yield finding
 
@@ -414,24 +415,24 @@ class _Check:
     def combined(self, p: Parameter, element: Array, start: float) -> Array:
         """The output's tile: its words, or the partial values that several threads hold of each brought together, from `start` on."""
         where = self.words(p) if p.extents else (np.zeros(element.size, np.int64),)
-        kept = ~np.any([w < 0 for w in where], axis=0)
-        index = tuple(w[kept] for w in where)
+        is_word = ~np.any([w < 0 for w in where], axis=0)
+        index = tuple(w[is_word] for w in where)
         shape = self.tile(p) or (1,)
         if not self.function.kind.reduces:
-            found = np.full(shape, np.nan)
-            found[index] = element[kept]
+            tile = np.full(shape, np.nan)
+            tile[index] = element[is_word]
         else:
-            found = np.full(shape, start)
-            _COMBINES[self.function.operator].at(found, index, element[kept].astype(np.float64))
-        return found.reshape(self.tile(p))
+            tile = np.full(shape, start)
+            _COMBINES[self.function.operator].at(tile, index, element[is_word].astype(np.float64))
+        return tile.reshape(self.tile(p))
 
-    def compared(self, p: Parameter, got: Array, wanted: Array, sizes: dict[str, int]) -> Slip | None:
+    def compared(self, p: Parameter, got: Array, expected: Array, sizes: dict[str, int]) -> Slip | None:
         """The first word that is off by more than the roundings of its terms."""
         reduced = int(np.prod([self.implementation.geometry.extents[e] for e in self.function.over])) if self.function.over else 1
-        scale = max(float(np.max(np.abs(wanted), initial=0.0)), 1.0)
+        scale = max(float(np.max(np.abs(expected), initial=0.0)), 1.0)
         bound = (reduced + ROUNDINGS) * float(np.finfo(self.dtype).eps) * scale
         with np.errstate(invalid="ignore"):
-            off = ~(np.abs(got.astype(np.float64) - wanted) <= bound) & ~(np.isnan(got) & np.isnan(wanted)) & (got != wanted)
+            off = ~(np.abs(got.astype(np.float64) - expected) <= bound) & ~(np.isnan(got) & np.isnan(expected)) & (got != expected)
         if not off.any():
             return None
         place = tuple(int(i) for i in np.argwhere(off)[0]) if off.ndim else ()
@@ -441,7 +442,7 @@ class _Check:
         remedy = f"compare the routine with meaning.{p.name} and with the places of {METADATA}"
         if filled:
             remedy += "; padding and `neutral` must change nothing" if self.function.kind.reduces else ""
-        return self.slip("compute", f"{word} of one tile{filled} is {got[place]:g}, the meaning gives {wanted[place]:g}", remedy)
+        return self.slip("compute", f"{word} of one tile{filled} is {got[place]:g}, the meaning gives {expected[place]:g}", remedy)
 
 
 def _touched(guards: Sequence[Array]) -> bool:
@@ -469,5 +470,5 @@ def meaning_of(function: ElementaryFunction, sizes: dict[str, int], given: dict[
     names = tuple(p.name for p in wide.inputs)
     outputs = tuple(p.name for p in wide.outputs)
     graph = graph_of_calls(CallGraph("meaning", variables, names, outputs, (FunctionCall(wide, names, outputs, sizes),))).graph
-    found = interpret(graph, {i.name: given[i.name].astype(np.float64) for i in graph.inputs})
-    return dict(zip(outputs, found, strict=True))
+    values = interpret(graph, {i.name: given[i.name].astype(np.float64) for i in graph.inputs})
+    return dict(zip(outputs, values, strict=True))

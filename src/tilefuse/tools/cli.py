@@ -41,8 +41,8 @@ app = typer.Typer(
          "5 outputs differ, 130 interrupted.")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         import importlib.metadata
 
         print(f"tilefuse {importlib.metadata.version('tilefuse')}")

@@ -25,7 +25,7 @@ def models(incomplete: str) -> list[str]:
     """Model files and folders that begin so; behind "file.py:" the functions and classes of that file."""
     name, colon, begin = incomplete.rpartition(":")
     if colon and name.endswith(".py"):
-        return [f"{name}:{made}" for made in defined(Path(name)) if made.startswith(begin)]
+        return [f"{name}:{name_in_file}" for name_in_file in defined(Path(name)) if name_in_file.startswith(begin)]
     return [*_files(incomplete, MODEL_SUFFIXES), *(f"{path}:" for path in _files(incomplete, (".py",)) if not path.endswith("/"))]
 
 
@@ -50,11 +50,11 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
 
 def option_values(incomplete: str) -> list[tuple[str, str]]:
     """("name=value", meaning) of options with few legal values, ("name=", meaning) of the others."""
-    found: list[tuple[str, str]] = []
+    completions: list[tuple[str, str]] = []
     for row in option_table():
         values = [str(c) for c in row.choices] or (["true", "false"] if isinstance(row.default, bool) else [""])
-        found += [(text, row.doc) for value in values if (text := f"{row.name}={value}").startswith(incomplete.replace("-", "_"))]
-    return found
+        completions += [(text, row.doc) for value in values if (text := f"{row.name}={value}").startswith(incomplete.replace("-", "_"))]
+    return completions
 
 
 def devices(incomplete: str) -> list[str]:
@@ -107,9 +107,9 @@ def answered(ask: Callable[[], object], environment: MutableMapping[str, str]) -
     """Whether this run is bash's question for completions, which then was answered by `ask` and printed without the part bash keeps."""
     if environment.get(INSTRUCTION) != BASH:
         return False
-    kept = joined_words(environment)
+    joined = joined_words(environment)
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         ask()
-    emit_text("".join(f"{line.removeprefix(kept)}\n" for line in said.getvalue().splitlines()))
+    emit_text("".join(f"{line.removeprefix(joined)}\n" for line in said.getvalue().splitlines()))
     return True

@@ -129,12 +129,12 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def outdated(folder: Path = DOCS) -> list[str]:
     """Names of pages that differ from what the tables say."""
-    found: list[str] = []
+    names: list[str] = []
     for name, page in PAGES.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != page():
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

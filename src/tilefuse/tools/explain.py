@@ -30,8 +30,8 @@ def explanation_lines(explanation: Mapping[str, Any], *, full: bool = False, mos
         yield from schedule_lines(explanation)
         yield from figure_lines(explanation)
     for part in parts_of(explanation):
-        if told := search_text(part.get("plan", {})):
-            yield told
+        if summary := search_text(part.get("plan", {})):
+            yield summary
     yield from rejected_lines(explanation, full)
     for item in explanation.get("fallbacks", ()):
         operator, reason = (item.get("operator"), item.get("reason")) if isinstance(item, Mapping) else (item[0], item[1])
@@ -43,15 +43,15 @@ def explanation_lines(explanation: Mapping[str, Any], *, full: bool = False, mos
 def step_lines(explanation: Mapping[str, Any], most: int | None) -> Iterator[str]:
     """One line a kernel, call and copy, in order of execution: time, limit, bytes, operators, then everything by its name."""
     steps = steps_of(explanation)
-    shown = steps if most is None else sorted(steps, key=lambda s: -s.us)[:most]
-    kept = {id(s) for s in shown}
+    shown_steps = steps if most is None else sorted(steps, key=lambda s: -s.us)[:most]
+    shown_ids = {id(s) for s in shown_steps}
     if steps:
-        yield f"{counted(len(steps), 'step')}" + (f", the {len(shown)} costliest" if len(shown) < len(steps) else "")
+        yield f"{counted(len(steps), 'step')}" + (f", the {len(shown_steps)} costliest" if len(shown_steps) < len(steps) else "")
     for step in steps:
-        if id(step) in kept:
+        if id(step) in shown_ids:
             yield _step_line(step)
-    if len(shown) < len(steps):
-        yield f"{len(steps) - len(shown)} steps more: --full, or a pipe, has them all"
+    if len(shown_steps) < len(steps):
+        yield f"{len(steps) - len(shown_steps)} steps more: --full, or a pipe, has them all"
     for copy in explanation.get("copies", ()):
         yield f"copy %{copy['source']} to %{copy['target']}"
 
@@ -92,14 +92,14 @@ def shared_text(launch: Mapping[str, Any]) -> str:
 
 def figure_lines(explanation: Mapping[str, Any]) -> Iterator[str]:
     """Parts of each distinct kernel's predicted time; where each number comes from stands once, behind them."""
-    units = {name: told["unit"] for name, told in explanation.get("figures", {}).items()}
+    units = {name: figure["unit"] for name, figure in explanation.get("figures", {}).items()}
     by_form = {s.form: s for s in steps_of(explanation) if s.record.get("figures")}
     for step in by_form.values():
-        told = (f"{name} {value:.6g}" + (f" {units[name]}" if units.get(name, "1") != "1" else "")
+        rows = (f"{name} {value:.6g}" + (f" {units[name]}" if units.get(name, "1") != "1" else "")
                 for name, value in step.record["figures"].items())
-        yield f"figures {step.label}: {', '.join(told)}"
+        yield f"figures {step.label}: {', '.join(rows)}"
     if by_form:
-        yield from (f"origin of {name}: {told['origin']}" for name, told in explanation.get("figures", {}).items())
+        yield from (f"origin of {name}: {figure['origin']}" for name, figure in explanation.get("figures", {}).items())
 
 
 def rejected_lines(explanation: Mapping[str, Any], full: bool) -> Iterator[str]:
@@ -111,9 +111,9 @@ def rejected_lines(explanation: Mapping[str, Any], full: bool) -> Iterator[str]:
     by_reason: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for item in rejected:
         by_reason[str(item.get("reason"))].append(item)
-    told = ", ".join(f"{len(items)} {reason}" for reason, items in sorted(by_reason.items(), key=lambda pair: -len(pair[1])))
-    kept = f", of which {len(rejected)} are kept" if len(rejected) < count else ""
-    yield f"not fused: {counted(count, 'candidate')}{kept} ({told})"
+    counts = ", ".join(f"{len(items)} {reason}" for reason, items in sorted(by_reason.items(), key=lambda pair: -len(pair[1])))
+    kept_text = f", of which {len(rejected)} are kept" if len(rejected) < count else ""
+    yield f"not fused: {counted(count, 'candidate')}{kept_text} ({counts})"
     for reason, items in sorted(by_reason.items(), key=lambda pair: -len(pair[1])):
         for item in items if full else items[:SHOWN_REJECTED]:
             yield f"not fused %{item.get('first', '?')} + %{item.get('second', '?')}: {reason}: {item.get('detail', '')}"

@@ -37,13 +37,13 @@ def file_facts(path: Path, key: Key | None = None) -> dict[str, Any]:
         python = path.name.partition(":")[0].endswith(".py")
         raise UserError(f"there is no file {path}", hint=f"info reads files and runs nothing; `tilefuse explain {path}` plans the model "
                         "that this makes" if python else None)
-    found = _read(path)
-    found = {"file": str(path), "kind": found.pop("kind"), "file_bytes": path.stat().st_size, **found}
-    if key is not None and "signature" not in found:
-        raise UserError(f"{path} is a {found['kind']}: those are not signed", hint="saved programs and exported caches are")
-    if "signature" in found:
-        found["signature"] = _signature(path, found["signature"], key)
-    return found
+    facts = _read(path)
+    facts = {"file": str(path), "kind": facts.pop("kind"), "file_bytes": path.stat().st_size, **facts}
+    if key is not None and "signature" not in facts:
+        raise UserError(f"{path} is a {facts['kind']}: those are not signed", hint="saved programs and exported caches are")
+    if "signature" in facts:
+        facts["signature"] = _signature(path, facts["signature"], key)
+    return facts
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def _structure_text(structure: Any) -> str:
 def _leaf_names(structure: Any, parameters: Sequence[str]) -> dict[int, str]:
     """Names of the arguments that are leaves, by their place among all leaves of a call."""
     positional, named = structure["children"]
-    given = [*zip(parameters, positional["children"]), *zip(named.get("context") or (), named["children"])]
+    arguments = [*zip(parameters, positional["children"]), *zip(named.get("context") or (), named["children"])]
     names: dict[int, str] = {}
     place = 0
-    for name, child in given:
+    for name, child in arguments:
         if child is None:
             names[place] = name
         place += _num_leaves(child)
@@ -148,14 +148,14 @@ def _format(archive: zipfile.ZipFile) -> int:
 def _spec_facts(spec: ProgramSpec) -> dict[str, Any]:
     values = {v.name: v for v in spec.values}
 
-    def told(names: Sequence[str], titles: Sequence[str]) -> list[dict[str, Any]]:
+    def values_of(names: Sequence[str], titles: Sequence[str]) -> list[dict[str, Any]]:
         return [{"name": title, "dtype": values[n].dtype, "shape": list(values[n].shape)} for n, title in zip(names, titles, strict=True)]
 
     calls = Counter(s.operator for s in spec.steps if isinstance(s, LibraryStep))
     steps = sum(isinstance(s, KernelStep) for s in spec.steps)
     explanation = json.loads(spec.explanation) if spec.explanation else {}
-    facts = {"name": spec.name, "device": spec.device, "inputs": told(spec.inputs, spec.told_inputs),
-             "results": told(spec.results, spec.told_results), "kernels": steps, "distinct_kernels": len(spec.kernels),
+    facts = {"name": spec.name, "device": spec.device, "inputs": values_of(spec.inputs, spec.told_inputs),
+             "results": values_of(spec.results, spec.told_results), "kernels": steps, "distinct_kernels": len(spec.kernels),
              "operators": dict(calls.most_common()), "operators_are": "library calls",
              "weights": sum(v.role == "constant" for v in spec.values)}
     if spec.updates:
@@ -178,8 +178,8 @@ def _cache_facts(archive: zipfile.ZipFile, names: Sequence[str]) -> dict[str, An
 
 def _text_facts(path: Path, text: str) -> dict[str, Any]:
     head = text.lstrip()
-    if head.startswith("{") and (found := _json_facts(text)) is not None:
-        return found
+    if head.startswith("{") and (facts := _json_facts(text)) is not None:
+        return facts
     if path.suffix == ".blas":
         return _script_facts(path, text)
     bare = "\n".join(line for line in head.splitlines() if not line.lstrip().startswith("//")).lstrip()
@@ -308,8 +308,8 @@ def info_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         count = f"{facts['weights']}, " if "weights" in facts else ""
         yield f"weights {count}{bytes_text(facts.get('weight_bytes', 0))}" if facts.get("weights", 1) else "weights none"
     if facts.get("operators"):
-        told = ", ".join(f"{count} {name}" for name, count in facts["operators"].items())
-        yield f"{facts.get('operators_are', 'operators')} {sum(facts['operators'].values())}: {told}"
+        counts = ", ".join(f"{count} {name}" for name, count in facts["operators"].items())
+        yield f"{facts.get('operators_are', 'operators')} {sum(facts['operators'].values())}: {counts}"
     for name in ("predicted_us", "unfused_us", "rejected", "rows", "finished", "devices", "programs", "traces", "options", "updates"):
         if facts.get(name) not in (None, "", [], {}):
             yield f"{name.replace('_us', ' us')} {_told(facts[name])}"

@@ -37,13 +37,13 @@ def onnx_facts(path: Path) -> dict[str, Any]:
     if not model.HasField("graph") or not model.graph.output:
         raise UserError(f"{path} is not an ONNX model: it holds no graph with outputs")
     graph = model.graph
-    held = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     operators = Counter(f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in _nodes(graph))
     facts: dict[str, Any] = {
         "kind": "ONNX model", "name": graph.name, "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
         "opset": {o.domain or "ai.onnx": o.version for o in model.opset_import}, "ir_version": model.ir_version,
-        "inputs": [_onnx_value(i) for i in graph.input if i.name not in held], "results": [_onnx_value(o) for o in graph.output],
-        "operators": dict(operators.most_common()), "weights": len(held)}
+        "inputs": [_onnx_value(i) for i in graph.input if i.name not in initializers], "results": [_onnx_value(o) for o in graph.output],
+        "operators": dict(operators.most_common()), "weights": len(initializers)}
     tensors = [*graph.initializer, *(t.values for t in graph.sparse_initializer)]
     facts["weight_bytes"] = sum(prod(t.dims) * _itemsize(t.data_type) for t in tensors)
     if model.functions:
@@ -125,20 +125,20 @@ def _exported(path: Path, data: Mapping[str, Any], weight_bytes: int) -> dict[st
     module = data["graph_module"]
     values = module["graph"]["tensor_values"]
     specs = [next(iter(s.items())) for s in module["signature"]["input_specs"]]
-    given = [_exported_value(_argument_name(s["arg"]), values) if kind == "user_input" else _constant(s)
-             for kind, s in specs if kind in ("user_input", "constant_input")]
+    inputs = [_exported_value(_argument_name(s["arg"]), values) if kind == "user_input" else _constant(s)
+              for kind, s in specs if kind in ("user_input", "constant_input")]
     results = [_argument_name(s["arg"]) for o in module["signature"]["output_specs"] for kind, s in o.items() if kind == "user_output"]
-    held = sum(kind in ("parameter", "buffer", "tensor_constant") for kind, _ in specs)
+    num_weights = sum(kind in ("parameter", "buffer", "tensor_constant") for kind, _ in specs)
     calls = module["module_call_graph"][0].get("signature") or {}
     ranges = data.get("range_constraints") or {}
     version = data.get("schema_version") or {}
     return {
         "kind": "program of torch.export", "name": path.stem,
         "exported_by": f"torch {data.get('torch_version', '?')}, schema {version.get('major', '?')}.{version.get('minor', '?')}",
-        "inputs": given, "results": [_exported_value(name, values) for name in results],
+        "inputs": inputs, "results": [_exported_value(name, values) for name in results],
         "arguments": calls.get("forward_arg_names") or [], "structure": _structure(calls.get("out_spec", "")),
         "operators": dict(Counter(str(n["target"]).removeprefix("torch.ops.") for n in module["graph"]["nodes"]).most_common()),
-        "weights": held, "weight_bytes": weight_bytes,
+        "weights": num_weights, "weight_bytes": weight_bytes,
         "conditions": [f"{r.get('min_val')} <= {name} <= {r.get('max_val')}" for name, r in ranges.items()],
     }
 

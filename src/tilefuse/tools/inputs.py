@@ -54,12 +54,12 @@ def array_of(tensor: Any) -> np.ndarray:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """The arrays as an .npz file at `path`, which appears whole or not at all. Raises: UserError when it cannot be written."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w") as archive:  # numpy.savez cannot hold an array called "file"
+    contents = io.BytesIO()
+    with zipfile.ZipFile(contents, "w") as archive:  # numpy.savez cannot hold an array called "file"
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(array))
-    write_file(path, held.getvalue())
+    write_file(path, contents.getvalue())
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -
     Raises: UserError when the file is missing or is no .npz; NameLookupError for missing arrays; ShapeError and TypeMismatchError
     for arrays that do not fit.
     """
-    found: list[torch.Tensor] = []
+    tensors: list[torch.Tensor] = []
     arrays = read_arrays(path)
     for name, (dtype, shape) in wanted.items():
         if name not in arrays:
@@ -92,5 +92,5 @@ def read_inputs(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -
             raise ShapeError(f"{path}: array {name!r} is {list(array.shape)}, the model takes {list(shape)}")
         if DTYPES[dtype].is_float != np.issubdtype(array.dtype, np.floating):
             raise TypeMismatchError(f"{path}: array {name!r} is {array.dtype}, the model takes {dtype}")
-        found.append(tensor_of(array.astype(NUMPY_DTYPES[dtype]), dtype))
-    return found
+        tensors.append(tensor_of(array.astype(NUMPY_DTYPES[dtype]), dtype))
+    return tensors

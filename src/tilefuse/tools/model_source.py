@@ -132,16 +132,16 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
     factory = getattr(module, attribute, None)
     if factory is None:
         raise NameLookupError(f"{module_name} has no {attribute!r}", hint=nearest(attribute, dir(module)))
-    made = factory if isinstance(factory, torch.nn.Module) else _called(factory, text) if callable(factory) else factory
-    model, given, named = _parts_of(made, text)
+    parts = factory if isinstance(factory, torch.nn.Module) else _called(factory, text) if callable(factory) else factory
+    model, inputs, named = _parts_of(parts, text)
     if isinstance(model, torch.nn.Module):
         model = model.eval()
-    if given is None and not named:
-        given = _drawn_inputs(model, shapes)
-    return ModelSource(attribute, SourceKind.TORCH, model, given or (), named, model)
+    if inputs is None and not named:
+        inputs = _drawn_inputs(model, shapes)
+    return ModelSource(attribute, SourceKind.TORCH, model, inputs or (), named, model)
 
 
-def _parts_of(made: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any]]:
+def _parts_of(parts: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any]]:
     """The model, its positional inputs (None: it gave none) and its keyword inputs that a factory gave.
 
     Raises: UserError for what is none of the forms of a factory's result.
@@ -150,17 +150,17 @@ def _parts_of(made: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[s
 
     from tilefuse.driver.torch.arguments import as_tensors
 
-    model, *rest = made if isinstance(made, tuple) and made else (made,)
+    model, *rest = parts if isinstance(parts, tuple) and parts else (parts,)
     is_model = isinstance(model, torch.nn.Module) or inspect.isfunction(model)
     if not is_model or len(rest) > 2 or len(rest) == 2 and not isinstance(rest[1], dict | None):
-        shown = f"({', '.join(type(part).__name__ for part in made)})" if isinstance(made, tuple) else type(made).__name__
-        raise UserError(f"{text} gave {shown}, which is no model with its inputs",
+        got = f"({', '.join(type(part).__name__ for part in parts)})" if isinstance(parts, tuple) else type(parts).__name__
+        raise UserError(f"{text} gave {got}, which is no model with its inputs",
                         hint="give a torch.nn.Module or function, or a tuple: (module, inputs), or (module, inputs, keyword inputs)")
     inputs, keywords = (*rest, None, None)[:2]
     if len(rest) == 1 and _are_keywords(model, inputs):
         inputs, keywords = (), inputs
-    given = None if inputs is None else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    return model, as_tensors(given) if given else None, as_tensors(dict(keywords or {}))
+    positional = None if inputs is None else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    return model, as_tensors(positional) if positional else None, as_tensors(dict(keywords or {}))
 
 
 def _are_keywords(model: Any, inputs: Any) -> bool:

@@ -23,15 +23,15 @@ def named_peers(texts: Sequence[str], source: ModelSource) -> list[str]:
     from tilefuse.driver.compare.peers import require_peer
     from tilefuse.driver.onnx.model_file import require_file
 
-    found = list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
-    if not found and texts:
+    names = list(dict.fromkeys(part.strip() for text in texts for part in text.split(",") if part.strip()))
+    if not names and texts:
         raise OptionError("--compare names nothing to compare with", hint="--compare eager")
-    for name in found:
+    for name in names:
         if not is_file(name):
             require_peer(name, KINDS[source.kind])
         elif ":" not in name:
             require_file(Path(name))
-    return found
+    return names
 
 
 def is_file(name: str) -> bool:
@@ -83,10 +83,10 @@ def _other_model(text: str, subject: Subject, device: str) -> Run:
     source = load_model(text, {})
     open_shapes = {name: ShapeFlag(name, tuple(t.shape)) for name, t in by_name.items()} if source.kind is SourceKind.ONNX else {}
     program = compile_source(source, open_shapes, device, {})
-    wanted = wanted_inputs(program)
-    if not set(wanted) <= set(by_name) and len(wanted) != len(by_name):
-        raise UserError(f"{text} takes {len(wanted)} inputs ({', '.join(wanted)}), the model {len(by_name)} ({', '.join(by_name)})",
+    expected = wanted_inputs(program)
+    if not set(expected) <= set(by_name) and len(expected) != len(by_name):
+        raise UserError(f"{text} takes {len(expected)} inputs ({', '.join(expected)}), the model {len(by_name)} ({', '.join(by_name)})",
                         hint="models that are compared take the same inputs")
-    tensors = [by_name[n] for n in wanted] if set(wanted) <= set(by_name) else list(by_name.values())
+    tensors = [by_name[n] for n in expected] if set(expected) <= set(by_name) else list(by_name.values())
     arguments, named = arguments_of(source, program, tensors)
     return lambda: flat_tensors(program(*arguments, **named))

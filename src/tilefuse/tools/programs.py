@@ -25,13 +25,13 @@ def parse_options(pairs: Sequence[str]) -> dict[str, str]:
 
     Raises: OptionError for an empty name.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name.strip():
             raise OptionError(f"-O {pair!r} names no option", hint="write -O name=value; `tilefuse options` lists them")
-        found[name.strip().replace("-", "_")] = value if equals else "true"
-    return found
+        options[name.strip().replace("-", "_")] = value if equals else "true"
+    return options
 
 
 def chosen_device(text: str) -> str:
@@ -123,14 +123,15 @@ def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: 
 
     Raises: NameLookupError, ShapeError or TypeMismatchError for a flag that says something else.
     """
-    wanted = wanted_inputs(program)
+    expected = wanted_inputs(program)
     for name, flag in shapes.items():
-        if name not in wanted:
+        if name not in expected:
             # The other frontends know their inputs' names; the program leaves out what nothing reads and writes some names anew.
             if source.kind in (SourceKind.TEXT, SourceKind.SAVED):
-                raise NameLookupError(f"the model has no input {name!r}", hint=nearest(name, wanted) or f"its inputs: {', '.join(wanted)}")
+                raise NameLookupError(f"the model has no input {name!r}",
+                                      hint=nearest(name, expected) or f"its inputs: {', '.join(expected)}")
             continue
-        dtype, shape = wanted[name]
+        dtype, shape = expected[name]
         if flag.shape != shape:
             raise ShapeError(f"--shapes {name}: the model takes {list(shape)}, not {list(flag.shape)}")
         if flag.dtype is not None and flag.dtype != dtype:
@@ -187,7 +188,7 @@ def wanted_inputs(program: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     """(dtype, shape) of a program's inputs by their names in the source, in call order."""
     spec = program.spec
     value_by_name = {value.name: value for value in spec.values}
-    return {told: (value_by_name[name].dtype, value_by_name[name].shape) for told, name in zip(spec.told_inputs, spec.inputs)}
+    return {title: (value_by_name[name].dtype, value_by_name[name].shape) for title, name in zip(spec.told_inputs, spec.inputs)}
 
 
 def device_of(program: Any) -> Any:
@@ -214,8 +215,8 @@ def arguments_of(source: ModelSource, program: Any, inputs: Sequence[Any] | None
     elif (source.inputs or source.named) and names:
         leaves, structure = pytree.tree_flatten(bound(source.model, source.inputs, dict(source.named)))
         if inputs is not None:
-            given = iter(inputs)
-            leaves = [leaf if name is None else next(given) for leaf, name in zip(leaves, names, strict=True)]
+            tensors = iter(inputs)
+            leaves = [leaf if name is None else next(tensors) for leaf, name in zip(leaves, names, strict=True)]
     else:
         leaves, structure = pytree.tree_flatten((tuple(inputs if inputs is not None else drawn), {}))
     place = device_of(program)

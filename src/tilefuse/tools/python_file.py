@@ -9,6 +9,6 @@ from pathlib import Path
 def defined(path: Path) -> list[str]:
     """Names of the functions and classes of a Python file, read and not run."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        found = ast.parse(path.expanduser().read_text(encoding="utf-8"))
-        return [node.name for node in found.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
+        tree = ast.parse(path.expanduser().read_text(encoding="utf-8"))
+        return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")]
     return []

@@ -45,9 +45,9 @@ class Routines:
 
     def entry(self, name: str) -> ctypes._NamedFuncPointer:
         """The C function of a wrapper."""
-        found = self.library[f"{self.prefix}_{name}"]
-        found.restype = None
-        return found
+        function = self.library[f"{self.prefix}_{name}"]
+        function.restype = None
+        return function
 
     def padding(self, parameter: str) -> float:
         """The value of a parameter's words outside the data."""

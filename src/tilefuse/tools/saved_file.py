@@ -45,11 +45,11 @@ def saved_specs(path: Path) -> tuple[list[ProgramSpec], dict[str, Any]]:
 def saved_explanation(path: Path) -> dict[str, Any]:
     """The explanation that a saved file carries. Raises: as `saved_specs`; UserError for a program without one."""
     specs, facts = saved_specs(path)
-    told = [explanation_data(spec) for spec in specs]
-    if not told or not all(told):
+    explanations = [explanation_data(spec) for spec in specs]
+    if not explanations or not all(explanations):
         raise UserError(f"{path} carries no explanation", hint="programs of scripts have none; tilefuse info FILE tells what is in it")
     if not facts:
-        return told[0]
+        return explanations[0]
     from tilefuse.driver.explain.explain import joined_explanations
 
-    return joined_explanations(path.stem, str(facts["device"]), told, (), ())
+    return joined_explanations(path.stem, str(facts["device"]), explanations, (), ())

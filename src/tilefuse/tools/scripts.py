@@ -56,8 +56,8 @@ def extents_of(function: CompiledScript, flags: Mapping[str, ShapeFlag]) -> Exte
     extents = {name: flag.shape for name, flag in flags.items()}
     missing = [n for n in function.inputs if n not in extents and function.resolved.kinds[n] != "scalar"]
     if missing:
-        shown = ",".join(f"{n}:{'1000x1000' if function.resolved.kinds[n] == 'matrix' else '1000'}" for n in missing)
-        raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {shown}")
+        example = ",".join(f"{n}:{'1000x1000' if function.resolved.kinds[n] == 'matrix' else '1000'}" for n in missing)
+        raise OptionError(f"the sizes of {', '.join(missing)} are not known", hint=f"--shapes {example}")
     for name in extents:
         if name not in function.inputs:
             raise NameLookupError(f"the script has no input {name!r}", hint=nearest(name, function.inputs))

@@ -26,7 +26,7 @@ def parse_shapes(flags: Iterable[str]) -> dict[str, ShapeFlag]:
 
     Raises: OptionError for a flag that has not the form NAME:1x2x3 or NAME:1x2x3@dtype, a repeated name or an unknown dtype.
     """
-    found: dict[str, ShapeFlag] = {}
+    flag_by_name: dict[str, ShapeFlag] = {}
     for text in (part.strip() for flag in flags for part in flag.split(",")):
         if not text:
             continue
@@ -36,8 +36,8 @@ def parse_shapes(flags: Iterable[str]) -> dict[str, ShapeFlag]:
         name, dtype = match["name"], match["dtype"]
         if dtype is not None and dtype not in DTYPES:
             raise OptionError(f"--shapes {text!r}: unknown dtype {dtype!r}", hint=nearest(dtype, DTYPES) or f"known: {', '.join(DTYPES)}")
-        if name in found:
+        if name in flag_by_name:
             raise OptionError(f"--shapes names {name!r} twice")
         extents = () if match["extents"] == "scalar" else tuple(int(e) for e in match["extents"].split("x"))
-        found[name] = ShapeFlag(name, extents, dtype)
-    return found
+        flag_by_name[name] = ShapeFlag(name, extents, dtype)
+    return flag_by_name

@@ -25,8 +25,8 @@ def require_suffix(path: Path) -> None:
 
 def write_times(path: Path, times: Mapping[str, CallTimes]) -> None:
     """One row a timed call: what was called, in which round, how long. Units: microseconds. Raises: UserError."""
-    rows = [{"what": name, "round": turn, "us": round(us, 3)} for name, found in times.items()
-            for turn, samples in enumerate(found.rounds) for us in samples]
+    rows = [{"what": name, "round": turn, "us": round(us, 3)} for name, timing in times.items()
+            for turn, samples in enumerate(timing.rounds) for us in samples]
     if path.suffix == ".json":
         write_file(path, (json.dumps(rows, indent=1) + "\n").encode())
         return

@@ -40,12 +40,12 @@ def shown_programs(model: str, shapes: Sequence[str], device: str, option: Seque
 def read_explanation(path: Path) -> dict[str, Any]:
     """The explanation in a file, as `explain --json` prints it. Raises: UserError where it is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        explanation = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise UserError(f"cannot read the explanation {path}: {cause}") from cause
-    if not isinstance(found, dict) or "kernels" not in found or not ("graph" in found or found.get("parts")):
+    if not isinstance(explanation, dict) or "kernels" not in explanation or not ("graph" in explanation or explanation.get("parts")):
         raise UserError(f"{path} is no explanation with a graph", hint="tilefuse explain MODEL --json > FILE writes one")
-    return found
+    return explanation
 
 
 def _explained(explanation: Mapping[str, Any], sources: Mapping[str, str], label: str, side: int | None) -> list[dict[str, Any]]:
@@ -71,17 +71,17 @@ def _planned(model: str, shapes: Sequence[str], device: str, option: Sequence[st
     from tilefuse.runtime.page import spec_data
     from tilefuse.tools.programs import parse_options, planned_program
 
-    made = planned_program(model, list(shapes), device, list(option), target, quiet=False)
-    if isinstance(made, Generated):
+    planned = planned_program(model, list(shapes), device, list(option), target, quiet=False)
+    if isinstance(planned, Generated):
         options = Options.from_environment().with_overrides(**parse_options(option))
-        return [spec_data(made.spec, label=label, answers=page_answers(made.plan, made.device, options), side=side)]
-    if isinstance(made, PlannedScript):
-        return [spec_data(made.spec, label=label, side=side)]
-    explanation = made.explain(json=True)
+        return [spec_data(planned.spec, label=label, answers=page_answers(planned.plan, planned.device, options), side=side)]
+    if isinstance(planned, PlannedScript):
+        return [spec_data(planned.spec, label=label, side=side)]
+    explanation = planned.explain(json=True)
     if not explanation.get("parts"):
         raise UserError(f"{model} runs in parts, of which none is planned before a call tells its sizes",
                         hint="call the compiled model, then its .view(path)")
-    return _explained(explanation, {k.name: k.source for k in made.kernels}, label, side)
+    return _explained(explanation, {k.name: k.source for k in planned.kernels}, label, side)
 
 
 def _measured(model: str, shapes: Sequence[str], device: str, option: Sequence[str], label: str) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def _measured(model: str, shapes: Sequence[str], device: str, option: Sequence[s
     from tilefuse.tools.programs import arguments_of, first_call, load_and_compile
 
     with working(f"compiling {model}", quiet=False):
-        source, made, _ = load_and_compile(model, list(shapes), device, list(option))
-    given, named = arguments_of(source, made)
-    first_call(source, made, given, named)
-    program = getattr(made, "program", made)
+        source, program_of_model, _ = load_and_compile(model, list(shapes), device, list(option))
+    arguments, named = arguments_of(source, program_of_model)
+    first_call(source, program_of_model, arguments, named)
+    program = getattr(program_of_model, "program", program_of_model)
     if not isinstance(program, Program) or named:
         raise UserError(f"{model} runs in parts, of which no single run is measured", hint="leave out --measure")
-    flat = given if program is made else made.leaves(given)
+    flat = arguments if program is program_of_model else program_of_model.leaves(arguments)
     return running_data(program, flat, label=label)

@@ -15,16 +15,16 @@ def with_files(option: Sequence[str] | None, plan: Path | None, template: Path |
     from tilefuse.plan.text.text import parse_plan
     from tilefuse.templates.notation import parse_template
 
-    found = list(option or ())
+    flags = list(option or ())
     if plan is not None:
         text = _text(plan, "plan")
         parse_plan(text, str(plan))
-        found.append(f"plan={text}")
+        flags.append(f"plan={text}")
     if template is not None:
         text = _text(template, "template")
         parse_template(text, str(template))
-        found.append(f"template={text}")
-    return found
+        flags.append(f"template={text}")
+    return flags
 
 
 def _text(path: Path, what: str) -> str:

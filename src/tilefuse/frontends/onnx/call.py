@@ -211,9 +211,9 @@ def onnx_op(*names: str, domain: str = "") -> Callable[[Lowering], Lowering]:
 
 def dtype_of_array(array: np.ndarray, where: str) -> DType:
     """Data type of an array. Raises: UnsupportedOpError for types tilefuse has not (strings, complex, 4-bit ...)."""
-    found = DTYPE_OF_NUMPY.get(array.dtype)
-    if found is None:
+    dtype = DTYPE_OF_NUMPY.get(array.dtype)
+    if dtype is None:
         raise UnsupportedOpError(
             f"ONNX tensor type {array.dtype.name} is not supported", where=where, hint=f"supported types: {', '.join(DTYPES)}"
         )
-    return found
+    return dtype

@@ -131,22 +131,22 @@ class ModelImporter:
     def run(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, np.ndarray]) -> Imported:
         """Walks the main graph."""
         proto = self.model.graph
-        held = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
+        initializers = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         self._bind_initializers(proto)
         for name in values:
             if name not in {i.name for i in proto.input}:
                 raise UserError(f"the model has no input {name!r}", hint=nearest(name, [i.name for i in proto.input]))
-        outside = [i for i in proto.input if i.name not in held and i.name not in values]
+        outside = [i for i in proto.input if i.name not in initializers and i.name not in values]
         for item in outside:
             if item.type.WhichOneof("value") != "tensor_type":
                 kind = (item.type.WhichOneof("value") or "value without a type").removesuffix("_type")
                 raise UnsupportedOpError(f"input {item.name!r} is a {kind}; only tensors are supported", where=f"input {item.name}")
         dtypes = {i.name: element_dtype(i.type.tensor_type.elem_type, f"input {i.name!r}") for i in outside}
-        found = input_shapes(self.model, shapes, frozenset(held) | frozenset(values))
+        shape_by_input = input_shapes(self.model, shapes, frozenset(initializers) | frozenset(values))
         before = len(self.builder.inputs)
         for item in sorted(outside, key=lambda i: not _is_plain(i.name)):
-            made = self.builder.input(item.name, dtypes[item.name], found[item.name])
-            self.scope.values[item.name] = Value(name=made, depends=frozenset({item.name}))
+            input_name = self.builder.input(item.name, dtypes[item.name], shape_by_input[item.name])
+            self.scope.values[item.name] = Value(name=input_name, depends=frozenset({item.name}))
         declared = {i.name: i for i in self.builder.inputs[before:]}
         self.builder.inputs[before:] = [declared[str(self.scope.values[i.name].name)] for i in outside]
         for name, array in values.items():
@@ -215,15 +215,15 @@ class ModelImporter:
         """Results of a function body walked in the place of `call`."""
         defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
         inner = Scope({**self.scope.opsets, **opsets_of(function.opset_import)}, None, {**defaults, **call.attributes})
-        inner.values.update({name: given for name, given in zip(function.input, call.inputs) if given is not None})
+        inner.values.update({name: argument for name, argument in zip(function.input, call.inputs) if argument is not None})
         for missing in [*function.input[len(call.inputs) :], *(n for n, g in zip(function.input, call.inputs) if g is None)]:
             inner.values[missing] = ABSENT
         outer, self.scope = self.scope, inner
         try:
             self._walk(function.node)
-            given = [name in inner.values for name in function.output]  # a body may leave out what an optional output would be
+            defined = [name in inner.values for name in function.output]  # a body may leave out what an optional output would be
             return [
-                inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, given)
+                inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, defined)
             ]
         finally:
             self.scope = outer
@@ -326,13 +326,13 @@ class ModelImporter:
         return str(self.builder.type_of(value.name)) if value.name is not None else "a sequence"
 
     def _attributes(self, node: onnx.NodeProto) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for a in node.attribute:
             if not a.ref_attr_name:
-                found[a.name] = attribute_value(a)
+                attributes[a.name] = attribute_value(a)
             elif a.ref_attr_name in self.scope.attributes:
-                found[a.name] = self.scope.attributes[a.ref_attr_name]
-        return found
+                attributes[a.name] = self.scope.attributes[a.ref_attr_name]
+        return attributes
 
     def _value(self, lowered: Lowered, depends: frozenset[str]) -> Value | None:
         match lowered:
@@ -348,9 +348,9 @@ class ModelImporter:
 
     def _name_results(self, first: int, outputs: Sequence[str], results: Sequence[Value | None]) -> None:
         """Remembers that nodes made for this operator are to be called after the model's names for them."""
-        made = {n.name for n in self.builder.nodes[first:]}
+        new_nodes = {n.name for n in self.builder.nodes[first:]}
         for output, value in zip(outputs, results):
-            if output and value is not None and value.name in made and value.name not in self.renames:
+            if output and value is not None and value.name in new_nodes and value.name not in self.renames:
                 self.renames[value.name] = output
 
 
@@ -359,14 +359,14 @@ ABSENT = Value()
 
 def needed_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes that an output needs, in order: what exporters leave over may be inexpressible, and is no matter."""
-    wanted = {o.name for o in graph.output}
-    kept = []
+    needed_values = {o.name for o in graph.output}
+    needed = []
     for node in reversed(graph.node):
-        if wanted.intersection(node.output):
-            kept.append(node)
-            wanted.update(name for inner in all_nodes([node]) for name in inner.input)
-            wanted.update(name for inner in inner_graphs(node) for name in (o.name for o in inner.output))
-    return kept[::-1]
+        if needed_values.intersection(node.output):
+            needed.append(node)
+            needed_values.update(name for inner in all_nodes([node]) for name in inner.input)
+            needed_values.update(name for inner in inner_graphs(node) for name in (o.name for o in inner.output))
+    return needed[::-1]
 
 
 @cache
@@ -416,9 +416,10 @@ def element_dtype_or_object(tensor: onnx.TensorProto) -> None:
         return
     bits = {onnx.TensorProto.INT4: 4, onnx.TensorProto.UINT4: 4, onnx.TensorProto.FLOAT4E2M1: 4}.get(tensor.data_type)
     bits = bits or 8 * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    wanted = (int(np.prod(tensor.dims, dtype=np.int64)) * bits + 7) // 8
-    if bits >= 8 and len(tensor.raw_data) != wanted:
-        raise UserError(f"initializer {tensor.name!r} of shape {tuple(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of {wanted}")
+    num_bytes = (int(np.prod(tensor.dims, dtype=np.int64)) * bits + 7) // 8
+    if bits >= 8 and len(tensor.raw_data) != num_bytes:
+        raise UserError(
+            f"initializer {tensor.name!r} of shape {tuple(tensor.dims)} holds {len(tensor.raw_data)} bytes instead of {num_bytes}")
 
 
 def concrete_node(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> onnx.NodeProto:
@@ -426,16 +427,16 @@ def concrete_node(node: onnx.NodeProto, attributes: Mapping[str, Any]) -> onnx.N
     if not any(a.ref_attr_name for a in node.attribute):
         return node
     plain = [a for a in node.attribute if not a.ref_attr_name]
-    made = onnx.NodeProto()
-    made.CopyFrom(node)
-    del made.attribute[:]
-    made.attribute.extend(plain)
+    concrete = onnx.NodeProto()
+    concrete.CopyFrom(node)
+    del concrete.attribute[:]
+    concrete.attribute.extend(plain)
     for a in node.attribute:
         if a.ref_attr_name and a.ref_attr_name in attributes:
             value = attributes[a.ref_attr_name]
             value = numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-            made.attribute.append(onnx.helper.make_attribute(a.name, value, attr_type=a.type or None))
-    return made
+            concrete.attribute.append(onnx.helper.make_attribute(a.name, value, attr_type=a.type or None))
+    return concrete
 
 
 def _is_plain(name: str) -> bool:

@@ -48,8 +48,8 @@ def element_dtype(element: int, where: str) -> DType:
 
 def input_names(model: onnx.ModelProto) -> list[str]:
     """Names of the inputs that a caller gives, in order: those that no initializer fills."""
-    held = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
-    return [i.name for i in model.graph.input if i.name not in held]
+    initializers = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
+    return [i.name for i in model.graph.input if i.name not in initializers]
 
 
 def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
@@ -123,14 +123,14 @@ def _with_external_data(model: onnx.ModelProto, title: str, folder: Path | None)
             hint="give the path of the model file, so that its data files are found beside it",
         )
     for tensor in outside:
-        wanted = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         try:
             external_data_helper.load_external_data_for_tensor(tensor, str(folder))
         except (OSError, ValueError, onnx.checker.ValidationError) as cause:
-            found = (folder / wanted).exists()
+            exists = (folder / location).exists()
             raise UserError(
-                f"the data of tensor {tensor.name!r} of {title} should lie in {folder / wanted}, "
-                f"{'which does not hold it' if found else 'which does not exist'}"
+                f"the data of tensor {tensor.name!r} of {title} should lie in {folder / location}, "
+                f"{'which does not hold it' if exists else 'which does not exist'}"
             ) from cause
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
@@ -244,26 +244,26 @@ def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], ta
     """
     if not isinstance(shapes, Mapping):
         raise UserError(f"shapes is a {type(shapes).__name__}, not a mapping from inputs to shapes", hint="shapes={'x': (1, 3, 224, 224)}")
-    wanted = {i.name: i for i in model.graph.input if i.name not in taken}
-    extents = dict.fromkeys(d.dim_param for i in wanted.values() for d in _dimensions(i) or () if d.dim_param)
+    required = {i.name: i for i in model.graph.input if i.name not in taken}
+    extents = dict.fromkeys(d.dim_param for i in required.values() for d in _dimensions(i) or () if d.dim_param)
     fixed: dict[str, tuple[int, str]] = {}
     for name, shape in shapes.items():
-        if name in wanted:
+        if name in required:
             continue
         if name not in extents:
             named = f"; its extents: {', '.join(extents)}" if extents else ""
-            raise UserError(f"the model has no input {name!r}", hint=nearest(name, [*wanted, *extents])
-                            or f"its inputs: {', '.join(wanted)}{named}")
+            raise UserError(f"the model has no input {name!r}", hint=nearest(name, [*required, *extents])
+                            or f"its inputs: {', '.join(required)}{named}")
         _check_extents(name, shape)
         if len(shape) != 1:
             raise ShapeError(f"{name!r} is an extent of the model's inputs, but {_shape_text(shape)} is given",
                              hint=f"give one number: shapes={{{name!r}: (2,)}}, or --shapes {name}:2")
         fixed[name] = (int(shape[0]), name)
     for name, shape in shapes.items():
-        if name in wanted:
+        if name in required:
             _check_extents(name, shape)
-            _bind_names(wanted[name], tuple(shape), fixed)
-    return {name: _static_shape(proto, shapes.get(name), fixed) for name, proto in wanted.items()}
+            _bind_names(required[name], tuple(shape), fixed)
+    return {name: _static_shape(proto, shapes.get(name), fixed) for name, proto in required.items()}
 
 
 def _check_extents(name: str, shape: object) -> None:
@@ -300,9 +300,9 @@ def _bind_names(proto: onnx.ValueInfoProto, shape: tuple[int, ...], fixed: dict[
                 )
 
 
-def _static_shape(proto: onnx.ValueInfoProto, given: Sequence[int] | None, fixed: Mapping[str, tuple[int, str]]) -> tuple[int, ...]:
-    if given is not None:
-        return tuple(given)
+def _static_shape(proto: onnx.ValueInfoProto, chosen: Sequence[int] | None, fixed: Mapping[str, tuple[int, str]]) -> tuple[int, ...]:
+    if chosen is not None:
+        return tuple(chosen)
     dims = _dimensions(proto)
     if dims is None:
         raise ShapeError(

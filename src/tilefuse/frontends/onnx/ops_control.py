@@ -92,8 +92,8 @@ def scan(n: Call) -> list[Value]:
         states = results[:first]
         for values, new in zip(scanned, results[first:]):
             values.append(new)
-    made = [stacked(n, values[::-1] if back else values, at) for values, at, back in zip(scanned, out_axes, out_directions)]
-    return [*states, *made]
+    stacked_results = [stacked(n, values[::-1] if back else values, at) for values, at, back in zip(scanned, out_axes, out_directions)]
+    return [*states, *stacked_results]
 
 
 def _step_slice(n: Call, i: int, axis: int, step: int) -> Value:
@@ -117,10 +117,10 @@ def stacked(n: Call, values: Sequence[Value], axis: int) -> Value:
 
 def items(n: Call, i: int) -> tuple[Value, ...]:
     """The elements of operand `i`."""
-    found = n.operand(i).items
-    if found is None:
+    elements = n.operand(i).items
+    if elements is None:
         raise n.unsupported("sequences that come from outside or hold sequences")
-    return found
+    return elements
 
 
 def place(n: Call, i: int, length: int, default: int) -> int:
@@ -187,9 +187,9 @@ def split_to_sequence(n: Call) -> Value:
     at = n.axis(n.attr("axis", 0), len(have))
     extent = have[at]
     if n.has(1):
-        given = n.known(1, "the sizes")
-        size = int(given.reshape(-1)[0])
-        sizes = [min(size, extent - i) for i in range(0, extent, size)] if given.ndim == 0 else [int(s) for s in given]
+        lengths = n.known(1, "the sizes")
+        size = int(lengths.reshape(-1)[0])
+        sizes = [min(size, extent - i) for i in range(0, extent, size)] if lengths.ndim == 0 else [int(s) for s in lengths]
     else:
         sizes = [1] * extent
     parts = n.b.split(n[0], sizes, at)
@@ -205,12 +205,12 @@ def sequence_map(n: Call) -> list[Value]:
     beside = [n.operand(i) for i in range(1, len(n.inputs))]
     if any(v.items is not None and len(v.items) != len(items(n, 0)) for v in beside):
         raise n.wrong("its sequences differ in length")
-    made: list[list[Value]] = [[] for _ in body.output]
+    results: list[list[Value]] = [[] for _ in body.output]
     for at, element in enumerate(items(n, 0)):
-        given = [element, *(v if v.items is None else v.items[at] for v in beside)]
-        for values, new in zip(made, n.importer.run_subgraph(body, given, n)):
+        operands = [element, *(v if v.items is None else v.items[at] for v in beside)]
+        for values, new in zip(results, n.importer.run_subgraph(body, operands, n)):
             values.append(new)
-    return [Value(items=tuple(values)) for values in made]
+    return [Value(items=tuple(values)) for values in results]
 
 
 @onnx_op("OptionalHasElement")

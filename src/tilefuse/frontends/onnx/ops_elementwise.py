@@ -67,11 +67,11 @@ VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 def operands(n: Call) -> list[str]:
     """The operands; below opset 7 the second one is aligned by the attributes `broadcast` and `axis`."""
-    found = n.all()
-    if n.attr("broadcast") and len(found) == 2 and n.attr("axis") is not None:
-        rank, have = n.b.rank_of(found[0]), n.b.shape_of(found[1])
-        found[1] = n.b.reshape(found[1], (*have, *(1,) * (rank - n.axis(n.attr("axis"), rank) - len(have))))
-    return found
+    operands = n.all()
+    if n.attr("broadcast") and len(operands) == 2 and n.attr("axis") is not None:
+        rank, have = n.b.rank_of(operands[0]), n.b.shape_of(operands[1])
+        operands[1] = n.b.reshape(operands[1], (*have, *(1,) * (rank - n.axis(n.attr("axis"), rank) - len(have))))
+    return operands
 
 
 @onnx_op(*UNARY)
@@ -99,9 +99,9 @@ def mod(n: Call) -> str:
 @onnx_op("Pow")
 def power(n: Call) -> str:
     """The result has the base's type; mixed types are computed in the wider float, if any is a float."""
-    given = n.operand(1).array
-    if given is not None and given.size == 1 and given.ndim <= len(n.shape(0)):
-        factors = {1.0: 1, 2.0: 2, 3.0: 3}.get(float(given.reshape(-1)[0]))
+    power_array = n.operand(1).array
+    if power_array is not None and power_array.size == 1 and power_array.ndim <= len(n.shape(0)):
+        factors = {1.0: 1, 2.0: 2, 3.0: 3}.get(float(power_array.reshape(-1)[0]))
         if factors is not None:
             return product_of(n, n[0], factors)
     base, exponent = operands(n)
@@ -140,12 +140,12 @@ def where(n: Call) -> str:
 
 @onnx_op("IsInf")
 def is_inf(n: Call) -> str:
-    wanted = [sign for sign, name in ((math.inf, "detect_positive"), (-math.inf, "detect_negative")) if n.attr(name, 1)]
-    if len(wanted) == 2:
+    signs = [sign for sign, name in ((math.inf, "detect_positive"), (-math.inf, "detect_negative")) if n.attr(name, 1)]
+    if len(signs) == 2:
         return n.b.elementwise("isinf", n[0])
-    if not wanted:
+    if not signs:
         return n.b.full(n.shape(0), False, BOOL)
-    return n.b.elementwise("eq", n[0], wanted[0])
+    return n.b.elementwise("eq", n[0], signs[0])
 
 
 # Conversions

@@ -43,13 +43,13 @@ def constant_makers(n: Call) -> np.ndarray:
 
 @onnx_op("Reshape")
 def reshape(n: Call) -> str:
-    wanted = list(n.attr("shape")) if n.version < 5 else n.ints(1, "the shape")
+    shape = list(n.attr("shape")) if n.version < 5 else n.ints(1, "the shape")
     have = n.shape(0)
     if not n.attr("allowzero", 0):
-        if any(e == 0 and d >= len(have) for d, e in enumerate(wanted)):
-            raise n.wrong(f"shape {wanted} takes an extent of {have} over that it has not")
-        wanted = [have[d] if e == 0 else e for d, e in enumerate(wanted)]
-    return n.b.reshape(n[0], wanted)
+        if any(e == 0 and d >= len(have) for d, e in enumerate(shape)):
+            raise n.wrong(f"shape {shape} takes an extent of {have} over that it has not")
+        shape = [have[d] if e == 0 else e for d, e in enumerate(shape)]
+    return n.b.reshape(n[0], shape)
 
 
 @onnx_op("Flatten")
@@ -162,11 +162,11 @@ def cropped(n: Call, pairs: list[tuple[int, int]]) -> str:
 def pad_with(n: Call, x: str, pairs: list[tuple[int, int]], value: str) -> str:
     """Constant padding with a value known only when running."""
     have = n.b.shape_of(x)
-    made = [e + p[0] + p[1] for e, p in zip(have, pairs)]
-    axes = axis_names(len(made))
+    padded = [e + p[0] + p[1] for e, p in zip(have, pairs)]
+    axes = axis_names(len(padded))
     index = tuple(axis(a) - p[0] for a, p in zip(axes, pairs))
     bounds = tuple(Bound(e, 0, s) for e, s in zip(index, have))
-    return n.b.make_map("pad", n.b.dtype_of(x), made, axes, Guard(bounds, Read(x, index), Read(value, ())))
+    return n.b.make_map("pad", n.b.dtype_of(x), padded, axes, Guard(bounds, Read(x, index), Read(value, ())))
 
 
 @onnx_op("Expand")

@@ -59,25 +59,25 @@ def conv_transpose(n: Call) -> str:
     x, w = n.shape(0), n.shape(1)
     dims = len(x) - 2
     strides, dilations = n.attr("strides", [1] * dims), n.attr("dilations", [1] * dims)
-    extra, wanted = list(n.attr("output_padding", [0] * dims)), n.attr("output_shape")
+    extra, output_shape = list(n.attr("output_padding", [0] * dims)), n.attr("output_shape")
     mode = n.attr("auto_pad", "NOTSET")
     reach = [strides[d] * (x[2 + d] - 1) + dilations[d] * (w[2 + d] - 1) + 1 for d in range(dims)]
-    if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [x[2 + d] * strides[d] for d in range(dims)] if wanted is None else wanted[-dims:]
+    if output_shape is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
+        output_shape = [x[2 + d] * strides[d] for d in range(dims)] if output_shape is None else output_shape[-dims:]
         pairs = []
         for d in range(dims):
-            total = reach[d] + extra[d] - wanted[d]
+            total = reach[d] + extra[d] - output_shape[d]
             small, large = total // 2, total - total // 2
             pairs.append((small, large) if mode == "SAME_UPPER" else (large, small))
     else:
         pairs = paddings(n, x[2:], w[2:], strides, dilations)
-        wanted = [reach[d] + extra[d] - sum(pairs[d]) for d in range(dims)]
+        output_shape = [reach[d] + extra[d] - sum(pairs[d]) for d in range(dims)]
     bias = n[2] if n.has(2) else None
     groups = n.attr("group", 1)
     if all(p[0] == p[1] >= 0 and e < max(s, g) for p, e, s, g in zip(pairs, extra, strides, dilations)):
         return n.b.convolution_transpose(n[0], n[1], bias, strides, pairs, dilations, groups, extra)
     full = n.b.convolution_transpose(n[0], n[1], None, strides, [(0, 0)] * dims, dilations, groups)
-    cut = [(-p[0], want - have + p[0]) for p, want, have in zip(pairs, wanted, n.b.shape_of(full)[2:])]
+    cut = [(-p[0], want - have + p[0]) for p, want, have in zip(pairs, output_shape, n.b.shape_of(full)[2:])]
     out = n.b.pad(full, [(0, 0), (0, 0), *cut])
     return out if bias is None else n.b.elementwise("add", out, n.b.reshape(bias, (-1, *(1,) * dims)))
 
@@ -95,9 +95,9 @@ def max_pool(n: Call) -> list[str | None]:
     """Indices are positions in the whole tensor, the planes in column-major order where `storage_order` is 1."""
     kernel, strides, pairs, dilations, ceil = pool_setting(n)
     column_major = bool(n.attr("storage_order", 0)) and len(kernel) > 1
-    wanted = n.num_outputs > 1
+    with_indices = n.num_outputs > 1
     y, places = n.b.pool(
-        n[0], "max", kernel, strides, pairs, dilations, ceil, with_indices=wanted, index_space="plane" if column_major else "tensor"
+        n[0], "max", kernel, strides, pairs, dilations, ceil, with_indices=with_indices, index_space="plane" if column_major else "tensor"
     )
     if places is None or not column_major:
         return [y, places]
@@ -161,7 +161,7 @@ def max_unpool(n: Call) -> str:
     have = n.shape(0)
     natural = [*have[:2], *((have[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[d + dims] for d in range(dims))]
     base = n.b.full((prod(natural),), 0, n.dtype(0))
-    made = n.b.reshape(n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0, checked=True), natural)
+    unpooled = n.b.reshape(n.b.scatter(base, n.b.reshape(n[1], (-1,)), n.b.reshape(n[0], (-1,)), 0, checked=True), natural)
     if not n.has(2):
-        return made
-    return n.b.pad(made, [(0, want - have) for want, have in zip(n.ints(2, "the output's shape"), natural)])
+        return unpooled
+    return n.b.pad(unpooled, [(0, want - have) for want, have in zip(n.ints(2, "the output's shape"), natural)])

@@ -40,8 +40,8 @@ def integer_product(n: Call, a: str, b: str, work: DType) -> str:
     if axes_k[0][0] != "k":
         read_a = _element(n, a, axes, len(lead), axes[-2], "kk", work)
         read_b = _element(n, b, axes, len(lead), "kk", axes[-1], work)
-    made = GraphBuilder.add_reduction(n.b, "matmul", "sum", work, shape, axes, axes_k, call("mul", read_a, read_b))
-    return n.b.squeeze(made, [*([-2] if left else []), *([-1] if right else [])]) if left or right else made
+    total = GraphBuilder.add_reduction(n.b, "matmul", "sum", work, shape, axes, axes_k, call("mul", read_a, read_b))
+    return n.b.squeeze(total, [*([-2] if left else []), *([-1] if right else [])]) if left or right else total
 
 
 def _element(n: Call, x: str, axes: Sequence[str], rank: int, row: str, column: str, work: DType) -> Expr:
@@ -78,12 +78,12 @@ def einsum(n: Call) -> str:
     terms, output = parse_equation(n)
     values = [diagonals(n, n[i], terms[i]) for i in range(len(terms))]
     value, letters = values[0]
-    for i, (other, more) in enumerate(values[1:], 1):
+    for i, (other, other_letters) in enumerate(values[1:], 1):
         later = set(output).union(*(t for _, t in values[i + 1 :]))
-        value, letters = pair_product(n, value, letters, other, more, later)
-    gone = [d for d, c in enumerate(letters) if c not in output]
-    if gone:
-        value, letters = n.b.reduce(value, "sum", gone), [c for c in letters if c in output]
+        value, letters = pair_product(n, value, letters, other, other_letters, later)
+    summed = [d for d, c in enumerate(letters) if c not in output]
+    if summed:
+        value, letters = n.b.reduce(value, "sum", summed), [c for c in letters if c in output]
     return n.b.permute(value, [letters.index(c) for c in output])
 
 
@@ -104,10 +104,10 @@ def parse_equation(n: Call) -> tuple[list[list[str]], list[str]]:
         widest = max(widest, rest)
         terms.append(_letters(part, rest))
     if arrow:
-        wanted = _letters(right, widest)
-        if len(set(wanted)) != len(wanted) or not set(wanted) <= {c for t in terms for c in t}:
+        result_letters = _letters(right, widest)
+        if len(set(result_letters)) != len(result_letters) or not set(result_letters) <= {c for t in terms for c in t}:
             raise n.wrong(f"the result of {text!r} repeats a letter, or names one that no operand has")
-        return terms, wanted
+        return terms, result_letters
     counts = [c for t in terms for c in t if not c.startswith(".")]
     return terms, [*_letters("...", widest), *sorted(c for c in set(counts) if counts.count(c) == 1)]
 
@@ -135,8 +135,8 @@ def pair_product(n: Call, a: str, in_a: list[str], b: str, in_b: list[str], late
     for value, mine, theirs in ((a, in_a, in_b), (b, in_b, in_a)):
         alone = [d for d, c in enumerate(mine) if c not in theirs and c not in later]
         if alone:
-            value, kept = n.b.reduce(value, "sum", alone), [c for d, c in enumerate(mine) if d not in alone]
-            a, in_a, b, in_b = (value, kept, b, in_b) if mine is in_a else (a, in_a, value, kept)
+            value, letters_kept = n.b.reduce(value, "sum", alone), [c for d, c in enumerate(mine) if d not in alone]
+            a, in_a, b, in_b = (value, letters_kept, b, in_b) if mine is in_a else (a, in_a, value, letters_kept)
     shared = [c for c in in_a if c in in_b and c not in later]
     batch = [c for c in in_a if c in in_b and c in later]
     rows, columns = [c for c in in_a if c not in in_b], [c for c in in_b if c not in in_a]
@@ -163,8 +163,8 @@ def pair_product(n: Call, a: str, in_a: list[str], b: str, in_b: list[str], late
         right = arranged(b, in_b, (batch, columns), False)
         right = n.b.expand_dims(right, list(range(len(batch), len(batch) + len(rows)))) if rows else right
         return n.b.elementwise("mul", left, right), result
-    made = product(n, arranged(a, in_a, (batch, rows, shared), True), arranged(b, in_b, (batch, shared, columns), True))
-    return n.b.reshape(made, [extent[c] for c in result]), result
+    multiplied = product(n, arranged(a, in_a, (batch, rows, shared), True), arranged(b, in_b, (batch, shared, columns), True))
+    return n.b.reshape(multiplied, [extent[c] for c in result]), result
 
 
 def _volume(letters: Sequence[str], extent: dict[str, int]) -> int:

@@ -15,10 +15,10 @@ from tilefuse.ir.scalar import Expr, call, cast, const
 
 def spread(n: Call, part: str, have: Sequence[int], at: int, block: int) -> str:
     """A scale or zero point in a shape that broadcasts to `have`: one number, one an index of the axis, or one a block of it."""
-    given = n.b.shape_of(part)
-    if len(given) == 0 or given == (1,):
+    shape = n.b.shape_of(part)
+    if len(shape) == 0 or shape == (1,):
         return n.b.reshape(part, ())
-    if len(given) == 1 and len(have) != 1 or (len(given) == 1 and not block):
+    if len(shape) == 1 and len(have) != 1 or (len(shape) == 1 and not block):
         return n.b.reshape(part, (-1, *(1,) * (len(have) - at - 1)))
     if not block:
         return part
@@ -49,8 +49,8 @@ def quantised(n: Call, x: str, scale: str, zero: str | None, to: DType, work: DT
             ratio = call("round", ratio)
             ratio = call("add", ratio, z[0]) if z else ratio
             low, high = integer_range(to)
-        held = call("minimum", call("maximum", ratio, const(low, work)), const(high, work))
-        return held if to.is_float else cast(held, I32)
+        clamped = call("minimum", call("maximum", ratio, const(low, work)), const(high, work))
+        return clamped if to.is_float else cast(clamped, I32)
 
     return n.b.expression(body, *parts, dtype=to, name="quantised")
 

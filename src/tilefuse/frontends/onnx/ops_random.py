@@ -11,9 +11,9 @@ from tilefuse.ir.dtype import F32, DType
 
 def seed_of(n: Call) -> str:
     """A seed value i64[1]: constant where the node gives one, else drawn at each run, another one for every node."""
-    given = n.attr("seed")
-    if given is not None:
-        bits = int(np.float32(given).view(np.int32)) if float(given) != int(given) else int(given)
+    seed = n.attr("seed")
+    if seed is not None:
+        bits = int(np.float32(seed).view(np.int32)) if float(seed) != int(seed) else int(seed)
         return n.importer.materialise(Value(array=np.asarray([bits], np.int64)), f"{n.label}_seed")
     return n.b.random_seed(len(n.b.nodes))
 

@@ -38,8 +38,8 @@ def recurrent(n: Call) -> list[str]:
     backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     outputs, last_h, last_c = [], [], []
     for d, reverse in enumerate(backward):
-        shown, state, cell = one_direction(n, x, d, reverse, batch_first)
-        outputs.append(n.b.stack(shown[::-1] if reverse else shown, 0))
+        step_outputs, state, cell = one_direction(n, x, d, reverse, batch_first)
+        outputs.append(n.b.stack(step_outputs[::-1] if reverse else step_outputs, 0))
         last_h.append(state)
         if cell:
             last_c.append(cell)
@@ -75,7 +75,7 @@ def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> 
     peephole = b.select(n[7], 0, d) if n.op == "LSTM" and n.has(7) else None
     functions = activations(n, d)
     recurrence = b.select(n[2], 0, d)
-    shown: list[str] = []
+    outputs: list[str] = []
     for t in reversed(range(steps)) if reverse else range(steps):
         now = b.select(inputs, 0, t)
         if n.op == "RNN":
@@ -91,30 +91,30 @@ def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> 
             new = b.where(active, new, state)
             new_cell = b.where(active, new_cell, cell) if new_cell else ""
         state, cell = new, new_cell
-        shown.append(out)
-    return shown, state, cell
+        outputs.append(out)
+    return outputs, state, cell
 
 
 def activations(n: Call, d: int) -> list[Activate]:
     """The activation functions of direction `d`, with their parameters and the clipping of what goes in."""
     count = len(DEFAULT_ACTIVATIONS[n.op])
     # The lists of parameters run through the functions of all directions, so those before direction `d` take theirs first.
-    given = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[: (d + 1) * count]
+    names = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[: (d + 1) * count]
     alphas, betas = iter(n.attr("activation_alpha", [])), iter(n.attr("activation_beta", []))
     limit = n.attr("clip")
-    made: list[Activate] = []
-    for text in given:
+    functions: list[Activate] = []
+    for text in names:
         name = ACTIVATION_NAMES.get(text.lower())
         if name is None:
             raise n.unsupported(f"activation {text}")
-        made.append(
+        functions.append(
             _activation(
                 n, name, next(alphas, None) if name in WITH_ALPHA else None, next(betas, None) if name in WITH_BETA else None, limit
             )
         )
-    if len(made) != (d + 1) * count:
-        raise n.wrong(f"{len(made)} activations are given where each direction needs {count}")
-    return made[d * count :]
+    if len(functions) != (d + 1) * count:
+        raise n.wrong(f"{len(functions)} activations are given where each direction needs {count}")
+    return functions[d * count :]
 
 
 WITH_ALPHA = frozenset({"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"})
@@ -123,20 +123,20 @@ WITH_BETA = frozenset({"Affine", "ScaledTanh", "HardSigmoid"})
 
 def _activation(n: Call, name: str, alpha: float | None, beta: float | None, limit: float | None) -> Activate:
     def parameter(which: str, default: float) -> float:
-        given = {"alpha": alpha, "beta": beta}.get(which)
-        return default if given is None else given
+        value = {"alpha": alpha, "beta": beta}.get(which)
+        return default if value is None else value
 
     def apply(x: str) -> str:
-        held = n.b.clamp(x, -limit, limit) if limit is not None else x
-        return activate(n, held, name, parameter)
+        clipped = n.b.clamp(x, -limit, limit) if limit is not None else x
+        return activate(n, clipped, name, parameter)
 
     return apply
 
 
 def _sum(n: Call, *parts: str | None) -> str:
-    given = [p for p in parts if p is not None]
-    total = given[0]
-    for p in given[1:]:
+    terms = [p for p in parts if p is not None]
+    total = terms[0]
+    for p in terms[1:]:
         total = n.b.elementwise("add", total, p)
     return total
 
@@ -158,8 +158,8 @@ def gru_step(n: Call, now: str, state: str, recurrence: str, bias: str | None, f
     else:
         inner = _sum(n, b.matmul(b.elementwise("mul", r, state), rest[2], False, True), biases[2])
     h = fs[1](_sum(n, _gate(n, now, 2, hidden), inner))
-    kept = b.elementwise("mul", z, state)
-    return b.elementwise("add", b.elementwise("mul", _one_minus(n, z), h), kept)
+    old_part = b.elementwise("mul", z, state)
+    return b.elementwise("add", b.elementwise("mul", _one_minus(n, z), h), old_part)
 
 
 def _one_minus(n: Call, x: str) -> str:

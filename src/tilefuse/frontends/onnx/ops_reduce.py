@@ -152,12 +152,12 @@ def top_k_library(n: Call, at: int, count: int, largest: bool) -> list[str]:
     """TopK as the first elements of the framework's stable sort: its own top-k may exchange equal elements."""
     args = (("%", 0),)
     kwargs = (("stable", True), ("dim", at), ("descending", largest))
-    made = []
+    results = []
     for result, dtype in enumerate((n.dtype(0), I64)):
         attributes: dict[str, Attribute] = {"args": args, "kwargs": kwargs, "result": result}
         ordered = n.b.library("sort", "aten.sort.stable", Type(dtype, n.shape(0)), (n[0],), attributes)
-        made.append(n.b.slice(ordered, [0], [count], axes=[at]))
-    return made
+        results.append(n.b.slice(ordered, [0], [count], axes=[at]))
+    return results
 
 
 @onnx_op("Softmax", "LogSoftmax")
@@ -271,15 +271,15 @@ def affine_part(n: Call, i: int, have: tuple[int, ...], axes: list[int]) -> str 
     """Operand `i` with exactly the extents of the normalised axes, as the composites want it; None where it varies along another axis."""
     if not n.has(i):
         return None
-    wanted = tuple(have[d] for d in axes)
+    expected = tuple(have[d] for d in axes)
     value = n[i]
-    given = n.b.shape_of(value)
-    if given == wanted:
+    shape = n.b.shape_of(value)
+    if shape == expected:
         return value
-    extra = len(given) - len(wanted)
-    if extra > 0 and any(e != 1 for e in given[:extra]):
+    extra = len(shape) - len(expected)
+    if extra > 0 and any(e != 1 for e in shape[:extra]):
         return None
-    return n.b.broadcast_to(n.b.reshape(value, given[max(extra, 0) :]), wanted)
+    return n.b.broadcast_to(n.b.reshape(value, shape[max(extra, 0) :]), expected)
 
 
 @onnx_op("LpNormalization")

@@ -52,11 +52,11 @@ def key_of(node: onnx.NodeProto) -> Key:
 def reads_of(node: onnx.NodeProto) -> tuple[str, ...]:
     """Values that a node reads, those that its subgraphs take from around them included."""
     inner = list(inner_graphs(node))
-    found = dict.fromkeys(name for n in all_nodes([node]) for name in n.input if name)
-    found |= dict.fromkeys(out.name for graph in inner for out in graph.output)
+    names = dict.fromkeys(name for n in all_nodes([node]) for name in n.input if name)
+    names |= dict.fromkeys(out.name for graph in inner for out in graph.output)
     own = {name for graph in inner for n in graph.node for name in n.output}
     own |= {i.name for graph in inner for i in graph.input} | {t.name for graph in inner for t in graph.initializer}
-    return tuple(name for name in found if name not in own or name in node.input)
+    return tuple(name for name in names if name not in own or name in node.input)
 
 
 def split(model: onnx.ModelProto, hosted: Collection[Key], waiting: Collection[Key]) -> tuple[Part, ...]:
@@ -65,7 +65,7 @@ def split(model: onnx.ModelProto, hosted: Collection[Key], waiting: Collection[K
     hosted: nodes that the reference implementation runs; waiting: nodes whose operands' data must be known when they are compiled.
     """
     graph = model.graph
-    held = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     nodes = needed_nodes(graph)
     level_of: dict[str, int] = {}
     nodes_at: dict[int, list[onnx.NodeProto]] = {}
@@ -81,11 +81,11 @@ def split(model: onnx.ModelProto, hosted: Collection[Key], waiting: Collection[K
     parts: list[Part] = []
     for at, level in enumerate(sorted(nodes_at)):
         members = nodes_at[level]
-        made = {name for node in members for name in node.output if name}
-        takes = dict.fromkeys(n for node in members for n in reads_of(node) if n not in made and n not in held)
+        computed = {name for node in members for name in node.output if name}
+        takes = dict.fromkeys(n for node in members for n in reads_of(node) if n not in computed and n not in initializers)
         gives = [n for node in members for n in node.output if n and (n in results or last_reader.get(n, -1) > at)]
-        gone = [n for n in takes if last_reader[n] == at and n not in results]
-        parts.append(Part(tuple(members), level % 2 == 0, tuple(takes), tuple(gives), tuple(gone)))
+        released = [n for n in takes if last_reader[n] == at and n not in results]
+        parts.append(Part(tuple(members), level % 2 == 0, tuple(takes), tuple(gives), tuple(released)))
     return tuple(parts)
 
 
@@ -107,12 +107,12 @@ def with_constants_held(model: onnx.ModelProto) -> onnx.ModelProto:
     constants = [_constant(node) for node in model.graph.node]
     if not any(constants):
         return model
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    del made.graph.node[:]
-    made.graph.node.extend(node for node, held in zip(model.graph.node, constants, strict=True) if held is None)
-    made.graph.initializer.extend(held for held in constants if held is not None)
-    return made
+    converted = onnx.ModelProto()
+    converted.CopyFrom(model)
+    del converted.graph.node[:]
+    converted.graph.node.extend(node for node, constant in zip(model.graph.node, constants, strict=True) if constant is None)
+    converted.graph.initializer.extend(constant for constant in constants if constant is not None)
+    return converted
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
@@ -135,5 +135,5 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 def given_results(model: onnx.ModelProto) -> Sequence[str]:
     """Results that no node computes: inputs or constants that the model gives back."""
-    made = {name for node in model.graph.node for name in node.output}
-    return [out.name for out in model.graph.output if out.name not in made]
+    computed = {name for node in model.graph.node for name in node.output}
+    return [out.name for out in model.graph.output if out.name not in computed]

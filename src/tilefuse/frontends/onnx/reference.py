@@ -29,19 +29,19 @@ class Loop(op_loop.Loop):  # the evaluator finds it by this name
         graph = self.body
         known = dict(context or {})
         count, values = len(carried), list(carried)
-        shown: list[list[Any]] = [[] for _ in graph.output_names[1 + count:]]
+        scans: list[list[Any]] = [[] for _ in graph.output_names[1 + count:]]
         going, step = cond is None or bool(np.asarray(cond).reshape(-1)[0]), 0
         limit = None if M is None else int(np.asarray(M).reshape(-1)[0])
         while going and (limit is None or step < limit):
             known.update(zip(graph.input_names, [np.asarray(step, np.int64), np.asarray(True), *values], strict=True))
-            made = self._run_body(known, attributes=attributes, bindings=bindings)
-            going = bool(np.asarray(made[0]).reshape(-1)[0])
-            values = list(made[1:1 + count])
-            for listed, value in zip(shown, made[1 + count:], strict=True):
+            outputs = self._run_body(known, attributes=attributes, bindings=bindings)
+            going = bool(np.asarray(outputs[0]).reshape(-1)[0])
+            values = list(outputs[1:1 + count])
+            for listed, value in zip(scans, outputs[1 + count:], strict=True):
                 listed.append(value)
             step += 1
         declared = next(a.g for a in self.onnx_node.attribute if a.name == "body").output[1 + count:]
-        return (*values, *(np.stack(s) if s else _none_shown(item) for s, item in zip(shown, declared, strict=True)))
+        return (*values, *(np.stack(s) if s else _none_shown(item) for s, item in zip(scans, declared, strict=True)))
 
 
 def _none_shown(declared: onnx.ValueInfoProto) -> np.ndarray:

@@ -23,13 +23,13 @@ class NonMaxSuppression(OpRun):  # the evaluator finds it by this name
              center_point_box: int = 0) -> tuple[Any, ...]:
         """Rows (batch, class, box), by batch, class and falling score; of equal scores the first box."""
         count, limit = (0 if most is None else int(most.reshape(-1)[0])), (0.0 if overlap is None else overlap.reshape(-1)[0])
-        found: list[tuple[int, int, int]] = []
+        rows: list[tuple[int, int, int]] = []
         for batch, corners in enumerate(_corners(boxes, bool(center_point_box))):
             for label, row in enumerate(scores[batch]):
                 order = np.argsort(-row, kind="stable")
                 order = order if least is None else order[row[order] > least.reshape(-1)[0]]
-                found += [(batch, label, n) for n in order[_kept(corners[order], count, limit)].tolist()]
-        return (np.asarray(found, np.int64).reshape(-1, 3),)
+                rows += [(batch, label, n) for n in order[_kept(corners[order], count, limit)].tolist()]
+        return (np.asarray(rows, np.int64).reshape(-1, 3),)
 
 
 def _corners(boxes: np.ndarray, by_centre: bool) -> np.ndarray:
@@ -43,18 +43,18 @@ def _corners(boxes: np.ndarray, by_centre: bool) -> np.ndarray:
 def _kept(corners: np.ndarray, count: int, limit: float) -> list[int]:
     """Positions of the boxes that stay, at most `count`; boxes come in the order in which they are tried."""
     alive = np.ones(len(corners), bool)
-    kept: list[int] = []
+    chosen: list[int] = []
     for start in range(0, len(corners), BLOCK_BOXES):
         block = start + np.flatnonzero(alive[start:start + BLOCK_BOXES])
         later = start + np.flatnonzero(alive[start:])
         overlapping = _overlaps(corners[block], corners[later], limit)
         for n, row in zip(block.tolist(), overlapping, strict=True):
-            if len(kept) >= count:
-                return kept
+            if len(chosen) >= count:
+                return chosen
             if alive[n]:
-                kept.append(n)
+                chosen.append(n)
                 alive[later[row]] = False
-    return kept
+    return chosen
 
 
 def _overlaps(boxes: np.ndarray, others: np.ndarray, limit: float) -> np.ndarray:
@@ -66,8 +66,8 @@ def _overlaps(boxes: np.ndarray, others: np.ndarray, limit: float) -> np.ndarray
     common = np.prod(np.maximum(high - low, 0), -1)
     areas, other_areas = (np.prod(b[:, 2:] - b[:, :2], -1) for b in (boxes, others))
     union = areas[:, None] + other_areas - common
-    found: np.ndarray = (common > 0) & (areas[:, None] > 0) & (other_areas > 0) & (common / np.where(union > 0, union, 1) > limit)
-    return found
+    overlaps: np.ndarray = (common > 0) & (areas[:, None] > 0) & (other_areas > 0) & (common / np.where(union > 0, union, 1) > limit)
+    return overlaps
 
 
 class RoiAlign(op_roi_align.RoiAlign):  # the evaluator finds it by this name
@@ -92,14 +92,14 @@ class RoiAlign(op_roi_align.RoiAlign):  # the evaluator finds it by this name
         scaled = rois * np.asarray(spatial_scale or 1.0, rois.dtype) - np.asarray(0.5 if half else 0, rois.dtype)
         extents = scaled[:, 2:] - scaled[:, :2] if half else np.maximum(scaled[:, 2:] - scaled[:, :2], 1)
         rows_first = np.moveaxis(X, 1, -1)
-        found = np.zeros((len(rois), high, wide, X.shape[1]), X.dtype)
+        pooled = np.zeros((len(rois), high, wide, X.shape[1]), X.dtype)
         for region, (image, (x, y, *_), (width, height)) in enumerate(zip(batch_indices.tolist(), scaled, extents, strict=True)):
             rows, by_row = _samples(y, height, high, sampling_ratio or 0, X.shape[2])
             columns, by_column = _samples(x, width, wide, sampling_ratio or 0, X.shape[3])
             window = rows_first[image][np.ix_(rows, columns)]
             halfway = (by_row @ window.reshape(len(rows), len(columns) * X.shape[1])).reshape(high, len(columns), X.shape[1])
-            found[region] = by_column @ halfway
-        return (np.ascontiguousarray(np.moveaxis(found, -1, 1)),)
+            pooled[region] = by_column @ halfway
+        return (np.ascontiguousarray(np.moveaxis(pooled, -1, 1)),)
 
 
 def _samples(start: Any, extent: Any, bins: int, samples: int, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -56,18 +56,18 @@ class ScatterElements(OpRun):  # the evaluator finds it by this name
 
 def _grid(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """Subscripts of all axes, those of one axis from data."""
-    found = list(np.ogrid[tuple(map(slice, indices.shape))])
-    found[axis] = indices
-    return tuple(found)
+    subscripts = list(np.ogrid[tuple(map(slice, indices.shape))])
+    subscripts[axis] = indices
+    return tuple(subscripts)
 
 
 def _written(data: np.ndarray, place: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str | None) -> np.ndarray:
-    made = np.copy(data)
+    written = np.copy(data)
     if reduction in COMBINE:
-        COMBINE[reduction].at(made, place, updates)
+        COMBINE[reduction].at(written, place, updates)
     else:
-        made[place] = updates
-    return made
+        written[place] = updates
+    return written
 
 
 class Flatten(OpRun):  # the evaluator finds it by this name

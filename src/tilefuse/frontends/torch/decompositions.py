@@ -130,14 +130,14 @@ def _is_large(x: torch.Tensor) -> bool:
 def whole_resamplings() -> Iterator[None]:
     """Inside, torch traces weighed resamplings of whole numbers as the operators that they are. Torch takes them apart while it dispatches
     them, before any table of a compiler is asked; of floats they are still."""
-    kept = [(op, key, op.py_kernels[key]) for op in _resamplings() for key in (_AUTOGRAD, _COMPOSITE) if key in op.py_kernels]
-    for op, key, kernel in kept:
+    kernels = [(op, key, op.py_kernels[key]) for op in _resamplings() for key in (_AUTOGRAD, _COMPOSITE) if key in op.py_kernels]
+    for op, key, kernel in kernels:
         op.py_kernels[key] = partial(_whole_of_integers, op, kernel)
         op._dispatch_cache.clear()
     try:
         yield
     finally:
-        for op, key, kernel in kept:
+        for op, key, kernel in kernels:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
 

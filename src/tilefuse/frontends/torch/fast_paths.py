@@ -75,8 +75,8 @@ def multi_head_attention(
     """Multi-head attention; left to the operator itself where its weights are wanted."""
     if need_weights:
         return NotImplemented
-    made = _attend(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, mask_type)
-    return made, query.new_empty((0,))
+    attended = _attend(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, mask_type)
+    return attended, query.new_empty((0,))
 
 
 def _attend(
@@ -98,8 +98,8 @@ def _attend(
         weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
         q, k, v = (F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
     q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2) for x in (q, k, v))
-    made = F.scaled_dot_product_attention(q, k, v, attn_mask=_visible(mask, mask_type, q.dtype))
-    return F.linear(made.transpose(1, 2).reshape(query.shape[0], query.shape[1], width), proj_weight, proj_bias)
+    attended = F.scaled_dot_product_attention(q, k, v, attn_mask=_visible(mask, mask_type, q.dtype))
+    return F.linear(attended.transpose(1, 2).reshape(query.shape[0], query.shape[1], width), proj_weight, proj_bias)
 
 
 def _visible(mask: Tensor | None, mask_type: int | None, dtype: torch.dtype) -> Tensor | None:

@@ -111,15 +111,16 @@ def import_exported(program: torch.export.ExportedProgram, name: str = "graph") 
         raise UnsupportedError(
             "an exported program that changes its buffers or inputs", hint="export it in evaluation mode, or use torch.compile"
         )
-    held: dict[str, object] = {}
+    tensors: dict[str, object] = {}
     for spec in signature.input_specs:
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER) and spec.target is not None:
-            held[spec.arg.name] = program.state_dict[spec.target] if spec.target in program.state_dict else program.constants[spec.target]
+            source = program.state_dict if spec.target in program.state_dict else program.constants
+            tensors[spec.arg.name] = source[spec.target]
         elif spec.kind == InputKind.CONSTANT_TENSOR and spec.target is not None:
-            held[spec.arg.name] = program.constants[spec.target]
+            tensors[spec.arg.name] = program.constants[spec.target]
     walk = _Walk(program.graph_module, name)
-    walk.held = held
-    walk.titles = {spec.arg.name: spec.target for spec in signature.input_specs if spec.arg.name in held and spec.target is not None}
+    walk.held = tensors
+    walk.titles = {spec.arg.name: spec.target for spec in signature.input_specs if spec.arg.name in tensors and spec.target is not None}
     return walk.run()
 
 
@@ -188,29 +189,29 @@ class _Walk:
 
     def _result_titles(self, results: Sequence[str], outputs: Sequence[Output]) -> tuple[str, ...]:
         """The user's names of the graph's results; () where there are none."""
-        told: dict[int, str] = {}
+        titles: dict[int, str] = {}
         for output, title in zip(outputs, self.names.outputs):
             if output.result is not None and title:
-                told.setdefault(output.result, title)
-        return tuple(told.get(n, name) for n, name in enumerate(results)) if told else ()
+                titles.setdefault(output.result, title)
+        return tuple(titles.get(n, name) for n, name in enumerate(results)) if titles else ()
 
     # Where values come from
 
     def _placeholder(self, node: fx.Node) -> None:
-        held = self.held.get(node.name)
-        if held is not None:
-            assert isinstance(held, torch.Tensor)
-            self.value_of[node] = self._marked(held, self._constant(node.name, held.detach()))
+        tensor = self.held.get(node.name)
+        if tensor is not None:
+            assert isinstance(tensor, torch.Tensor)
+            self.value_of[node] = self._marked(tensor, self._constant(node.name, tensor.detach()))
             return
         fake = node.meta.get("val")
         if isinstance(fake, torch.Tensor):
             title = self.names.inputs.get(node.name, "")
-            made = self.builder.input(plain_name(title) if title else node.name, dtype_of(fake, node), shape_of(fake))
-            if title and title != made:
-                self.titles[made] = title
-            self._note_layout(made, fake)
-            self.arguments.append(made)
-            self.value_of[node] = self._marked(fake, Value(made))
+            input_name = self.builder.input(plain_name(title) if title else node.name, dtype_of(fake, node), shape_of(fake))
+            if title and title != input_name:
+                self.titles[input_name] = title
+            self._note_layout(input_name, fake)
+            self.arguments.append(input_name)
+            self.value_of[node] = self._marked(fake, Value(input_name))
             return
         if fake is not None and not isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise UnsupportedError(f"an input of type {type(fake).__name__}", where=span_of(node))
@@ -218,8 +219,8 @@ class _Walk:
         self.value_of[node] = RAGGED if is_ragged(fake) else known_number(fake)
 
     def _get_attr(self, node: fx.Node) -> None:
-        found: Any = operator.attrgetter(str(node.target))(self.gm)
-        self.value_of[node] = self._marked(found, self._constant(node.name, found.detach())) if isinstance(found, torch.Tensor) else found
+        value: Any = operator.attrgetter(str(node.target))(self.gm)
+        self.value_of[node] = self._marked(value, self._constant(node.name, value.detach())) if isinstance(value, torch.Tensor) else value
 
     def _marked(self, tensor: torch.Tensor | None, value: Value) -> Value:
         """The value, remembered as pairs of reals if the tensor is complex."""
@@ -235,10 +236,10 @@ class _Walk:
             return Value(self.builder.full(tuple(data.shape), data.item(), dtype))
         if not fake_modes and data.numel() <= INLINE_ELEMENTS and data.dtype != torch.bfloat16 and dtype.bits >= 16:
             return Value(self.builder.constant_array(data.cpu().numpy(), dtype))
-        made = self.builder.input(name, dtype, shape_of(data), constant=True)
-        self.constants[made] = data
-        self._note_layout(made, data)
-        return Value(made)
+        constant = self.builder.input(name, dtype, shape_of(data), constant=True)
+        self.constants[constant] = data
+        self._note_layout(constant, data)
+        return Value(constant)
 
     def _note_layout(self, name: str, tensor: torch.Tensor) -> None:
         strides = strides_of(tensor)
@@ -318,13 +319,13 @@ class _Walk:
         except TypeError as mismatch:
             return self._library(name, f"arguments: {mismatch}", node, args, kwargs)
         try:
-            made = lowering(subject, *args, **kwargs)
+            lowered = lowering(subject, *args, **kwargs)
         except UnsupportedError as declined:
             return self._library(name, declined.message, node, args, kwargs)
-        if isinstance(made, (tuple, list)):
-            result: Any = tuple(None if v is None else self._marked(fake, Value(v)) for v, fake in zip(made, fakes))
+        if isinstance(lowered, (tuple, list)):
+            result: Any = tuple(None if v is None else self._marked(fake, Value(v)) for v, fake in zip(lowered, fakes))
         else:
-            result = self._marked(fakes[0], Value(made))
+            result = self._marked(fakes[0], Value(lowered))
         self._check(name, node, result)
         return result
 
@@ -356,20 +357,20 @@ class _Walk:
             attributes["call"] = self.calls
             self.calls += 1
         fake = node.meta.get("val")
-        made: list[Value | None] = []
+        values: list[Value | None] = []
         for n, (expected, tensor) in enumerate(zip(b.expected, tensors_of(fake))):
             if expected is None or tensor is None:
-                made.append(None)
+                values.append(None)
                 continue
             value = Value(b.library(node.name, name, Type(*expected), operands, attributes | {"result": n}))
-            made.append(self._marked(tensor, value))
-        return regrouped(fake, iter(made)) if isinstance(fake, (tuple, list)) else (made[0] if made else None)
+            values.append(self._marked(tensor, value))
+        return regrouped(fake, iter(values)) if isinstance(fake, (tuple, list)) else (values[0] if values else None)
 
     def _traced_strides(self, node: fx.Node, operands: Sequence[str]) -> Attribute:
         """Strides of a call's operands as torch traced them."""
         fakes = {str(self.value_of[source]): source.meta.get("val") for source in node.all_input_nodes}
-        found: dict[str, Attribute] = {v: strides_of(fake) for v, fake in fakes.items() if isinstance(fake, torch.Tensor)}
-        return tuple(found.get(o) for o in operands)
+        strides_by_value: dict[str, Attribute] = {v: strides_of(fake) for v, fake in fakes.items() if isinstance(fake, torch.Tensor)}
+        return tuple(strides_by_value.get(o) for o in operands)
 
     def _update(self, node: fx.Node, args: Any) -> None:
         """aten.copy_ into an input at the end of the graph: afterwards the input's storage holds the value."""
@@ -391,9 +392,9 @@ class _Walk:
 
     def _input_name(self, node: fx.Node) -> str:
         at = [n for n in self.gm.graph.nodes if n.op == "placeholder" and n.name not in self.held].index(node)
-        found = self.arguments[at]
-        assert found is not None
-        return found
+        argument = self.arguments[at]
+        assert argument is not None
+        return argument
 
     def _arguments(self, args: Any) -> Any:
         match args:
@@ -417,16 +418,16 @@ class _Walk:
     def _outputs(self, node: fx.Node, results: list[str]) -> list[Output]:
         listed = node.args[0]
         items: Sequence[Any] = listed if isinstance(listed, (list, tuple)) else (listed,)
-        found: dict[Any, Output] = {}
-        made: list[Output] = []
+        output_by_item: dict[Any, Output] = {}
+        outputs: list[Output] = []
         for item in items:
             if not isinstance(item, fx.Node):
-                made.append(Output(literal=known_number(item)))
+                outputs.append(Output(literal=known_number(item)))
                 continue
-            if item not in found:
-                found[item] = self._output(item, results)
-            made.append(found[item])
-        return made
+            if item not in output_by_item:
+                output_by_item[item] = self._output(item, results)
+            outputs.append(output_by_item[item])
+        return outputs
 
     def _output(self, node: fx.Node, results: list[str]) -> Output:
         value = self.value_of[node]
@@ -450,19 +451,19 @@ class _Walk:
         if any(i.name == source for i in b.inputs):
             # A result must not share memory with an input: the caller may change either.
             source = self._copied(source)
-        kept = b.shape_of(source)
-        wanted = row_major_strides(kept) if order is None else _strides_in_order(kept, order)
+        extents = b.shape_of(source)
+        expected_strides = row_major_strides(extents) if order is None else _strides_in_order(extents, order)
         if order is None and not repeated and is_product_view(node):
             # The product's memory exists anyway: the caller gets the window onto it that torch would give.
-            wanted = strides
+            expected_strides = strides
         back = None
-        if self.result_layouts.get(source, wanted) != wanted:
+        if self.result_layouts.get(source, expected_strides) != expected_strides:
             # The same value in a second layout: a result of its own, which the caller sees permuted.
-            listed = list(range(len(kept))) if order is None else order
+            listed = list(range(len(extents))) if order is None else order
             source = b.permute(source, listed) if order is not None else self._copied(source)
             back = None if order is None else tuple(listed.index(d) for d in range(len(listed)))
-            wanted = row_major_strides(b.shape_of(source))
-        self.result_layouts[source] = wanted
+            expected_strides = row_major_strides(b.shape_of(source))
+        self.result_layouts[source] = expected_strides
         if source not in results:
             results.append(source)
         memory = -1

@@ -38,13 +38,13 @@ def as_list(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
 def places_in_image(near: torch.Tensor, windows: Windows) -> torch.Tensor:
     """Places in the image of places in windows. Shapes: near [..., *numbers of windows], u8; the result has the same, i64."""
     rank = len(windows.image)
-    rest, found = near.long(), torch.zeros_like(near, dtype=torch.int64)
+    rest, places = near.long(), torch.zeros_like(near, dtype=torch.int64)
     for dim in range(rank):
         below = prod(windows.size[dim + 1:])
         step, rest = rest // below, rest % below
         first = torch.arange(near.shape[dim - rank], device=near.device).mul(windows.stride[dim]).sub(windows.padding[dim])
-        found = found * windows.image[dim] + step * windows.dilation[dim] + first.view(-1, *(1,) * (rank - dim - 1))
-    return found
+        places = places * windows.image[dim] + step * windows.dilation[dim] + first.view(-1, *(1,) * (rank - dim - 1))
+    return places
 
 
 def _run(grad: torch.Tensor, near: torch.Tensor, shape: Sequence[int], size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
@@ -56,8 +56,8 @@ def _run(grad: torch.Tensor, near: torch.Tensor, shape: Sequence[int], size: Seq
     # Of the image torch looks at the shape and the memory format.
     turned = len(shape) == rank + 2 and grad.is_contiguous(memory_format=last) and not grad.is_contiguous()
     image = torch.empty(list(shape), dtype=grad.dtype, device=grad.device, memory_format=last if turned else torch.contiguous_format)
-    made: torch.Tensor = backward(grad, image, size, stride, padding, dilation, ceil_mode, places_in_image(near, windows))
-    return made
+    gradient: torch.Tensor = backward(grad, image, size, stride, padding, dilation, ceil_mode, places_in_image(near, windows))
+    return gradient
 
 
 # Torch forgets the operators of a library object that is gone.

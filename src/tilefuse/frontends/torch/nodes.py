@@ -51,13 +51,13 @@ _PRODUCTS = _MATRIX_PRODUCTS | {"aten.convolution.default", "aten.convolution_ba
 
 def readers_of(node: fx.Node) -> list[fx.Node]:
     """The nodes that read a result, through views; the output node where it leaves the graph."""
-    found: list[fx.Node] = []
+    readers: list[fx.Node] = []
     for user in node.users:
         if user.op == "call_function" and (str(user.target) in _VIEWS or user.target is operator.getitem):
-            found.extend(readers_of(user))
+            readers.extend(readers_of(user))
         else:
-            found.append(user)
-    return found
+            readers.append(user)
+    return readers
 
 
 def is_library(node: fx.Node) -> bool:
@@ -140,12 +140,12 @@ def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 def dtype_of(tensor: torch.Tensor, node: fx.Node) -> DType:
     """The IR's type of a tensor's elements, of their parts if they are complex. Raises: UnsupportedOpError where there is none."""
-    found = DTYPE_BY_TORCH.get(PARTS_BY_COMPLEX.get(tensor.dtype, tensor.dtype))
-    if found is None:
+    dtype_here = DTYPE_BY_TORCH.get(PARTS_BY_COMPLEX.get(tensor.dtype, tensor.dtype))
+    if dtype_here is None:
         raise UnsupportedOpError(f"{node.target}: a tensor of type {tensor.dtype}", where=span_of(node))
     if tensor.layout != torch.strided:
         raise UnsupportedOpError(f"{node.target}: a tensor of layout {tensor.layout}", where=span_of(node))
-    return found
+    return dtype_here
 
 
 def span_of(node: fx.Node) -> Span:
@@ -162,8 +162,8 @@ def span_of(node: fx.Node) -> Span:
 
 def first_node(node: fx.Node) -> str:
     """The node of dynamo's graph that a node was traced from; "" where nothing tells it."""
-    told = node.meta.get("from_node")
-    source = told[-1] if isinstance(told, list | tuple) and told else None
+    origins = node.meta.get("from_node")
+    source = origins[-1] if isinstance(origins, list | tuple) and origins else None
     while source is not None and getattr(source, "from_node", None):
         source = source.from_node[-1]
     return str(getattr(source, "name", ""))
@@ -171,14 +171,14 @@ def first_node(node: fx.Node) -> str:
 
 def operator_name(node: fx.Node) -> str:
     """The ATen operator as the traced program called it, without its overload: "aten.gelu"; "" where the node calls none."""
-    told = node.meta.get("original_aten") or node.target
-    packet = getattr(told, "overloadpacket", None)
+    target = node.meta.get("original_aten") or node.target
+    packet = getattr(target, "overloadpacket", None)
     return "" if packet is None else str(packet)
 
 
 def module_path(node: fx.Node) -> str:
     """The innermost module that the node was traced in, as in "layers.0.linear1"; "" for the whole model's own operators."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    told = [str(entry[0]) for entry in stack.values() if isinstance(entry, tuple) and entry]
+    modules = [str(entry[0]) for entry in stack.values() if isinstance(entry, tuple) and entry]
     # Dynamo tells modules from its local variable on: L['self'].layers.0, or L['fn']._modules['layers'] where it looked into dictionaries.
-    return re.sub(r"^L\['\w+'\]\.?|^L__\w+?__\.?", "", told[-1]) if told else ""
+    return re.sub(r"^L\['\w+'\]\.?|^L__\w+?__\.?", "", modules[-1]) if modules else ""

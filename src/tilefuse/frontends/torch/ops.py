@@ -68,10 +68,10 @@ def lowers(*operators: str) -> Callable[[F], F]:
 
 def dtype_from_torch(dtype: torch.dtype) -> DType:
     """Our dtype. Raises: UnsupportedOpError for complex and quantised types."""
-    found = DTYPE_BY_TORCH.get(dtype)
-    if found is None:
+    known = DTYPE_BY_TORCH.get(dtype)
+    if known is None:
         raise UnsupportedOpError(f"tensors of type {dtype} are not supported", hint="supported: " + ", ".join(map(str, DTYPE_BY_TORCH)))
-    return found
+    return known
 
 
 def decline(reason: str) -> UnsupportedOpError:
@@ -131,10 +131,10 @@ class TorchBuilder(TensorBuilder):
         if len(items) == 1:
             return self.dtype_of(xs[0]) if isinstance(xs[0], str) else self.result_dtype
         dimensioned = [i for i in items if isinstance(i, torch.Tensor) and i.dim()]
-        found = torch.result_type(items[0], items[1])
+        promoted = torch.result_type(items[0], items[1])
         for item in items[2:]:
-            found = torch.result_type(_stand_in(found, bool(dimensioned)), item)
-        return dtype_from_torch(found)
+            promoted = torch.result_type(_stand_in(promoted, bool(dimensioned)), item)
+        return dtype_from_torch(promoted)
 
     def tensor(self, x: Operand, dtype: DType | None = None) -> str:
         """`x` as a value of `dtype` (that of the result where None); numbers become 0-dimensional constants."""

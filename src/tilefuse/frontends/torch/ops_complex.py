@@ -67,9 +67,9 @@ class Pairs:
                 return e
             return self.b.read(self.b.make_map(name, dtype_of(e, self.b.dtype_of), shape, axes, e), shape, axes)
 
-        made = COMPLEX_FUNCTIONS[name](work, let, *parts)
-        assert isinstance(made, tuple), name
-        return self._joined(name, dtype, work, shape, axes, *made)
+        parts_of_result = COMPLEX_FUNCTIONS[name](work, let, *parts)
+        assert isinstance(parts_of_result, tuple), name
+        return self._joined(name, dtype, work, shape, axes, *parts_of_result)
 
     def _joined(self, name: str, dtype: DType, work: DType, shape: Sequence[int], axes: Sequence[str], real: Expr, imaginary: Expr) -> str:
         which = "part"
@@ -256,16 +256,16 @@ def copied(p: Pairs, x: Value, source: Value, non_blocking: bool = False) -> str
 def slice_scatter(p: Pairs, x: Value, source: Value, dim: int = 0, *rest: Any) -> str:
     if source not in p.complexes:
         raise decline("real numbers among complex ones")
-    made: str = TORCH_OPS["aten.slice_scatter.default"](p.b, x, source, dim % p.rank(x), *rest)
-    return made
+    result: str = TORCH_OPS["aten.slice_scatter.default"](p.b, x, source, dim % p.rank(x), *rest)
+    return result
 
 
 @lowers_complex("aten.constant_pad_nd.default")
 def constant_pad(p: Pairs, x: Value, padding: Sequence[int], value: Scalar | complex = 0) -> str:
     if value != 0:
         raise decline("padding with a complex number")
-    made: str = TORCH_OPS["aten.constant_pad_nd.default"](p.b, x, [0, 0, *padding])
-    return made
+    result: str = TORCH_OPS["aten.constant_pad_nd.default"](p.b, x, [0, 0, *padding])
+    return result
 
 
 @lowers_complex("aten._to_copy.default", "prims.convert_element_type.default")
@@ -281,8 +281,8 @@ def to_copy(p: Pairs, x: Value, *_: object, dtype: object = None, device: object
 
 
 def _type_of(p: Pairs, x: Value) -> tuple[DType, tuple[int, ...]]:
-    found: Type = p.b.types[x]
-    return found.dtype, found.shape
+    type_: Type = p.b.types[x]
+    return type_.dtype, type_.shape
 
 
 @lowers_complex("aten.sum.dim_IntList", "aten.sum.default")

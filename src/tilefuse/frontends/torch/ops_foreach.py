@@ -68,13 +68,13 @@ def _enter_foreach(name: str, lowering: Callable[..., Any]) -> None:
         if not isinstance(first, (list, tuple)):
             raise decline(f"_foreach_{name} whose first operand is no list")
         count = len(first)
-        types, made = b.expected, []
+        types, results = b.expected, []
         for n in range(count):
             b.expected = (types[n],)
             picked = [_element(v, n, count) for v in lists]
-            made.append(lowering(b, *picked[: 1 + len(rest)], **dict(zip(named, picked[1 + len(rest) :]))))
+            results.append(lowering(b, *picked[: 1 + len(rest)], **dict(zip(named, picked[1 + len(rest) :]))))
         b.expected = types
-        return tuple(made)
+        return tuple(results)
 
     for overload in ("default", "List", "Scalar", "ScalarList", "Tensor", "ScalarAndTensor"):
         TORCH_OPS[f"aten._foreach_{name}.{overload}"] = lower

@@ -102,9 +102,9 @@ def index(b: TorchBuilder, x: Value, indices: Sequence[Value | None]) -> str:
 def index_put(
     b: TorchBuilder, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False, unsafe: bool = False
 ) -> str:
-    given = [i for i in indices if i is not None]
-    if len(given) == 1 and b.dtype_of(given[0]) == BOOL and prod(b.shape_of(values)) == 1 and indices[0] is not None:
-        mask = b.reshape(given[0], [*b.shape_of(given[0]), *(1 for _ in range(b.rank_of(x) - b.rank_of(given[0])))])
+    present = [i for i in indices if i is not None]
+    if len(present) == 1 and b.dtype_of(present[0]) == BOOL and prod(b.shape_of(values)) == 1 and indices[0] is not None:
+        mask = b.reshape(present[0], [*b.shape_of(present[0]), *(1 for _ in range(b.rank_of(x) - b.rank_of(present[0])))])
         scalar = b.reshape(values, [])
         return b.where(b.broadcast_to(mask, b.shape_of(x)), b.elementwise("add", x, scalar) if accumulate else scalar, x)
     return b.index_put(x, _subscripts(b, indices), values, accumulate, checked=True)
@@ -143,11 +143,11 @@ def scatter_reduce(b: TorchBuilder, x: Value, dim: int, index: Value, src: Value
         # Places that are written to start from the element that changes nothing.
         neutral = identity_of(monoid, dtype).value
         base = b.scatter(x, index, b.full(chosen, neutral, dtype), dim, "set")
-    made = b.scatter(base, index, src, dim, monoid, checked=True)
+    scattered = b.scatter(base, index, src, dim, monoid, checked=True)
     if reduce != "mean":
-        return made
+        return scattered
     counts = b.scatter(b.full(b.shape_of(x), 1 if include_self else 0, F32), index, b.full(chosen, 1, F32), dim, "sum")
-    return _mean(b, made, counts, include_self)
+    return _mean(b, scattered, counts, include_self)
 
 
 @lowers("aten.masked_scatter.default")
@@ -187,13 +187,13 @@ def index_reduce(
         raise decline(f"index_reduce of {dtype} by {reduce}")
     monoid = "sum" if reduce == "mean" else _MONOID_BY_REDUCE[reduce]
     base, flat, rows = _rows(b, x, index, source)
-    given, chosen = b.shape_of(base), b.shape_of(rows)
+    base_shape, chosen = b.shape_of(base), b.shape_of(rows)
     start = base if include_self else b.index_add(base, dim, flat, b.full(chosen, identity_of(monoid, dtype).value, dtype), "set")
-    made = b.index_add(start, dim, flat, rows, monoid, checked=True)
+    combined = b.index_add(start, dim, flat, rows, monoid, checked=True)
     if reduce == "mean":
-        counts = b.index_add(b.full(given, 1 if include_self else 0, F32), dim, flat, b.full(chosen, 1, F32))
-        made = _mean(b, made, counts, include_self)
-    return b.reshape(made, list(b.shape_of(x)))
+        counts = b.index_add(b.full(base_shape, 1 if include_self else 0, F32), dim, flat, b.full(chosen, 1, F32))
+        combined = _mean(b, combined, counts, include_self)
+    return b.reshape(combined, list(b.shape_of(x)))
 
 
 def _mean(b: TorchBuilder, sums: str, counts: str, include_self: bool) -> str:
@@ -213,9 +213,9 @@ def index_copy(b: TorchBuilder, x: Value, dim: int, index: Value, source: Value)
 def put(b: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False) -> str:
     """Elements of `source` to flat positions; negative ones count from the end."""
     count = prod(b.shape_of(index))
-    flat, places, given = (b.reshape(v, [prod(b.shape_of(v))]) for v in (x, index, source))
-    made = b.scatter(flat, places, b.reshape(given, [count]), 0, "sum" if accumulate else "set", wrap=True, checked=True)
-    return b.reshape(made, list(b.shape_of(x)))
+    flat, places, values = (b.reshape(v, [prod(b.shape_of(v))]) for v in (x, index, source))
+    scattered = b.scatter(flat, places, b.reshape(values, [count]), 0, "sum" if accumulate else "set", wrap=True, checked=True)
+    return b.reshape(scattered, list(b.shape_of(x)))
 
 
 @lowers("aten.index_fill.int_Scalar")
@@ -233,5 +233,5 @@ def max_unpool(b: TorchBuilder, x: Value, index: Value, *sizes: Sequence[int]) -
     shape = list(b.result_shape)
     around, count = shape[:-len(sizes[0])], prod(shape[-len(sizes[0]):])
     flat, places = (b.reshape(v, [*around, prod(b.shape_of(v)[len(around):])]) for v in (x, index))
-    made = b.scatter(b.full([*around, count], 0, b.result_dtype), places, flat, len(around), "set", checked=True)
-    return b.reshape(made, shape)
+    scattered = b.scatter(b.full([*around, count], 0, b.result_dtype), places, flat, len(around), "set", checked=True)
+    return b.reshape(scattered, shape)

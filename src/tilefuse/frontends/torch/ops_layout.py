@@ -160,22 +160,22 @@ def replication_pad(b: TorchBuilder, x: Value, padding: Sequence[int]) -> str:
 @lowers("aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default", "aten.replication_pad3d_backward.default")
 def replication_pad_backward(b: TorchBuilder, grad: Value, x: Value, padding: Sequence[int]) -> str:
     """Along each dimension the first and the last element also get what was added before and after them."""
-    made = b.cast(grad, compute_dtype(b.result_dtype))
+    gradient = b.cast(grad, compute_dtype(b.result_dtype))
     for d, ((before, after), extent) in enumerate(zip(_pairs(padding, b.rank_of(x)), b.shape_of(x))):
         if not (before or after):
             continue
-        whole = b.shape_of(made)[d]
+        whole = b.shape_of(gradient)[d]
         first, last = max(before, 0), whole - max(after, 0)
-        inner = b.slice(made, [first], [last], axes=[d])
+        inner = b.slice(gradient, [first], [last], axes=[d])
         inner = _padded(b, inner, d, max(-before, 0), max(-after, 0))
         if before > 0:
-            edge = b.reduce(b.slice(made, [0], [first], axes=[d]), "sum", (d,), keepdims=True)
+            edge = b.reduce(b.slice(gradient, [0], [first], axes=[d]), "sum", (d,), keepdims=True)
             inner = b.elementwise("add", inner, _padded(b, edge, d, 0, extent - 1))
         if after > 0:
-            edge = b.reduce(b.slice(made, [last], [whole], axes=[d]), "sum", (d,), keepdims=True)
+            edge = b.reduce(b.slice(gradient, [last], [whole], axes=[d]), "sum", (d,), keepdims=True)
             inner = b.elementwise("add", inner, _padded(b, edge, d, extent - 1, 0))
-        made = inner
-    return b.cast(made, b.result_dtype)
+        gradient = inner
+    return b.cast(gradient, b.result_dtype)
 
 
 def _padded(b: TorchBuilder, x: str, d: int, before: int, after: int) -> str:
@@ -203,12 +203,12 @@ def diagonal_scatter(b: TorchBuilder, x: Value, source: Value, offset: int = 0, 
     along = row + min(offset, 0)
     length = b.shape_of(source)[-1]
     lead = [a for d, a in enumerate(axes) if d not in (dim1 % rank, dim2 % rank)]
-    kept = b.read(x, shape, axes)
+    unchanged = b.read(x, shape, axes)
     if not length:
-        return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, kept)
+        return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, unchanged)
     index = tuple(number(0) if s == 1 else e for s, e in zip(b.shape_of(source), (*map(axis, lead), along)))
     on = (Bound(column - row, offset, offset + 1), Bound(along, 0, length))
-    return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, Guard(on, Read(b.cast(source, b.result_dtype), index), kept))
+    return b.make_map("diagonal_scatter", b.result_dtype, shape, axes, Guard(on, Read(b.cast(source, b.result_dtype), index), unchanged))
 
 
 @lowers("aten.tril.default")

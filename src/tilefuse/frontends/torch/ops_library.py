@@ -55,12 +55,12 @@ def addmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1,
     if beta == 1 and alpha == 1 and inside and b.dtype_of(bias) == b.result_dtype:
         attributes: dict[str, Attribute] = {"transpose_a": False, "transpose_b": False, "precision": "default", "has_bias": True}
         return b.library(b.hint or "matmul", "matmul", Type(b.result_dtype, b.result_shape), (x, y, bias), attributes)
-    made = b.matmul(x, y)
+    xy = b.matmul(x, y)
     if beta == 0:
-        return made if alpha == 1 else b.elementwise("mul", made, alpha)
+        return xy if alpha == 1 else b.elementwise("mul", xy, alpha)
     if beta == 1 and alpha == 1:
-        return b.pointwise(lambda p, q: call("add", p, q), Value(made), bias, name="addmm")
-    return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), Value(made), bias, beta, alpha, name="addmm")
+        return b.pointwise(lambda p, q: call("add", p, q), Value(xy), bias, name="addmm")
+    return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), Value(xy), bias, beta, alpha, name="addmm")
 
 
 @lowers("aten.addbmm.default")
@@ -93,12 +93,12 @@ def convolution(
     steps, gaps = _each(stride, rank), _each(dilation, rank)
     pads = [(p, p) for p in _each(padding, rank)]
     if transposed:
-        made = b.convolution_transpose(x, weight, inside, steps, pads, gaps, groups, _each(output_padding, rank))
+        convolved = b.convolution_transpose(x, weight, inside, steps, pads, gaps, groups, _each(output_padding, rank))
     else:
-        made = b.convolution(x, weight, inside, steps, pads, gaps, groups)
+        convolved = b.convolution(x, weight, inside, steps, pads, gaps, groups)
     if bias is None or inside is not None:
-        return made
-    return b.pointwise(lambda p, q: call("add", p, q), Value(made), Value(_columns(b, bias, rank)), name="convolution")
+        return convolved
+    return b.pointwise(lambda p, q: call("add", p, q), Value(convolved), Value(_columns(b, bias, rank)), name="convolution")
 
 
 def _columns(b: TorchBuilder, bias: str, rank: int) -> str:
@@ -131,14 +131,14 @@ def convolution_backward(
         "output_padding": tuple(_each(output_padding, rank)),
         "mask": (bool(mask[0]), bool(mask[1]), False),
     }
-    made: list[str | None] = []
+    gradients: list[str | None] = []
     for n, like in enumerate((x, weight)):
-        wanted = Type(b.dtype_of(like), b.shape_of(like))
-        made.append(
-            b.library(b.hint or "convolution_backward", "convolution_backward", wanted, (grad, x, weight), attributes | {"result": n})
+        type_ = Type(b.dtype_of(like), b.shape_of(like))
+        gradients.append(
+            b.library(b.hint or "convolution_backward", "convolution_backward", type_, (grad, x, weight), attributes | {"result": n})
             if mask[n]
             else None
         )
     over = tuple(d for d in range(rank + 2) if d != 1)
-    made.append(b.reduce(grad, "sum", over) if mask[2] else None)
-    return tuple(made)
+    gradients.append(b.reduce(grad, "sum", over) if mask[2] else None)
+    return tuple(gradients)

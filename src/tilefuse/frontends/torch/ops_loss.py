@@ -52,10 +52,10 @@ def nll_loss_backward(
     shape = b.shape_of(x)
     axes = axis_names(len(shape))
     at = 1 if len(shape) > 1 else 0
-    kept = (*axes[:at], *axes[at + 1 :])
-    valid, safe = _target(b, target, kept, ignore_index)
+    axes_of_targets = (*axes[:at], *axes[at + 1 :])
+    valid, safe = _target(b, target, axes_of_targets, ignore_index)
     hit = call("logical_and", valid, call("eq", Index(number(0) if shape[at] == 1 else axis(axes[at])), safe))
-    pulled: Expr = b.read_as(grad, work, b.shape_of(target), kept)
+    pulled: Expr = b.read_as(grad, work, b.shape_of(target), axes_of_targets)
     if weight is not None:
         pulled = call("mul", pulled, converted(Read(weight, (number(0) if shape[at] == 1 else axis(axes[at]),)), b.dtype_of(weight), work))
     if reduction == MEAN:
@@ -83,14 +83,14 @@ def _picked(b: TorchBuilder, x: Value, target: Value, work: DType) -> str:
     at = 1 if len(shape) > 1 else 0
     computed = any(n.name == x and (n.kind == "library.log_softmax" or n.kind == "map" and not isinstance(n.body, Read)) for n in b.nodes)
     names = axis_names(len(shape))
-    kept = (*names[:at], *names[at + 1 :])
+    axes_of_targets = (*names[:at], *names[at + 1 :])
     small = b.shape_of(target)
     if not computed:
-        chosen = b.read_as(target, I64, small, kept)
-        around = iter(position(a, s) for a, s in zip(kept, small))
+        chosen = b.read_as(target, I64, small, axes_of_targets)
+        around = iter(position(a, s) for a, s in zip(axes_of_targets, small))
         body = Lookup(x, tuple(chosen if d == at else next(around) for d in range(len(shape))))
-        return b.make_map("picked", work, small, kept, converted(body, b.dtype_of(x), work))
-    hit = call("eq", b.read_as(target, I64, small, kept), Index(number(0) if shape[at] == 1 else axis(names[at])))
+        return b.make_map("picked", work, small, axes_of_targets, converted(body, b.dtype_of(x), work))
+    hit = call("eq", b.read_as(target, I64, small, axes_of_targets), Index(number(0) if shape[at] == 1 else axis(names[at])))
     element = call("select", hit, b.read_as(x, work, shape, names), const(0, work))
     one = b.make_map("target_only", work, shape, names, element)
     return b.reduce(one, "sum", (at,))

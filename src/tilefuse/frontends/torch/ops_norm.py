@@ -22,8 +22,8 @@ def native_layer_norm(
     b: TorchBuilder, x: Value, normalized_shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[str, ...]:
     rank = b.rank_of(x)
-    made = b.layer_norm(x, tuple(range(rank - len(normalized_shape), rank)), weight, bias, eps)
-    return _as_expected(b, made)
+    normalised = b.layer_norm(x, tuple(range(rank - len(normalized_shape), rank)), weight, bias, eps)
+    return _as_expected(b, normalised)
 
 
 @lowers("aten.native_group_norm.default")
@@ -40,10 +40,10 @@ def fused_rms_norm(b: TorchBuilder, x: Value, normalized_shape: Sequence[int], w
     return _as_expected(b, b.rms_norm(x, tuple(range(rank - len(normalized_shape), rank)), weight, small))
 
 
-def _as_expected(b: TorchBuilder, made: Sequence[str]) -> tuple[str, ...]:
+def _as_expected(b: TorchBuilder, values: Sequence[str]) -> tuple[str, ...]:
     """Results converted and reshaped to the types torch derived (statistics may be 16 bits wide there)."""
     fitted = []
-    for value, expected in zip(made, b.expected):
+    for value, expected in zip(values, b.expected):
         assert expected is not None
         fitted.append(b.reshape(b.cast(value, expected[0]), list(expected[1])))
     return tuple(fitted)

@@ -350,10 +350,10 @@ def _clamp(b: TorchBuilder, x: Value, low: Operand | None, high: Operand | None)
     limits = [v for v in (low, high) if v is not None]
 
     def body(e: Expr, *rest: Expr) -> Expr:
-        left = list(rest)
+        bounds = list(rest)
         if low is not None:
-            e = call("maximum", e, left.pop(0))
-        return call("minimum", e, left.pop(0)) if high is not None else e
+            e = call("maximum", e, bounds.pop(0))
+        return call("minimum", e, bounds.pop(0)) if high is not None else e
 
     return b.pointwise(body, x, *limits, name="clamp")
 

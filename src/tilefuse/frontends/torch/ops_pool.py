@@ -198,8 +198,8 @@ def _window_gradient(
         body = Guard(tuple(limits), body, const(0, work))
     if prod(shape) == 0:
         return b.full(shape, 0, b.result_dtype)
-    made = b.add(Node(b.fresh(b.hint or "pool_grad"), Type(work, shape), "reduce.sum", axes, tuple(over), body=body, span=b.span))
-    return b.cast(made, b.result_dtype)
+    gradient = b.add(Node(b.fresh(b.hint or "pool_grad"), Type(work, shape), "reduce.sum", axes, tuple(over), body=body, span=b.span))
+    return b.cast(gradient, b.result_dtype)
 
 
 def _limit(limits: list[Bound], e: Affine, high: int, extents: dict[str, int]) -> None:

@@ -77,8 +77,8 @@ def aminmax(b: TorchBuilder, x: Value, *, dim: int | None = None, keepdim: bool 
 
 def _enter_quantifier(name: str) -> None:
     def lower(b: TorchBuilder, x: Value, dim: Axes = None, keepdim: bool = False) -> str:
-        made = b.reduce(b.cast(x, BOOL), name, dims(dim, b.rank_of(x)), keepdim)
-        return b.cast(made, b.result_dtype)
+        reduced = b.reduce(b.cast(x, BOOL), name, dims(dim, b.rank_of(x)), keepdim)
+        return b.cast(reduced, b.result_dtype)
 
     for overload in ("default", "dim", "dims"):
         TORCH_OPS[f"aten.{name}.{overload}"] = lower
@@ -157,12 +157,12 @@ def _enter_running_extremum(name: str) -> None:
         """The extremum so far and where it stands: the last of equal elements, the last NaN once there is one."""
         if not b.rank_of(x):
             return x, b.full((), 0, I64)
-        found = b.scan(x, name, dim)
+        running = b.scan(x, name, dim)
         shape, at = b.shape_of(x), dim % b.rank_of(x)
-        is_it = b.elementwise("eq", x, found)
+        is_it = b.elementwise("eq", x, running)
         if b.dtype_of(x).is_float:
             is_it = b.elementwise("logical_or", is_it, b.elementwise("isnan", x))
-        return found, b.scan(b.where(is_it, b.iota(shape, at, I64), 0), "max", dim)
+        return running, b.scan(b.where(is_it, b.iota(shape, at, I64), 0), "max", dim)
 
 
 for _name in ("max", "min"):
@@ -177,8 +177,8 @@ def logcumsumexp(b: TorchBuilder, x: Value, dim: int) -> str:
 @lowers("aten.nansum.default")
 def nansum(b: TorchBuilder, x: Value, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> str:
     have = b.dtype_of(x)
-    kept = x if not have.is_float else b.where(b.elementwise("isnan", b.cast(x, compute_dtype(have)), dtype=BOOL), 0, x)
-    return b.reduce(kept, "sum", dims(dim, b.rank_of(x)), keepdim, b.result_dtype)
+    without_nan = x if not have.is_float else b.where(b.elementwise("isnan", b.cast(x, compute_dtype(have)), dtype=BOOL), 0, x)
+    return b.reduce(without_nan, "sum", dims(dim, b.rank_of(x)), keepdim, b.result_dtype)
 
 
 @lowers("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")

@@ -34,8 +34,8 @@ def places(b: TorchBuilder, ordered: str, wanted: Operand, right: bool, sorter: 
 
     def is_before(place: Expr) -> Expr:
         at = Lookup(sorter, (*lead, place)) if sorter is not None else place
-        found = converted(Lookup(ordered, (*lead, at if sorter is None else cast(at, I64))), b.dtype_of(ordered), dtype)
-        return call("logical_not", call("gt" if right else "ge", found, sought))
+        element = converted(Lookup(ordered, (*lead, at if sorter is None else cast(at, I64))), b.dtype_of(ordered), dtype)
+        return call("logical_not", call("gt" if right else "ge", element, sought))
 
     left, found = have[-1], b.full(shape, 0, I64)
     while left:
@@ -47,9 +47,9 @@ def places(b: TorchBuilder, ordered: str, wanted: Operand, right: bool, sorter: 
     return found
 
 
-def _search(b: TorchBuilder, ordered: str, wanted: Operand, right: bool, sorter: str | None = None) -> str:
-    dtype = b.common_dtype(Value(ordered), wanted)
-    return b.cast(places(b, ordered, wanted, right, sorter, compute_dtype(dtype)), b.result_dtype)
+def _search(b: TorchBuilder, ordered: str, values: Operand, right: bool, sorter: str | None = None) -> str:
+    dtype = b.common_dtype(Value(ordered), values)
+    return b.cast(places(b, ordered, values, right, sorter, compute_dtype(dtype)), b.result_dtype)
 
 
 @lowers("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
@@ -156,27 +156,27 @@ def embedding_bag(
     elif mode == MAX:
         greatest = _greatest(bags, rows, total, target)
         total = b.where(b.elementwise("gt", bags.columns(sizes), 0), total, 0)
-    return b.cast(total, dtype), *(_like(b, n, made) for n, made in ((1, bags.bag_of), (2, sizes), (3, greatest)))
+    return b.cast(total, dtype), *(_like(b, n, value) for n, value in ((1, bags.bag_of), (2, sizes), (3, greatest)))
 
 
 def _greatest(bags: Bags, rows: str, top: str, target: str) -> str:
     """The row of the table that gave each bag's greatest element, the first in the bag of equal ones; -1 where there is none."""
     b = bags.b
     shape = b.shape_of(rows)
-    given = b.take(top, b.elementwise("maximum", target, 0), 0)
-    is_top = b.elementwise("logical_or", b.elementwise("eq", rows, given), b.elementwise("isnan", rows))
+    bag_top = b.take(top, b.elementwise("maximum", target, 0), 0)
+    is_top = b.elementwise("logical_or", b.elementwise("eq", rows, bag_top), b.elementwise("isnan", rows))
     order = b.where(is_top, b.iota(shape, 0, I64), bags.count)
     first = b.index_add(b.full((bags.num_bags, shape[1]), bags.count, I64), 0, target, order, "min")
-    found = b.take(b.cast(bags.indices, I64), first, 0) if bags.count else b.full(b.shape_of(first), -1, I64)
-    return b.where(b.elementwise("lt", first, bags.count), found, -1)
+    top_row = b.take(b.cast(bags.indices, I64), first, 0) if bags.count else b.full(b.shape_of(first), -1, I64)
+    return b.where(b.elementwise("lt", first, bags.count), top_row, -1)
 
 
-def _like(b: TorchBuilder, number: int, made: str | None) -> str:
+def _like(b: TorchBuilder, number: int, value: str | None) -> str:
     """A result in the form that torch says it has: what it leaves open for a mode is zeros."""
-    wanted = b.expected[number]
-    assert wanted is not None
-    dtype, shape = wanted
-    return b.cast(made, dtype) if made is not None and b.shape_of(made) == shape else b.full(shape, 0, dtype)
+    expected = b.expected[number]
+    assert expected is not None
+    dtype, shape = expected
+    return b.cast(value, dtype) if value is not None and b.shape_of(value) == shape else b.full(shape, 0, dtype)
 
 
 @lowers("aten._embedding_bag_backward.default")
@@ -231,12 +231,12 @@ def embedding_bag_weights_backward(
 ) -> str:
     bags = Bags(b, indices, offsets, None, b.shape_of(grad)[0], padding_idx)
     work = compute_dtype(b.result_dtype)
-    given = b.take(b.cast(grad, work), b.elementwise("maximum", bags.bag_of, 0), 0)
+    bag_gradient = b.take(b.cast(grad, work), b.elementwise("maximum", bags.bag_of, 0), 0)
     rows = b.take(b.cast(weight, work), b.cast(indices, I64), 0)
-    made = b.reduce(b.elementwise("mul", given, rows), "sum", (1,))
+    gradient = b.reduce(b.elementwise("mul", bag_gradient, rows), "sum", (1,))
     target = bags.target()
     inside = b.elementwise("logical_and", b.elementwise("ge", target, 0), b.elementwise("lt", target, bags.num_bags))
-    return b.cast(b.where(inside, made, 0), b.result_dtype)
+    return b.cast(b.where(inside, gradient, 0), b.result_dtype)
 
 
 # Distances
@@ -265,12 +265,12 @@ def _slope(p: float, d: Expr, g: Expr, distance: Expr, zero: Const) -> Expr:
     if p == float("inf"):
         return call("select", call("eq", size, distance), signed, zero)
     if p == 2:
-        made = call("div", call("mul", g, d), distance)
+        slope = call("div", call("mul", g, d), distance)
     else:
         power = const(p - 1, zero.dtype)
-        made = call("div", call("mul", signed, call("pow", size, power)), call("pow", distance, power))
+        slope = call("div", call("mul", signed, call("pow", size, power)), call("pow", distance, power))
     flat = call("eq", distance, zero)
-    return call("select", call("logical_or", flat, call("eq", d, zero)) if p < 1 else flat, zero, made)
+    return call("select", call("logical_or", flat, call("eq", d, zero)) if p < 1 else flat, zero, slope)
 
 
 @lowers("aten._cdist_backward.default")
@@ -283,7 +283,7 @@ def cdist_backward(b: TorchBuilder, grad: Value, x: Value, y: Value, p: float, d
     g, norm = (Value(b.reshape(b.cast(v, work), [*b.shape_of(v), 1])) for v in (grad, distance))
     zero = const(0, work)
     terms = b.pointwise(lambda u, v, w: _slope(p, u, v, w, zero), d, g, norm, work=work, out=work, name="slope")
-    made = b.reduce(terms, "sum", (b.rank_of(terms) - 2,))
-    extra = b.rank_of(made) - len(shape)
-    over = [n for n, s in enumerate(b.shape_of(made)) if n < extra or s != shape[n - extra]]
-    return b.cast(b.reshape(b.reduce(made, "sum", over) if over else made, list(shape)), dtype)
+    gradient = b.reduce(terms, "sum", (b.rank_of(terms) - 2,))
+    extra = b.rank_of(gradient) - len(shape)
+    over = [n for n, s in enumerate(b.shape_of(gradient)) if n < extra or s != shape[n - extra]]
+    return b.cast(b.reshape(b.reduce(gradient, "sum", over) if over else gradient, list(shape)), dtype)

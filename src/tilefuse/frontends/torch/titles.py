@@ -26,12 +26,13 @@ NO_NAMES = UserNames()
 
 def user_names(gm: fx.GraphModule, names: Sequence[str]) -> UserNames:
     """The names. names: those of the inputs of dynamo's graph, in order."""
-    found = {node.name: input_name(node.meta.get("desc"), names) for node in gm.graph.find_nodes(op="placeholder")}
+    name_by_node = {node.name: input_name(node.meta.get("desc"), names) for node in gm.graph.find_nodes(op="placeholder")}
     output = gm.graph.output_node()
-    told = output.meta.get("desc")
-    listed = list(told) if isinstance(told, list | tuple) else []
+    descriptions = output.meta.get("desc")
+    listed = list(descriptions) if isinstance(descriptions, list | tuple) else []
     plain = sum(type(desc).__name__ == "PlainAOTOutput" for desc in listed)
-    return UserNames({node: name for node, name in found.items() if name}, tuple(output_name(desc, names, plain == 1) for desc in listed))
+    return UserNames({node: name for node, name in name_by_node.items() if name},
+                     tuple(output_name(desc, names, plain == 1) for desc in listed))
 
 
 def input_name(desc: Any, names: Sequence[str]) -> str:

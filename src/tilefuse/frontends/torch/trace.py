@@ -49,7 +49,7 @@ def trace(model: Callable[..., Any], arguments: Sequence[Any]) -> Traced:
     module = model if isinstance(model, torch.nn.Module) else None
     names = argument_names(model, arguments)
     recorder = _Recorder(module)
-    given = recorder.inputs(names, arguments)
+    stand_ins = recorder.inputs(names, arguments)
     with contextlib.ExitStack() as stack:
         if module is not None:
             stack.enter_context(_stand_ins(module, recorder))
@@ -59,8 +59,8 @@ def trace(model: Callable[..., Any], arguments: Sequence[Any]) -> Traced:
         stack.enter_context(_kept_whole())
         stack.enter_context(recorder.mode)
         stack.enter_context(recorder)
-        made = model(*given)
-    return recorder.finish(made)
+        result = model(*stand_ins)
+    return recorder.finish(result)
 
 
 def argument_names(model: Callable[..., Any], arguments: Sequence[Any]) -> list[str]:
@@ -117,7 +117,7 @@ class _Recorder(TorchDispatchMode):
     def inputs(self, names: Sequence[str], arguments: Sequence[Any]) -> Sequence[Any]:
         """The arguments with stand-ins for tensors, each a placeholder. Raises: UnsupportedError."""
         leaves, spec = pytree.tree_flatten(tuple(arguments))
-        given = []
+        fakes = []
         for name, leaf in zip(names, leaves, strict=True):
             if not isinstance(leaf, _NUMBERS) and type(leaf) not in _PLAIN:
                 raise UnsupportedError(f"an argument of type {type(leaf).__name__}")
@@ -127,8 +127,8 @@ class _Recorder(TorchDispatchMode):
             node.meta["val"] = fake
             if isinstance(leaf, torch.Tensor):
                 self._track(fake, node)
-            given.append(fake)
-        tree: tuple[Any, ...] = pytree.tree_unflatten(given, spec)
+            fakes.append(fake)
+        tree: tuple[Any, ...] = pytree.tree_unflatten(fakes, spec)
         return tree
 
     def stand_in(self, tensor: torch.Tensor) -> FakeTensor:
@@ -173,26 +173,26 @@ class _Recorder(TorchDispatchMode):
         apart = self.table.get(func)
         if apart is not None:
             with self:
-                made = apart(*args, **kwargs)
-            if made is not NotImplemented:
-                return made
+                result = apart(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         if func.namespace == "prim" or func.name().startswith("aten::sym_"):
             return func(*args, **kwargs)
         arguments, named = self._nodes(args), self._nodes(kwargs)
-        made = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         node = self.graph.create_node("call_function", func, arguments, named, name=func._opname)
-        node.meta["val"] = made
+        node.meta["val"] = result
         node.meta["stack_trace"] = _place_in_the_program()
         node.meta["nn_module_stack"] = {path: (path, "") for path in self.path}
-        if isinstance(made, torch.Tensor):
-            self._track(made, node)
-        elif isinstance(made, (tuple, list)):
-            for number, one in enumerate(made):
+        if isinstance(result, torch.Tensor):
+            self._track(result, node)
+        elif isinstance(result, (tuple, list)):
+            for number, one in enumerate(result):
                 if isinstance(one, torch.Tensor):
                     part = self.graph.create_node("call_function", operator.getitem, (node, number), name="getitem")
                     part.meta["val"] = one
                     self._track(one, part)
-        return made
+        return result
 
     def _fresh(self, tensor: torch.Tensor) -> Any:
         """A tensor made from numbers of the program; its stand-in knows them, so that the program may ask for them."""
@@ -212,10 +212,11 @@ class _Recorder(TorchDispatchMode):
         if any(self._node_by_id[one].op == "placeholder" for one in sharing):
             raise UnsupportedError(f"{func} writes into what the program was given")
         with self:
-            made = plain(*args, **kwargs)
-        if made.shape != target.shape or made.dtype != target.dtype or made.stride() != target.stride() or id(made) not in self._node_by_id:
+            result = plain(*args, **kwargs)
+        is_alike = result.shape == target.shape and result.dtype == target.dtype and result.stride() == target.stride()
+        if not is_alike or id(result) not in self._node_by_id:
             raise UnsupportedError(f"{func} changes what its operand is")
-        self._node_by_id[id(target)] = self._node_by_id[id(made)]
+        self._node_by_id[id(target)] = self._node_by_id[id(result)]
         self._stale.update(one for one in sharing if one != id(target))
         return target
 
@@ -261,9 +262,9 @@ class _Recorder(TorchDispatchMode):
 
     # Its end
 
-    def finish(self, made: Any) -> Traced:
+    def finish(self, result: Any) -> Traced:
         """The graph with its outputs, without what nothing needs."""
-        leaves, spec = pytree.tree_flatten(made)
+        leaves, spec = pytree.tree_flatten(result)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, *_NUMBERS)):
                 raise UnsupportedError(f"a result of type {type(leaf).__name__}")
@@ -302,7 +303,7 @@ def _stand_ins(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
         for holder, name, tensor, _ in places:
             holder[name] = tensor
         known = {id(fake) for _, _, _, fake in places}
-        assigned = [name for part, held in before.values() for name in _assigned(part, held, known)]
+        assigned = [name for part, attributes in before.values() for name in _assigned(part, attributes, known)]
     if replaced or assigned:
         raise UnsupportedError(f"a model that assigns its attributes {', '.join(replaced + assigned)}")
 
@@ -310,23 +311,23 @@ def _stand_ins(module: torch.nn.Module, recorder: _Recorder) -> Iterator[None]:
 def _assigned(part: torch.nn.Module, before: dict[str, Any], known: set[int]) -> list[str]:
     """Attributes of a module that the run made or replaced by tensors, or put results into. All that hold stand-ins are put back."""
     now = vars(part)
-    found = []
+    assigned = []
     for name, value in list(now.items()):
         if name in ("_parameters", "_buffers", "_modules"):
             continue
         if isinstance(value, torch.Tensor):
-            changed = told = value is not before.get(name)
+            changed = is_assigned = value is not before.get(name)
         else:
             fakes = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, FakeTensor)] if isinstance(value, _CONTAINERS) else []
             # A list of weights, which recurrent modules make anew, says nothing that is not said already.
-            changed, told = bool(fakes), not all(id(leaf) in known for leaf in fakes)
-        if told:
-            found.append(name)
+            changed, is_assigned = bool(fakes), not all(id(leaf) in known for leaf in fakes)
+        if is_assigned:
+            assigned.append(name)
         if changed and name in before:
             now[name] = before[name]
         elif changed:
             del now[name]
-    return found
+    return assigned
 
 
 @contextlib.contextmanager
@@ -335,11 +336,11 @@ def _entered_modules(module: torch.nn.Module, path: list[str]) -> Iterator[None]
     name_by_id = {id(part): name for name, part in module.named_modules()}
     thread = threading.get_ident()
 
-    def enter(part: torch.nn.Module, given: Any) -> None:
+    def enter(part: torch.nn.Module, inputs: Any) -> None:
         if threading.get_ident() == thread:
             path.append(name_by_id.get(id(part), path[-1] if path else ""))
 
-    def leave(part: torch.nn.Module, given: Any, made: Any) -> None:
+    def leave(part: torch.nn.Module, inputs: Any, result: Any) -> None:
         if threading.get_ident() == thread and path:
             path.pop()
 
@@ -391,13 +392,13 @@ def composites() -> tuple[Any, ...]:
     """Composite operators with a lowering here, as far as this torch has them."""
     from torch._export.utils import _is_preservable_cia_op
 
-    found = []
+    operators = []
     for name in sorted(TORCH_OPS):
         namespace, packet, overload = name.split(".")
         op = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
         if op is not None and _is_preservable_cia_op(op):
-            found.append(op)
-    return tuple(found)
+            operators.append(op)
+    return tuple(operators)
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep

@@ -190,9 +190,9 @@ class CapturedProgram:
 
     def _warm_up(self, frame: Any, inputs: tuple[torch.Tensor, ...]) -> None:
         """One run outside the graph, since libraries set themselves up on first use; inputs that it updates are restored."""
-        kept = [(inputs[a.position], inputs[a.position].clone()) for a in self.program.arguments if a.updated]
+        before_run = [(inputs[a.position], inputs[a.position].clone()) for a in self.program.arguments if a.updated]
         self.program.run_frame(frame, inputs)
-        for tensor, before in kept:
+        for tensor, before in before_run:
             tensor.copy_(before)
 
 

@@ -196,8 +196,8 @@ class Frame:
         code = self.prepared.spec.kernels[step.kernel]
         # The driver wants the address of each argument: of every pointer in the table, or of all of them as one structure.
         addresses = self._addresses[first:first + 1] if code.one_structure else self._addresses[first:]
-        call, kept = prepare_launch(function, code.launch, stream, addresses.ctypes.data)
-        self._kept.append(kept)
+        call, structures = prepare_launch(function, code.launch, stream, addresses.ctypes.data)
+        self._kept.append(structures)
         return call
 
     def _library(self, step: LibraryStep, value_by_name: Mapping[str, Value]) -> Operation:
@@ -271,11 +271,11 @@ class Frame:
         return copy
 
     def _release(self, names: Sequence[str], all_values: Sequence[Value]) -> Operation:
-        gone = set(names)
+        released = set(names)
         for value in all_values:
-            if value.role == "view" and value.base in gone:
-                gone.add(value.name)
-        indices = sorted(self.prepared.index_by_name[n] for n in gone)
+            if value.role == "view" and value.base in released:
+                released.add(value.name)
+        indices = sorted(self.prepared.index_by_name[n] for n in released)
         values = self.values
 
         def release() -> None:

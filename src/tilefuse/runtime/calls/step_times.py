@@ -132,11 +132,11 @@ def measured_run(program: CallableProgram, tensors: Sequence[Any], repeats: int 
 
 def _given(program: CallableProgram, tensors: Sequence[Any]) -> list[Any]:
     """The inputs as the program takes them, copies where it would change them."""
-    given = []
+    inputs = []
     for tensor, want in zip(tensors, program.arguments, strict=True):
         fitting = adapt(tensor, want, program.device)
-        given.append(fitting.clone() if want.updated else fitting)
-    return given
+        inputs.append(fitting.clone() if want.updated else fitting)
+    return inputs
 
 
 def _row(program: CallableProgram, step: Step, us: float) -> StepTime:

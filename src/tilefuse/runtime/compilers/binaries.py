@@ -70,15 +70,15 @@ def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: in
     """
     keys = [kernel_key(k, cxx) for k in kernels]
     begun = begun or {}
-    found: dict[str, CacheEntry] = {}
+    entries: dict[str, CacheEntry] = {}
     missing: dict[str, tuple[CacheKey, KernelCode]] = {}
     for key, kernel in zip(keys, kernels):
         digest = key.digest
-        entry = found.get(digest) or (cache.get(key) if digest not in begun else None)
+        entry = entries.get(digest) or (cache.get(key) if digest not in begun else None)
         if entry is None:
             missing[digest] = (key, kernel)
         else:
-            found[digest] = entry
+            entries[digest] = entry
     now = trace.current()
     now.event("kernel cache", "cache", kernels=len(kernels), missing=[key.label for key, _ in missing.values()])
     if missing:
@@ -87,9 +87,9 @@ def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: in
                 now.line("cache", cache.why(key))
         with now.span("compile kernels", "cache", kernels=len(missing)):
             others = [pair for digest, pair in missing.items() if digest not in begun]
-            found |= _compile_locked(others, cache, jobs, cxx, progress)
-            found |= {digest: begun[digest].result() for digest in missing if digest in begun}
-    return [found[key.digest] for key in keys]
+            entries |= _compile_locked(others, cache, jobs, cxx, progress)
+            entries |= {digest: begun[digest].result() for digest in missing if digest in begun}
+    return [entries[key.digest] for key in keys]
 
 
 def _compile_locked(missing: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache, jobs: int, cxx: str,
@@ -100,15 +100,15 @@ def _compile_locked(missing: Sequence[tuple[CacheKey, KernelCode]], cache: Kerne
     with cache.locked(key for key, _ in missing):
         # Another process may have compiled some while this one waited.
         waited = [(pair, cache.get(pair[0])) for pair in missing]
-        left = [pair for pair, entry in waited if entry is None]
-        found = {key.digest: entry for (key, _), entry in waited if entry is not None}
-        return found | _compile_all(left, cache, jobs or os.cpu_count() or 1, cxx, progress)
+        uncompiled = [pair for pair, entry in waited if entry is None]
+        entries = {key.digest: entry for (key, _), entry in waited if entry is not None}
+        return entries | _compile_all(uncompiled, cache, jobs or os.cpu_count() or 1, cxx, progress)
 
 
-def _compile_all(left: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache, jobs: int, cxx: str,
+def _compile_all(uncompiled: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache, jobs: int, cxx: str,
                  progress: Progress | None) -> dict[str, CacheEntry]:
     """Compiles and keeps the kernels; entries by digest."""
-    groups = _host_groups([p for p in left if p[1].target == "host"], jobs) + [[p] for p in left if p[1].target != "host"]
+    groups = _host_groups([p for p in uncompiled if p[1].target == "host"], jobs) + [[p] for p in uncompiled if p[1].target != "host"]
     finished: dict[str, CacheEntry] = {}
 
     def work(group: Sequence[tuple[CacheKey, KernelCode]]) -> list[tuple[CacheKey, CacheEntry]]:
@@ -124,14 +124,14 @@ def _compile_all(left: Sequence[tuple[CacheKey, KernelCode]], cache: KernelCache
     if len(groups) == 1:
         finished = {key.digest: entry for key, entry in work(groups[0])}
         if progress:
-            progress(len(finished), len(left))
+            progress(len(finished), len(uncompiled))
         return finished
     with ThreadPoolExecutor(min(jobs, len(groups)), thread_name_prefix="tilefuse-compile") as pool:
         try:
             for done in pool.map(work, groups):
                 finished.update({key.digest: entry for key, entry in done})
                 if progress:
-                    progress(len(finished), len(left))
+                    progress(len(finished), len(uncompiled))
         finally:
             # After an error or an interrupt the jobs not begun are dropped; finished ones are in the cache.
             pool.shutdown(wait=False, cancel_futures=True)

@@ -78,8 +78,8 @@ def host_identity() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = [platform.processor()]
-    wanted = ("flags", "Features", "model name", "cpu family", "model\t")
-    facts = sorted({line for line in lines if line.startswith(wanted)})
+    prefixes = ("flags", "Features", "model name", "cpu family", "model\t")
+    facts = sorted({line for line in lines if line.startswith(prefixes)})
     return f"{platform.machine()}-{hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:12]}"
 
 

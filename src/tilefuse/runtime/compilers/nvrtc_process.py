@@ -82,7 +82,7 @@ def main(version: str, arch: str, *paths: str) -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    library = next((found for found in map(ctypes.CDLL, paths) if version_of(found) == version), None)
+    library = next((candidate for candidate in map(ctypes.CDLL, paths) if version_of(candidate) == version), None)
     if library is None:
         return
     compiled(library, b"first.cu", FIRST, [f"--gpu-architecture={arch}".encode()])

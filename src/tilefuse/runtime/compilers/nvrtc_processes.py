@@ -130,13 +130,13 @@ class NvrtcProcesses:
                 self._changed.wait_for(lambda: self._idle or not self._is_here_busy)
                 process = self._idle.pop() if self._idle else None
                 self._is_here_busy = self._is_here_busy or process is None
-            found: Compiled | None = None
+            compiled: Compiled | None = None
             try:
-                found = here(name, source, flags) if process is None else process.compiled(name, source, flags)
+                compiled = here(name, source, flags) if process is None else process.compiled(name, source, flags)
             finally:
-                self._give_back(process, found is not None)
-            if found is not None:
-                return found
+                self._give_back(process, compiled is not None)
+            if compiled is not None:
+                return compiled
 
     def numbers(self) -> list[int]:
         """The system's numbers of the processes that run."""

@@ -125,9 +125,9 @@ class KernelCache:
         """The entry of `key`, or None. A damaged entry is removed with a warning and is a miss."""
         digest = key.digest
         with self._guard:
-            found = self._memory.get(digest)
-        if found is not None or self.folder is None:
-            return found
+            in_memory = self._memory.get(digest)
+        if in_memory is not None or self.folder is None:
+            return in_memory
         path = self._entry_path(digest)
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -172,13 +172,13 @@ class KernelCache:
         A lock that cannot be had (no file locks on this file system, or ten minutes passed) is done without: the worst
         outcome is that a kernel is compiled twice.
         """
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             if self.folder is not None:
                 # One order for all processes, or two of them could wait for each other.
                 for digest in sorted({k.digest for k in keys}):
                     lock = FileLock(self.folder / "locks" / f"{digest}.lock")
                     try:
-                        held.enter_context(lock.acquire(timeout=LOCK_TIMEOUT_S))
+                        stack.enter_context(lock.acquire(timeout=LOCK_TIMEOUT_S))
                     except (OSError, NotImplementedError, Timeout) as error:
                         _warn_once(f"lock {self.folder}", f"no lock in kernel cache folder {self.folder} ({error}); "
                                    "processes that run at the same time may compile a kernel twice.")

@@ -62,8 +62,8 @@ def _write(cache: KernelCache, folder: Path, archive: zipfile.ZipFile) -> int:
         if source.exists():
             archive.writestr(f"payloads/{sha}.bin", source.read_bytes())
     for kind in (PROGRAMS, TRACES, SEEDS):
-        for kept in (folder / kind).rglob("*.bin"):
-            archive.write(kept, f"{kind}/{kept.name}")
+        for file in (folder / kind).rglob("*.bin"):
+            archive.write(file, f"{kind}/{file.name}")
     for judged in (folder / JUDGEMENTS).rglob("*.bin"):
         archive.write(judged, f"{JUDGEMENTS}/{judged.parent.name}/{judged.name}")
     return num_entries

@@ -98,9 +98,9 @@ class JudgementStore:
 
     def _prune(self) -> None:
         assert self._all is not None
-        found = [(path.stat().st_mtime, path.stat().st_size, path) for path in sorted(self._all.rglob("*.bin"))]
-        total = sum(size for _, size, _ in found)
-        for _, size, path in sorted(found, key=lambda row: row[0]):
+        files = [(path.stat().st_mtime, path.stat().st_size, path) for path in sorted(self._all.rglob("*.bin"))]
+        total = sum(size for _, size, _ in files)
+        for _, size, path in sorted(files, key=lambda row: row[0]):
             if total <= MAX_BYTES:
                 return
             path.unlink(missing_ok=True)
@@ -132,8 +132,8 @@ _stores: Bounded[tuple[str, str], JudgementStore] = Bounded(MAX_FAMILIES)
 def store_of(folder: Path | None, family: str) -> JudgementStore:
     """The store of a family; one object a folder and process."""
     key = (str(folder or ""), family)
-    found = _stores.get(key)
-    if found is None:
+    store = _stores.get(key)
+    if store is None:
         return _stores.put(key, JudgementStore(folder, family))
-    found.refresh()
-    return found
+    store.refresh()
+    return store

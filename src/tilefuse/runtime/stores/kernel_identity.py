@@ -31,8 +31,8 @@ def kernel_identity(kernel: KernelCode) -> str:
     own = {*kernel.names, kernel.entry}
     numbers: dict[str, str] = {}
 
-    def numbered(found: re.Match[str]) -> str:
-        word = found.group()
+    def numbered(match: re.Match[str]) -> str:
+        word = match.group()
         # "@" is in no identifier, so a number meets no other name.
         return numbers.setdefault(word, f"@{len(numbers)}") if word in own else word
 

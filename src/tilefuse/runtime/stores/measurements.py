@@ -97,8 +97,8 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
             continue
         if not isinstance(row, dict) or not isinstance(row.get("key"), str):
             continue
-        told = row.pop(CHECKSUM, None)
-        if told is None or told == _checksum(row):  # a file written by hand has none
+        checksum = row.pop(CHECKSUM, None)
+        if checksum is None or checksum == _checksum(row):  # a file written by hand has none
             rows[row["key"]] = row
     return rows
 

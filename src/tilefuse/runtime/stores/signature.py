@@ -39,11 +39,11 @@ class Key:
 
     def digest(self, file: BinaryIO, num_bytes: int) -> str:
         """HMAC-SHA-256 of the next `num_bytes` of a file, in hexadecimal digits."""
-        made = hmac.new(self._secret, digestmod=hashlib.sha256)
+        mac = hmac.new(self._secret, digestmod=hashlib.sha256)
         while num_bytes > 0 and (chunk := file.read(min(_CHUNK_BYTES, num_bytes))):
-            made.update(chunk)
+            mac.update(chunk)
             num_bytes -= len(chunk)
-        return made.hexdigest()
+        return mac.hexdigest()
 
 
 def read_key(path: Path | str) -> Key:
@@ -109,17 +109,17 @@ def signer(path: Path | str) -> str:
     """Name of the key with which a file says that it is signed, not verified; "" for a file that is not signed."""
     with Path(path).open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _FORM_BYTES, 0))
-        found = _FORM.search(file.read())
-    return found[2].decode() if found is not None else ""
+        match = _FORM.search(file.read())
+    return match[2].decode() if match is not None else ""
 
 
 def verify(data: bytes, path: Path | str, purpose: str, key: Key) -> None:
     """Raises: UserError unless `data`, the bytes of `path`, were signed with `key` for `purpose`."""
-    found = _FORM.search(data[-_FORM_BYTES:])
-    if found is None:
+    match = _FORM.search(data[-_FORM_BYTES:])
+    if match is None:
         raise UserError(f"{path} is not signed, and only files signed with key {key.name} are loaded",
                         hint="write it with --sign KEYFILE (TILEFUSE_SIGN=KEYFILE), from a source that you trust")
-    signed_for, name, digest = (part.decode() for part in found.groups())
+    signed_for, name, digest = (part.decode() for part in match.groups())
     if name != key.name:
         raise UserError(f"{path} is signed with key {name}, and only files signed with key {key.name} are loaded")
     if signed_for != purpose or not hmac.compare_digest(digest, key.digest(io.BytesIO(data), len(data) - _DIGEST_DIGITS)):

@@ -87,7 +87,7 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
 
 def _strides(function: CompiledScript, extents: Extents, leading: list[str]) -> Extents:
     """Strides of the matrices whose leading dimension is given. Units: words."""
-    found: Extents = {}
+    strides_by_name: Extents = {}
     for text in (part.strip() for flag in leading for part in flag.split(",")):
         name, _, words = text.rpartition(":")
         if not words.isdigit():
@@ -100,8 +100,8 @@ def _strides(function: CompiledScript, extents: Extents, leading: list[str]) -> 
         least = extents[name][0 if by_columns else 1]
         if int(words) < least:
             raise OptionError(f"--leading {text}: a {'column' if by_columns else 'row'} of {name} has {least} words")
-        found[name] = (1, int(words)) if by_columns else (int(words), 1)
-    return found
+        strides_by_name[name] = (1, int(words)) if by_columns else (int(words), 1)
+    return strides_by_name
 
 
 def _searched(function: CompiledScript, extents: Extents, strides: Extents, target: str, place: str, most: int, seconds: float,
@@ -179,10 +179,10 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
     graph = function.graph_for(extents, strides)
     why = "they were asked to be"
     if sizes != "fixed":
-        made = _with_size_arguments(function, graph, strides, path, device, text)
-        if not isinstance(made, str):
-            return made
-        why = made
+        written = _with_size_arguments(function, graph, strides, path, device, text)
+        if not isinstance(written, str):
+            return written
+        why = written
         if sizes or on_host:
             raise OptionError(f"sizes cannot be arguments: {why}", hint="--sizes fixed" if not on_host else "--emit out.cu --sizes fixed")
     elif on_host:
@@ -213,10 +213,10 @@ def _with_size_arguments(function: CompiledScript, graph: CallGraph, strides: Ex
         program = sized_program(search, choice, device, function.options)
     except UnsupportedError as error:
         return error.message
-    made = emit_sized(program, identifier(path.stem), path.stem, device, search.script_name, text)
+    sized = emit_sized(program, identifier(path.stem), path.stem, device, search.script_name, text)
     build = ["g++", "-O3", "-fopenmp", "-shared", "-fPIC", "-o", f"{path.stem}.so", path.name] if device.kind == "host" else \
         ["nvcc", "-O3", f"-arch={device.arch}", "-o", path.stem, path.name, f"{path.stem}_main.cu"]
-    return {"files": [str(p) for p in made.write(path)], "kernels": [k.name for s in program.steps for k in s.kernels[:1]],
+    return {"files": [str(p) for p in sized.write(path)], "kernels": [k.name for s in program.steps for k in s.kernels[:1]],
             "sizes": f"arguments: {', '.join(program.sizes) or 'none'}", "predicted_us": choice.predicted_us, "build": shlex.join(build)}
 
 
@@ -228,18 +228,18 @@ def _ran(function: CompiledScript, extents: Extents, strides: Extents, place: st
     from tilefuse.runtime.calls.library import TORCH_DTYPES
 
     generator = torch.Generator().manual_seed(0)
-    given = []
+    arguments = []
     for name in function.inputs:
         shape, dtype, on = extents.get(name, ()), TORCH_DTYPES[function.resolved.dtypes[name].name], "cpu" if place == "host" else place
         drawn = torch.randn(shape, generator=generator, dtype=dtype).to(on)
         laid = torch.empty_strided(shape, strides[name], dtype=dtype, device=on).copy_(drawn) if name in strides else drawn
-        given.append(laid)
-    made = function.program_for(*given)
-    out = function(*given)
+        arguments.append(laid)
+    planned = function.program_for(*arguments)
+    out = function(*arguments)
     arrays = out if isinstance(out, tuple) else (out,)
     device = torch.device("cpu" if place == "host" else place)
-    timing = time_calls({"script": lambda: function(*given)}, device, Budget(0.0, repeat, 0.0))["script"].summary()
-    return {"device": place, **timing, "how": made.choice.how, "kernels": [k.name for k in made.program.kernels],
+    timing = time_calls({"script": lambda: function(*arguments)}, device, Budget(0.0, repeat, 0.0))["script"].summary()
+    return {"device": place, **timing, "how": planned.choice.how, "kernels": [k.name for k in planned.program.kernels],
             "results": {n: {"shape": list(a.shape), "norm": float(a.double().norm())} for n, a in zip(function.outputs, arrays)}}
 
 

@@ -111,8 +111,8 @@ def key(path: Annotated[Path, typer.Argument(help="the file to write; it must no
     """Write a new key for --sign and --require-signature. Who has the key can sign and verify: keep it as you keep a password."""
     from tilefuse.runtime.stores.signature import new_key
 
-    made = new_key(path)
-    _told({"key": made.name, "file": str(path)}, f"key {made.name} written to {path}", as_json)
+    new = new_key(path)
+    _told({"key": new.name, "file": str(path)}, f"key {new.name} written to {path}", as_json)
 
 
 def options(as_json: AsJson = False) -> None:

@@ -45,19 +45,19 @@ def calibrate(device: Annotated[str, typer.Option("--device", help="host or cuda
         raise UserError(f"cannot write {path}: {cause.strerror}") from cause
     with working(f"measuring {spec.name}", quiet=as_json) as progress:
         task = progress.task_ids[0]
-        found = calibrate(spec, bench_of(spec, int(place.partition(":")[2] or 0)), largest=most_mib << 20,
-                          progress=lambda text: progress.update(task, description=f"{spec.name}: {text}"))
+        measured = calibrate(spec, bench_of(spec, int(place.partition(":")[2] or 0)), largest=most_mib << 20,
+                             progress=lambda text: progress.update(task, description=f"{spec.name}: {text}"))
     try:
-        write_whole(path, found.text().encode())
+        write_whole(path, measured.text().encode())
     except OSError as cause:
         raise UserError(f"cannot write {path}: {cause.strerror}") from cause
     if as_json:
         import json
 
-        emit_json({"file": str(path), **json.loads(found.text())})
+        emit_json({"file": str(path), **json.loads(measured.text())})
         return
-    size, us = found.transfer_curve[-1]
-    results().print(f"{spec.name}: launch {found.launch_us:.2f} us, in a graph {found.graph_launch_us:.2f} us, "
+    size, us = measured.transfer_curve[-1]
+    results().print(f"{spec.name}: launch {measured.launch_us:.2f} us, in a graph {measured.graph_launch_us:.2f} us, "
                     f"{size / us / 1e3:.0f} GB/s at {size >> 20} MiB", highlight=False)
     errors().print(f"figures in {path}", markup=False, highlight=False)
 
@@ -70,14 +70,14 @@ def _calibrate_blas(spec: DeviceSpec, place: str, folders: Sequence[Path], only:
     from tilefuse.scripts.language.routine_library import read_library
 
     functions = read_library(*folders).functions
-    wanted = [n.strip() for n in only.split(",") if n.strip()]
-    for name in wanted:
+    names = [n.strip() for n in only.split(",") if n.strip()]
+    for name in names:
         if name not in functions:
             raise NameLookupError(f"there is no function {name}", hint=nearest(name, functions))
     options = Options.from_environment()
     with working(f"benchmarking routines on {spec.name}", quiet=as_json) as progress:
         task = progress.task_ids[0]
-        count = calibrate_routines([functions[n] for n in wanted or functions], spec, place, options, seconds=seconds,
+        count = calibrate_routines([functions[n] for n in names or functions], spec, place, options, seconds=seconds,
                                    tell=lambda what, done: progress.update(task, description=f"{done}: {what}"))
     path = routine_journal(spec, options).path
     if as_json:

@@ -23,20 +23,21 @@ def export(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `t
 
     check_one_device(target, device)
     with working(f"exporting {model}", quiet=as_json):
-        made = _exported(model, out, shapes or [], device, target, name, with_files(option, plan, template) or [])
+        result = _exported(model, out, shapes or [], device, target, name, with_files(option, plan, template) or [])
     if as_json:
-        told = {kind: [{"name": n, "dtype": t, "shape": list(s)} for n, t, s in listed]
-                for kind, listed in (("inputs", made.inputs), ("results", made.results))}
-        emit_json({"folder": str(made.folder), "name": made.name, "files": list(made.files), "library_calls": list(made.kinds), **told,
-                   "kernels": made.num_kernels, "weight_bytes": made.weight_bytes, "workspace_bytes": made.workspace_bytes})
+        facts = {kind: [{"name": n, "dtype": t, "shape": list(s)} for n, t, s in listed]
+                 for kind, listed in (("inputs", result.inputs), ("results", result.results))}
+        emit_json({"folder": str(result.folder), "name": result.name, "files": list(result.files),
+                   "library_calls": list(result.kinds), **facts,
+                   "kernels": result.num_kernels, "weight_bytes": result.weight_bytes, "workspace_bytes": result.workspace_bytes})
         return
-    calls = f", library calls: {', '.join(made.kinds)}" if made.kinds else ""
-    weights = bytes_text(made.weight_bytes)
-    results().print(f"{made.name}: {counted(made.num_kernels, 'kernel')}{calls}, {weights} of weights", highlight=False)
-    for kind, listed in (("takes", made.inputs), ("gives", made.results)):
+    calls = f", library calls: {', '.join(result.kinds)}" if result.kinds else ""
+    weights = bytes_text(result.weight_bytes)
+    results().print(f"{result.name}: {counted(result.num_kernels, 'kernel')}{calls}, {weights} of weights", highlight=False)
+    for kind, listed in (("takes", result.inputs), ("gives", result.results)):
         texts = ", ".join(f"{n}: {t}{list(s)}" for n, t, s in listed)
         results().print(f"  {kind} {texts}", highlight=False, soft_wrap=True)
-    results().print(f"in {made.folder}: README.md says how to build and run it", highlight=False)
+    results().print(f"in {result.folder}: README.md says how to build and run it", highlight=False)
 
 
 def _exported(model: str, out: Path, shapes: list[str], device: str, target: str, name: str, option: list[str]) -> Any:

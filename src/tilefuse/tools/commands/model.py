@@ -105,12 +105,12 @@ def opt(model: Annotated[str, typer.Argument(metavar="MODEL", help="as for `tile
 
     options = Options.from_environment().with_overrides(**parse_options(option or []), verify=verify)
     if list_passes or order:
-        told = {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(PASSES.items())} if list_passes else {}
-        told |= {"order": order_text(options)} if order else {}
+        description = {name: (kind.__doc__ or "").strip().splitlines()[0] for name, kind in sorted(PASSES.items())} if list_passes else {}
+        description |= {"order": order_text(options)} if order else {}
         if as_json:
-            emit_json(told)
+            emit_json(description)
             return
-        for name, line in told.items():
+        for name, line in description.items():
             results().print(f"{name}: {line}" if list_passes else line, markup=False, highlight=False, soft_wrap=True)
         return
     graph = load_graph(model, parse_shapes(shapes or []))
@@ -141,39 +141,39 @@ def explain(model: Planned, shapes: Shapes = None, device: Device = "", option: 
     from tilefuse.tools.programs import planned_program
     from tilefuse.tools.written import with_files
 
-    if (kept := kept_explanation(model)) is not None:
+    if (saved := kept_explanation(model)) is not None:
         if why is not None or plan_text or target or plan is not None or template is not None:
             raise OptionError(f"{model} is an explanation that was written before: nothing of it is planned again",
                               hint="--why, --plan-text, --target, --plan and --template need the model itself")
         if as_json:
-            emit_json(kept)
+            emit_json(saved)
         else:
-            print_explanation(kept, (), summary, full, "" if model.endswith(".json") else Path(model).name)
+            print_explanation(saved, (), summary, full, "" if model.endswith(".json") else Path(model).name)
         return
     option = with_files(option, plan, template)
     if why is not None or plan_text:
         from tilefuse.tools.written import answer_why
 
-        made = planned_program(model, shapes, device, option, target, as_json)
-        if isinstance(made, PlannedScript):
+        planned = planned_program(model, shapes, device, option, target, as_json)
+        if isinstance(planned, PlannedScript):
             raise UnsupportedError(f"kernels of {model} are fused routines, which no plan describes",
                                    hint="other programs with their predicted times: "
                                         f"tilefuse blas {model} --table 10, with the same --shapes")
         if why is not None:
-            answer_why(made, why, option, as_json)
-        elif not made.spec.plan_text:
+            answer_why(planned, why, option, as_json)
+        elif not planned.spec.plan_text:
             raise UnsupportedError(f"{model} runs in parts, each with plans of its own", hint="explain without --plan-text tells the parts")
         elif as_json:
-            emit_json({"plan": made.spec.plan_text})
+            emit_json({"plan": planned.spec.plan_text})
         else:
-            emit_text(made.spec.plan_text)
+            emit_text(planned.spec.plan_text)
         return
-    made = planned_program(model, shapes, device, option, target, as_json)
-    explanation = explanation_data(made)
+    planned = planned_program(model, shapes, device, option, target, as_json)
+    explanation = explanation_data(planned)
     if as_json:
         emit_json(explanation)
         return
-    print_explanation(explanation, answers_of(made, explanation, option), summary, full, Path(model).name)
+    print_explanation(explanation, answers_of(planned, explanation, option), summary, full, Path(model).name)
 
 
 def view(model: Planned,
@@ -244,6 +244,6 @@ def explanation_data(program: Any) -> dict[str, Any]:
     """A program's explanation as a mapping, whether it keeps it as text or as data."""
     import json
 
-    found = program.explain(json=True)
-    data: dict[str, Any] = json.loads(found) if isinstance(found, str) else found
+    explanation = program.explain(json=True)
+    data: dict[str, Any] = json.loads(explanation) if isinstance(explanation, str) else explanation
     return data

@@ -31,7 +31,7 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
     spec, place = present_device(chosen_device(device))
     outcomes: list[Outcome] = []
     with working(f"planning {model}", quiet=as_json) as progress:
-        made = generate(model, shapes or [], spec, [*(option or ()), "tuned=false"])
+        generated = generate(model, shapes or [], spec, [*(option or ()), "tuned=false"])
         task = progress.task_ids[0]
 
         def tell(kernel: str, tried: int, candidates: int) -> None:
@@ -39,7 +39,7 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
 
         tuner = Tuner(spec, KernelMeasurer(spec, place, options), DiskRecords.of(spec, options), TuningResults.of(spec, options), tell=tell)
         try:
-            for outcome in tuner.tune(made.plan, seconds, again):
+            for outcome in tuner.tune(generated.plan, seconds, again):
                 outcomes.append(outcome)
         except KeyboardInterrupt:
             errors().print("interrupted; what was found is kept, and the next run goes on from there", highlight=False)
@@ -49,7 +49,7 @@ def tune(model: Model, shapes: Shapes = None, device: Device = "", option: Optio
             {"kernel": o.kernel, "uses": o.uses, "known": o.known, **asdict(o.tuned)} for o in outcomes],
             "untuned": [{"kernel": kernel, "why": why} for kernel, why in tuner.untuned]})
         return
-    table = Table(title=f"{len(outcomes)} of {len(made.plan.programs)} kernels tuned on {spec.name}", title_justify="left")
+    table = Table(title=f"{len(outcomes)} of {len(generated.plan.programs)} kernels tuned on {spec.name}", title_justify="left")
     for column in ("kernel", "before us", "after us", "tried", "rejected", "template"):
         table.add_column(column, overflow="fold", justify="right" if column.endswith(("us", "tried")) else "left")
     for o in outcomes:
@@ -70,14 +70,14 @@ def list_results(as_json: AsJson = False) -> None:
     """List the stored results of every device."""
     from tilefuse.driver.measure.tuning_results import results_by_device
 
-    found = {device: r.all() for device, r in results_by_device(Options.from_environment()).items()}
+    by_device = {device: r.all() for device, r in results_by_device(Options.from_environment()).items()}
     if as_json:
-        emit_json({device: [asdict(t) for t in rows] for device, rows in found.items()})
+        emit_json({device: [asdict(t) for t in rows] for device, rows in by_device.items()})
         return
-    table = Table(title=counted(sum(map(len, found.values())), "tuning result"), title_justify="left")
+    table = Table(title=counted(sum(map(len, by_device.values())), "tuning result"), title_justify="left")
     for column in ("device", "kernel", "before us", "after us", "template"):
         table.add_column(column, overflow="fold")
-    for device, rows in found.items():
+    for device, rows in by_device.items():
         for t in rows:
             table.add_row(device, t.label, f"{t.base_us:.2f}", f"{t.us:.2f}", t.template)
     results().print(table)

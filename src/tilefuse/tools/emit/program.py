@@ -132,10 +132,10 @@ def _arguments(spec: ProgramSpec, function: str) -> dict[str, str]:
     """Value -> the name of its argument: all different, and none the function's."""
     names: dict[str, str] = {}
     for value in (*spec.inputs, *spec.results):
-        made = identifier(value)
-        while made == function or made in names.values():
-            made += "_"
-        names[value] = made
+        unique = identifier(value)
+        while unique == function or unique in names.values():
+            unique += "_"
+        names[value] = unique
     return names
 
 
@@ -186,9 +186,9 @@ def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dic
         if not launch.num_blocks:
             continue
         lines += ["  {", f"    void* pointers[] = {{{', '.join(pointer[first + n] for n in range(count))}}};"]
-        given = "void* arguments[] = {pointers};" if kernel.one_structure else \
+        pointers = "void* arguments[] = {pointers};" if kernel.one_structure else \
             f"void* arguments[] = {{{', '.join(f'&pointers[{n}]' for n in range(count))}}};"
-        lines += [f"    {given}",
+        lines += [f"    {pointers}",
                   f"    const cudaError_t status = launch((const void*)kernel_{step.kernel}::{kernel.entry}, {launch.num_blocks}, "
                   f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {str(launch.early).lower()}, arguments, stream);",
                   "    if (status != cudaSuccess) return status;", "  }"]
@@ -197,15 +197,15 @@ def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dic
 
 def _pointers(plan: CallPlan, counters: int, names: dict[str, str]) -> dict[int, str]:
     """Slot -> the C expression of its address."""
-    found: dict[int, str] = {}
+    pointer_by_slot: dict[int, str] = {}
     for root, slots in plan.slots_by_root.items():
         for slot in slots:
-            found[slot.number] = f"(unsigned char*){names[root]} + {slot.offset_bytes}"
+            pointer_by_slot[slot.number] = f"(unsigned char*){names[root]} + {slot.offset_bytes}"
     for slot in plan.counter_slots:
-        found[slot.number] = f"scratch + {slot.offset_bytes}"
+        pointer_by_slot[slot.number] = f"scratch + {slot.offset_bytes}"
     for slot in plan.arena_slots:
-        found[slot.number] = f"scratch + {counters + slot.offset_bytes}"
-    return found
+        pointer_by_slot[slot.number] = f"scratch + {counters + slot.offset_bytes}"
+    return pointer_by_slot
 
 
 def _main(spec: ProgramSpec, name: str, stem: str, values: dict[str, Value], names: dict[str, str]) -> str:

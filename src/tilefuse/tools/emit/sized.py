@@ -76,8 +76,9 @@ class _Text:
 
     def helpers(self) -> tuple[str, str, str]:
         """Prototypes of the functions that tell about a call before it is made."""
-        name, given = self.words.function, self.given or "void"
-        return (f"const char* {name}_refusal({given})", f"size_t {name}_workspace_bytes({given})", f"size_t {name}_zero_bytes({given})")
+        name, parameters = self.words.function, self.given or "void"
+        return (f"const char* {name}_refusal({parameters})", f"size_t {name}_workspace_bytes({parameters})",
+                f"size_t {name}_zero_bytes({parameters})")
 
     def header(self) -> str:
         """Declarations for C and C++."""
@@ -147,9 +148,9 @@ class _Text:
         yield f"int tf_case({self._parameters()}) {{"
         aligned = " && ".join(dict.fromkeys(f"{self.words.sizes[s]} % {words} == 0" for _, s, words in self.program.strides))
         for n, (case, limits) in enumerate(zip(self.program.cases, self.program.limits, strict=True)):
-            held = [f"{self._count(count)} <= {most}ll" for _, count, most in limits]
-            held = [*([aligned] if case.aligned else []), *held]
-            yield f"  if ({' && '.join(held) or 'true'}) return {n};  // {case.name}"
+            conditions = [f"{self._count(count)} <= {most}ll" for _, count, most in limits]
+            conditions = [*([aligned] if case.aligned else []), *conditions]
+            yield f"  if ({' && '.join(conditions) or 'true'}) return {n};  // {case.name}"
         yield "  return -1;"
         yield "}"
         yield ""
@@ -184,11 +185,11 @@ class _Text:
         assert kernel.blocks is not None
         yield f"  {{  // {kernel.name}"
         yield f"    void* tf_pointers[] = {{{', '.join(f'tf_places[{self.number[a]}]' for a in step.arguments)}}};"
-        told = [*((s.name, s.count) for s in kernel.sizes), *((("blocks", kernel.blocks),) if self.on_host else ())]
-        for k, (name, count) in enumerate(told):
+        arguments = [*((s.name, s.count) for s in kernel.sizes), *((("blocks", kernel.blocks),) if self.on_host else ())]
+        for k, (name, count) in enumerate(arguments):
             yield f"    {index} tf_size_{k} = ({index}){self._count(count)};  // {name}"
         places = [f"&tf_pointers[{k}]" if not self.on_host else f"tf_pointers[{k}]" for k in range(len(step.arguments))]
-        places += [f"&tf_size_{k}" for k in range(len(told))]
+        places += [f"&tf_size_{k}" for k in range(len(arguments))]
         yield f"    void* tf_arguments[] = {{{', '.join(places)}}};"
         if self.on_host:
             number = self.kernels.index(kernel)
@@ -209,8 +210,8 @@ class _Text:
                 row, name = self.words.sizes[v.sizes[1 if v.named_strides[1] == 1 else 0]], self.words.sizes[v.leading]
                 yield f'  if ({name} < {row}) return "{name} is less than {row}";'
         for what, count, most in self.program.limits[-1]:
-            told = self.words.sizes.get(what, what)
-            yield f'  if ({self._count(count)} > {most}ll) return "{told}: more than {most}";'
+            description = self.words.sizes.get(what, what)
+            yield f'  if ({self._count(count)} > {most}ll) return "{description}: more than {most}";'
 
     def entry(self) -> Iterable[str]:
         """The function that computes the script."""
@@ -244,16 +245,16 @@ class _Text:
         """A program that fills the inputs, runs and times the function, and prints the sum of each result; sizes from its command line."""
         graph, name = self.program.graph, self.words.function
         place = {v: f"d_{n}" for v, n in self.words.arguments.items()}
-        told = {s: f"size_{n}" for n, s in enumerate(self.program.sizes)}
-        passed = ", ".join(told.values())
+        variable_of = {s: f"size_{n}" for n, s in enumerate(self.program.sizes)}
+        passed = ", ".join(variable_of.values())
         lines = [f"// Driver: fills the inputs, runs and times {name}, prints the sum of each result.",
                  f"// Arguments: {self.passed or 'none'}.", f'#include "{self.stem}.h"',
                  DRIVER_HEAD.replace("int main() {", f"{C_FUNCTIONS}\nint main(int tf_count, char** tf_given) {{"),
                  "  (void)tf_count; (void)tf_given;"]
         for n, s in enumerate(self.program.sizes):
-            given = f"tf_count > {n + 1} ? std::atoll(tf_given[{n + 1}]) : {self.program.expected[s]}"
-            lines.append(f"  const long long {told[s]} = {given};  // {self.words.sizes[s]}")
-        words = {v: count_text(words_of(graph.variables[v]), told) for v in self.values}
+            size = f"tf_count > {n + 1} ? std::atoll(tf_given[{n + 1}]) : {self.program.expected[s]}"
+            lines.append(f"  const long long {variable_of[s]} = {size};  // {self.words.sizes[s]}")
+        words = {v: count_text(words_of(graph.variables[v]), variable_of) for v in self.values}
         moved = [f"{count} * (double)sizeof(*{place[v]})" for v, count in words.items()]
         lines += [f"  if (const char* why = {name}_refusal({passed})) {{", '    std::fprintf(stderr, "%s\\n", why);', "    return 1;",
                   "  }"]
@@ -277,20 +278,20 @@ class _Text:
 
 def _free(name: str, taken: set[str]) -> str:
     """A name that C and C++ take and nothing else in the text has."""
-    made = identifier(name)
-    while made in taken or made.startswith("tf_"):
-        made = f"{made}_" if not made.startswith("tf_") else f"v_{made}"
-    taken.add(made)
-    return made
+    unique = identifier(name)
+    while unique in taken or unique.startswith("tf_"):
+        unique = f"{unique}_" if not unique.startswith("tf_") else f"v_{unique}"
+    taken.add(unique)
+    return unique
 
 
 def _shared(scratch: Sequence[Scratch]) -> list[int | None]:
     """For each part of the workspace an earlier one of equal size that nothing needs any more: they lie in one place."""
-    found: list[int | None] = []
+    homes: list[int | None] = []
     busy_until: dict[int, int] = {}
     for n, s in enumerate(scratch):
         home = next((k for k, last in busy_until.items() if not s.counter and scratch[k].num_bytes == s.num_bytes and last < s.first), None)
-        found.append(home)
+        homes.append(home)
         if not s.counter:
             busy_until[n if home is None else home] = s.last
-    return found
+    return homes
