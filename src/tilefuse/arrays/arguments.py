@@ -22,14 +22,14 @@ def of_arrays(function: F) -> F:
     code = function.__code__
     kinds = function.__annotations__
     names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-    wanted = [(n if n < code.co_argcount else -1, name, kinds[name] == "Array | None") for n, name in enumerate(names)
-              if kinds.get(name) in ("Array", "Array | None")]
+    array_arguments = [(n if n < code.co_argcount else -1, name, kinds[name] == "Array | None") for n, name in enumerate(names)
+                       if kinds.get(name) in ("Array", "Array | None")]
     several = code.co_varnames[len(names)] if code.co_flags & 4 else ""
     first = code.co_argcount if kinds.get(several) == "Array" else None
 
     @wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
-        for at, name, optional in wanted:
+        for at, name, optional in array_arguments:
             x = args[at] if 0 <= at < len(args) else named.get(name, _MISSING)
             if not isinstance(x, Array) and x is not _MISSING and not (optional and x is None):
                 raise _no_array(function, name, x)
@@ -45,8 +45,8 @@ def of_arrays(function: F) -> F:
 _MISSING: Any = object()
 
 
-def _no_array(function: Callable[..., Any], name: str, given: Any) -> TypeMismatchError:
-    return TypeMismatchError(f"{function.__name__} takes an array for {name}, not a {type(given).__name__}", where=user_span(),
+def _no_array(function: Callable[..., Any], name: str, argument: Any) -> TypeMismatchError:
+    return TypeMismatchError(f"{function.__name__} takes an array for {name}, not a {type(argument).__name__}", where=user_span(),
                              hint="asarray makes arrays of numbers, lists, numpy arrays and torch tensors")
 
 

@@ -196,43 +196,43 @@ class Array(ArrayMethods):
         """The data on another device; the same array where it is there already."""
         if stream is not None:
             raise UserError("streams are torch's: set the current one", where=user_span(), hint="with torch.cuda.stream(s): ...")
-        wanted = installed().device_named(device)
-        if wanted == self.device:
+        target = installed().device_named(device)
+        if target == self.device:
             return self
         self.buffer("to_device")
-        return Array(installed().moved(self.node, wanted, False))
+        return Array(installed().moved(self.node, target, False))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        found = self.numpy()
-        return found.astype(dtype, copy=bool(copy)) if dtype is not None else found.copy() if copy else found
+        data = self.numpy()
+        return data.astype(dtype, copy=bool(copy)) if dtype is not None else data.copy() if copy else data
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[Any, int] | None = None,
                    copy: bool | None = None) -> Any:
         buffer = self.buffer("DLPack")
-        on_host, wanted = self.device == "host", None if dl_device is None else int(dl_device[0])
-        if on_host and stream is not None or wanted not in (None, 1, int(buffer.__dlpack_device__()[0])):
+        on_host, device_type = self.device == "host", None if dl_device is None else int(dl_device[0])
+        if on_host and stream is not None or device_type not in (None, 1, int(buffer.__dlpack_device__()[0])):
             raise SharingError(f"an array on {self.device} cannot be exported to " + ("a stream" if on_host and stream is not None else
                                f"the DLPack device {tuple(dl_device or ())}"), where=user_span(), hint="move it with to_device first")
         how = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return buffer.__dlpack__(**{name: given for name, given in how.items() if given is not None})
+        return buffer.__dlpack__(**{name: value for name, value in how.items() if value is not None})
 
     def __dlpack_device__(self) -> tuple[Any, int]:
-        found: tuple[Any, int] = self.buffer("DLPack").__dlpack_device__()
-        return found
+        place: tuple[Any, int] = self.buffer("DLPack").__dlpack_device__()
+        return place
 
-    def _scalar(self, wanted: str) -> Scalar:
+    def _scalar(self, kind: str) -> Scalar:
         if self.size != 1:
-            raise ShapeError(f"only an array of one element has a {wanted}, this one has shape {self.shape}", where=user_span(),
-                             hint="any() and all() tell of whole arrays" if wanted == "bool" else None)
-        found: Scalar = self.buffer(wanted).item()
-        return found
+            raise ShapeError(f"only an array of one element has a {kind}, this one has shape {self.shape}", where=user_span(),
+                             hint="any() and all() tell of whole arrays" if kind == "bool" else None)
+        number: Scalar = self.buffer(kind).item()
+        return number
 
-    def _real_scalar(self, wanted: str) -> float:
+    def _real_scalar(self, kind: str) -> float:
         if self.dtype.is_complex:
-            raise TypeMismatchError(f"a complex number is no {wanted}", where=user_span(), hint="real(x), imag(x) and abs(x) are real")
-        found = self._scalar(wanted)
-        assert not isinstance(found, complex)
-        return found
+            raise TypeMismatchError(f"a complex number is no {kind}", where=user_span(), hint="real(x), imag(x) and abs(x) are real")
+        number = self._scalar(kind)
+        assert not isinstance(number, complex)
+        return number
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool"))
@@ -425,12 +425,12 @@ def elementwise(name: str, *given: Any) -> Array:
     common = operand_dtype(row, [a.dtype for a in arrays], [n for n in numbers if not isinstance(n, Array)])
     where = iter(range(len(arrays)))
     arguments = tuple([next(where) if isinstance(n, Array) else number_constant(n, common) for n in numbers])
-    found = recording(lower_elementwise, nodes, (name, common, arguments))
+    recorded = recording(lower_elementwise, nodes, (name, common, arguments))
     if key is not None:
         if len(_known) > MOST_RECORDINGS:
             _known.clear()
-        _known[key] = found
-    return Array(played(found, nodes)[0])
+        _known[key] = recorded
+    return Array(played(recorded, nodes)[0])
 
 
 def checked_number(name: str, given: Any) -> Scalar:
@@ -483,8 +483,8 @@ def lower_product(b: TensorBuilder, x1: str, x2: str) -> str:
         raise ShapeError(f"matmul of {b.types[x1]} and {b.types[x2]}: inner extents differ, "
                          f"{b.shape_of(left)[-1]} and {b.shape_of(right)[-2]}")
     terms = b.elementwise("mul", b.expand_dims(left, -1), b.expand_dims(right, -3))
-    made = b.reduce(terms, "sum", -2)
-    return b.squeeze(made, [d for d, gone in ((-2, lone[0]), (-1, lone[1])) if gone]) if any(lone) else made
+    product = b.reduce(terms, "sum", -2)
+    return b.squeeze(product, [d for d, is_vector in ((-2, lone[0]), (-1, lone[1])) if is_vector]) if any(lone) else product
 
 
 def lower_transpose(b: TensorBuilder, x: str) -> str:

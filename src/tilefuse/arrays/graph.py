@@ -29,8 +29,8 @@ class ArrayGraph:
 
 def graph_of(arrays: Sequence[Array], name: str = "arrays") -> tuple[Graph, tuple[ArrayNode, ...]]:
     """The graph that computes `arrays` (its results, in order) and the leaves that its inputs stand for."""
-    made = named_graph(arrays, name)
-    return made.graph, made.leaves
+    graph = named_graph(arrays, name)
+    return graph.graph, graph.leaves
 
 
 def named_graph(arrays: Sequence[Array], name: str = "arrays", through: bool = False) -> ArrayGraph:
@@ -46,9 +46,9 @@ def named_graph(arrays: Sequence[Array], name: str = "arrays", through: bool = F
     ordered = in_order([a.node for a in arrays], through)
     for node in ordered:
         if is_leaf(node, through):
-            wanted = node.name if isinstance(node, Source) else ""
+            node_name = node.name if isinstance(node, Source) else ""
             have = physical(node.type)
-            names[node] = builder.input(wanted or "x", have.dtype, have.shape)
+            names[node] = builder.input(node_name or "x", have.dtype, have.shape)
             leaves.append(node)
     for node in ordered:
         if node not in names:
@@ -115,13 +115,13 @@ def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNod
 def nodes_outside(arrays: Sequence[Array], own: Collection[ArrayNode | None]) -> tuple[ArrayNode, ...]:
     """The nodes below these arrays that stand on none of the leaves `own`."""
     inside: set[ArrayNode] = set()
-    found: list[ArrayNode] = []
+    outside: list[ArrayNode] = []
     for node in in_order([a.node for a in arrays]):
         if node in own or any(o in inside for o in operands_below(node)):
             inside.add(node)
         else:
-            found.append(node)
-    return tuple(found)
+            outside.append(node)
+    return tuple(outside)
 
 
 def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[ArrayNode]]:

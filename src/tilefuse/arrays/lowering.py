@@ -142,9 +142,9 @@ def operand_dtype(row: Elementwise, dtypes: Sequence[DType], numbers: Sequence[S
         "shift": common.is_integer, "test": common.kind != "bool",
     }.get(takes, True)
     if not fine:
-        wanted = {"numeric": "numbers", "logical": "bool", "bitwise": "integers or bool", "shift": "integers", "test": "numbers"}[takes]
+        kinds = {"numeric": "numbers", "logical": "bool", "bitwise": "integers or bool", "shift": "integers", "test": "numbers"}[takes]
         hint = "compare with 0 first" if takes == "logical" else "convert with astype"
-        raise TypeMismatchError(f"{row.name} takes {wanted}, not {NAME_OF.get(common, common)}", where=user_span(), hint=hint)
+        raise TypeMismatchError(f"{row.name} takes {kinds}, not {NAME_OF.get(common, common)}", where=user_span(), hint=hint)
     return common
 
 
@@ -167,8 +167,8 @@ def lower_elementwise(b: TensorBuilder, *given: object) -> str:
     operands = [const(a.value, work) if isinstance(a, Const) else _operand(b, names[a], common, work, shape, axes) for a in arguments]
     body = row.body(work, *operands)
     natural = b.expression_dtype(body)
-    wanted = common if natural == work else natural
-    return b.make_map(name, wanted, shape, axes, converted(body, natural, wanted))
+    result_dtype = common if natural == work else natural
+    return b.make_map(name, result_dtype, shape, axes, converted(body, natural, result_dtype))
 
 
 def _operand(b: TensorBuilder, x: str, common: DType, work: DType, shape: Sequence[int], axes: Sequence[str]) -> Expr:

@@ -27,7 +27,7 @@ from tilefuse.ir.scalar import rename_reads
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 # Frames in these are nobody's line: torch and numpy call back what they are given (`from_dlpack`, `asarray`).
-NOT_THE_USERS = (PACKAGE_FOLDER, *(str(Path(str(found.origin)).parent) + os.sep for found in map(find_spec, ("torch", "numpy")) if found))
+NOT_THE_USERS = (PACKAGE_FOLDER, *(str(Path(str(spec.origin)).parent) + os.sep for spec in map(find_spec, ("torch", "numpy")) if spec))
 # Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
 MOST_RECORDINGS = 50_000
 # Views of data and writes into it: loops over batches make many that differ, and no program depends on them.
@@ -107,9 +107,9 @@ _views: Bounded[tuple[Any, ...], Recording] = Bounded(MOST_VIEWS)
 
 def number_of_type(type: Type) -> int:
     """Equal for equal types: a key that is cheap to hash. Most types come from templates, so their identity is looked at first."""
-    found = _number_by_object.get(id(type))
-    if found is not None and found[0] is type:
-        return found[1]
+    entry = _number_by_object.get(id(type))
+    if entry is not None and entry[0] is type:
+        return entry[1]
     number = _type_numbers.setdefault(type, next(_next_type_number))
     if len(_number_by_object) > MOST_RECORDINGS:
         _number_by_object.clear()
@@ -157,26 +157,26 @@ def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[An
 def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...] = ()) -> Recording:
     """Result of the lowering for operands of these types, from memory where it was asked before. Raises: as `record`."""
     key = (lowering, settings, *[o.type_number for o in operands])
-    found = _recordings.get(key)
-    if found is None:
-        found = _record(lowering, operands, settings)
+    recorded = _recordings.get(key)
+    if recorded is None:
+        recorded = _record(lowering, operands, settings)
         if len(_recordings) > MOST_RECORDINGS:
             _recordings.clear()
             _numbers.clear()
-        _recordings[key] = found
-    return found
+        _recordings[key] = recorded
+    return recorded
 
 
 def record_known(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], data: Any) -> ArrayNode:
     """As `record` for one result whose data is there. The node tells gradients how it came about, and has no number."""
     key = (lowering, settings, *[o.type_number for o in operands])
-    found = _views.get(key)
-    if found is None:
-        found = _views.put(key, _record(lowering, operands, settings, numbered=False))
-    made = played(found, operands)[0]
-    if made not in operands:
-        made.buffer = data
-    return made
+    recorded = _views.get(key)
+    if recorded is None:
+        recorded = _views.put(key, _record(lowering, operands, settings, numbered=False))
+    node = played(recorded, operands)[0]
+    if node not in operands:
+        node.buffer = data
+    return node
 
 
 def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") -> tuple[ArrayNode, ...]:
@@ -189,22 +189,22 @@ def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") ->
             GIVEN_AWAY[o.buffer.__class__](o.buffer)
     where = common_device(operands) if operands else device
     place = user_place()
-    made: list[ArrayNode] = []
+    nodes: list[ArrayNode] = []
     for template, number, uses, type in found.steps:
-        made.append(Applied(template, number, tuple([operands[u] if u >= 0 else made[-1 - u] for u in uses]), where, place, type))
-    return tuple([operands[r] if r >= 0 else made[-1 - r] for r in found.results])
+        nodes.append(Applied(template, number, tuple([operands[u] if u >= 0 else nodes[-1 - u] for u in uses]), where, place, type))
+    return tuple([operands[r] if r >= 0 else nodes[-1 - r] for r in found.results])
 
 
 def _record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], numbered: bool = True) -> Recording:
     builder = ComplexBuilder("recording")
     names = [builder.input(f"_{n}", o.type.dtype, o.type.shape) for n, o in enumerate(operands)]
     try:
-        given = lowering(builder, *names, *settings)
+        names_of_results = lowering(builder, *names, *settings)
     except CompilerError as error:
         if error.where is not None:
             raise
         raise type(error)(error.message, where=user_span(), hint=error.hint) from None
-    results = (given,) if isinstance(given, str) else given
+    results = (names_of_results,) if isinstance(names_of_results, str) else names_of_results
     if len(builder.inputs) > len(names):
         raise InternalError("a lowering of an array operator made constant inputs; pass the data as an operand")
     place_of: dict[str, int] = {name: n for n, name in enumerate(names)}
@@ -231,10 +231,10 @@ def common_device(operands: Sequence[ArrayNode]) -> str:
     first = operands[0].device
     for other in operands:
         if other.device != first:
-            found = {o.device for o in operands if o.type.shape or o.device != "host"}
-            if len(found) > 1:
-                raise UserError(f"the arrays lie on {' and '.join(sorted(found))}", where=user_span(), hint="move one with to_device")
-            return next(iter(found))
+            devices = {o.device for o in operands if o.type.shape or o.device != "host"}
+            if len(devices) > 1:
+                raise UserError(f"the arrays lie on {' and '.join(sorted(devices))}", where=user_span(), hint="move one with to_device")
+            return next(iter(devices))
     return first
 
 
@@ -273,5 +273,5 @@ def user_span() -> Span:
 
 def _column(code: CodeType, instruction: int) -> int | None:
     """Column of the expression that an instruction belongs to; None where the interpreter does not know."""
-    found = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
-    return found[2] if found is not None else None
+    positions = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
+    return positions[2] if positions is not None else None

@@ -71,5 +71,5 @@ def lower_custom(b: TensorBuilder, *given: object) -> str:
                 converted(converted(b.read(names[a], shape, axes), b.dtype_of(names[a]), common), common, work) for a in arguments]
     op = SCALAR_OPS[name]
     natural = work if op.result == "same" else DTYPES[op.result]
-    wanted = common if op.result == "same" else natural
-    return b.make_map(name, wanted, shape, axes, converted(call(name, *operands), natural, wanted))
+    result_dtype = common if op.result == "same" else natural
+    return b.make_map(name, result_dtype, shape, axes, converted(call(name, *operands), natural, result_dtype))

@@ -51,19 +51,20 @@ def custom_gradient(fn: Callable[..., tuple[Any, Callable[..., Any]]]) -> Callab
         forms = [flatten(a, leaves) for a in args]
         arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
         inner = [_stand_in(x, f"x{n}") for n, x in enumerate(arrays)]
-        given = iter(inner)
-        made = fn(*[unflatten(f, given) for f in forms], **named)
-        if not isinstance(made, tuple) or len(made) != 2 or not callable(made[1]):
-            raise UserError(f"{fn.__name__} gives {type(made).__name__}, not its result and a function for its gradient", where=user_span(),
+        rest = iter(inner)
+        outcome = fn(*[unflatten(f, rest) for f in forms], **named)
+        if not isinstance(outcome, tuple) or len(outcome) != 2 or not callable(outcome[1]):
+            raise UserError(f"{fn.__name__} gives {type(outcome).__name__}, not its result and a function for its gradient",
+                            where=user_span(),
                             hint="return result, backward")
         values: list[Any] = []
-        form = flatten(made[0], values)
+        form = flatten(outcome[0], values)
         if not values or not all(isinstance(v, Array) and v.dtype.is_float for v in values):
             raise TypeMismatchError(f"results of {fn.__name__} are arrays of floats", where=user_span(),
                                     hint="real and imag give the parts of complex numbers")
         arriving = [_stand_in(v, f"g{n}") for n, v in enumerate(values)]
         gradients = unflatten(form, iter(arriving))
-        slopes = made[1](*gradients) if isinstance(made[0], tuple) else made[1](gradients)
+        slopes = outcome[1](*gradients) if isinstance(outcome[0], tuple) else outcome[1](gradients)
         listed = _of_arguments(fn.__name__, slopes, forms, inner)
         return unflatten(form, iter(_joined(values, inner, arrays, arriving, listed)))
 
@@ -76,13 +77,13 @@ def _stand_in(x: Array, name: str) -> Array:
 
 def _of_arguments(name: str, slopes: Any, forms: Sequence[Any], inner: Sequence[Array]) -> list[Array | None]:
     """The gradient of each array among the arguments, checked."""
-    given = slopes if isinstance(slopes, tuple) else (slopes,)
-    if len(given) != len(forms):
-        raise UserError(f"the gradient of {name} has {len(given)} parts for {len(forms)} arguments", where=user_span(),
+    slope_parts = slopes if isinstance(slopes, tuple) else (slopes,)
+    if len(slope_parts) != len(forms):
+        raise UserError(f"the gradient of {name} has {len(slope_parts)} parts for {len(forms)} arguments", where=user_span(),
                         hint="one for each argument; None where it has none")
-    found: list[Array | None] = []
+    gradients: list[Array | None] = []
     place = iter(inner)
-    for number, (slope, form) in enumerate(zip(given, forms, strict=True)):
+    for number, (slope, form) in enumerate(zip(slope_parts, forms, strict=True)):
         count: list[Any] = []
         own: list[Any] = []
         unflatten(form, _counted(place, count))
@@ -95,12 +96,12 @@ def _of_arguments(name: str, slopes: Any, forms: Sequence[Any], inner: Sequence[
             if g is not None and g.shape != x.shape:
                 raise ShapeError(f"the gradient of argument {number} of {name} has shape {g.shape}, the argument {x.shape}",
                                  where=user_span())
-            found.append(g if g is None or g.dtype == x.dtype else astype(g, x.dtype))
-    return found
+            gradients.append(g if g is None or g.dtype == x.dtype else astype(g, x.dtype))
+    return gradients
 
 
-def _counted(given: Any, seen: list[Any]) -> Any:
-    for x in given:
+def _counted(leaves: Any, seen: list[Any]) -> Any:
+    for x in leaves:
         seen.append(x)
         yield x
 
@@ -112,17 +113,17 @@ def _joined(values: Sequence[Array], inner: Sequence[Array], arrays: Sequence[Ar
     gives = tuple(n for n, g in enumerate(slopes) if g is not None)
     with walking:
         forward, read = graph_of(values, "forward")
-        found = arrays_of(forward, [real.get(leaf, leaf) for leaf in read])
+        results = arrays_of(forward, [real.get(leaf, leaf) for leaf in read])
         if not gives:
-            return tuple(stop_gradient(v) for v in found)
+            return tuple(stop_gradient(v) for v in results)
         backward, leaves = graph_of([g for g in slopes if g is not None], "backward")
     number: dict[ArrayNode, int] = {i.node: n for n, i in enumerate(inner)}
     number |= {a.node: -1 - n for n, a in enumerate(arriving)}
     # Arrays from outside that only the formula reads count too: its gradient would be zero in silence.
     others = list(dict.fromkeys(leaf for leaf in (*leaves, *read) if leaf not in number))
     number |= {leaf: len(inner) + n for n, leaf in enumerate(others)}
-    settings = (len(found), len(arrays), print_graph(backward), tuple(number[leaf] for leaf in leaves), gives)
-    return apply_all(_with_gradient, (*found, *arrays, *(Array(o) for o in others)), settings)
+    settings = (len(results), len(arrays), print_graph(backward), tuple(number[leaf] for leaf in leaves), gives)
+    return apply_all(_with_gradient, (*results, *arrays, *(Array(o) for o in others)), settings)
 
 
 def _with_gradient(b: TensorBuilder, *operands: Any) -> tuple[str, ...]:

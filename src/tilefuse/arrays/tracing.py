@@ -140,7 +140,7 @@ def control_flow_error(name: str, wanted: str) -> UserError:
                      where=span, hint=remedy)
 
 
-def _statement(line: str, wanted: str) -> str:
+def _statement(line: str, kind: str) -> str:
     """Which statement of a source line asks for a value."""
     text = line.strip()
     first = text.split(" ")[0].split("(")[0].rstrip(":")
@@ -148,9 +148,9 @@ def _statement(line: str, wanted: str) -> str:
         return "if"
     if first in ("while", "assert", "print"):
         return first
-    if "range(" in text and wanted in ("int", "index"):
+    if "range(" in text and kind in ("int", "index"):
         return "for"
-    if wanted != "bool":
+    if kind != "bool":
         return "other"
     return "choice" if _chooses(text) else "other"
 

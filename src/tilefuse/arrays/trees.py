@@ -65,8 +65,8 @@ def unflatten(form: Any, leaves: Iterator[Any]) -> Any:
     if form[0] == "dict":
         return {key: next(leaves) if part is LEAF else unflatten(part, leaves) for key, part in zip(form[1], form[2])}
     kind, parts = form
-    made = [next(leaves) if part is LEAF else unflatten(part, leaves) for part in parts]
-    return kind(*made) if hasattr(kind, "_fields") else kind(made)
+    children = [next(leaves) if part is LEAF else unflatten(part, leaves) for part in parts]
+    return kind(*children) if hasattr(kind, "_fields") else kind(children)
 
 
 def settings(form: Any) -> list[Any]:

@@ -83,16 +83,16 @@ def as_dtype(given: Any) -> DType:
     if isinstance(given, type) and given in by_python:
         return by_python[given]
     text = str(given).removeprefix("torch.")
-    found = PUBLIC_NAMES.get(text) or DTYPES.get(text)
-    if found is None and isinstance(given, (np.dtype, type)):
+    dtype = PUBLIC_NAMES.get(text) or DTYPES.get(text)
+    if dtype is None and isinstance(given, (np.dtype, type)):
         try:
-            found = _BY_NUMPY.get(np.dtype(given))
+            dtype = _BY_NUMPY.get(np.dtype(given))
         except TypeError:
-            found = None
-    if found is None:
+            dtype = None
+    if dtype is None:
         raise TypeMismatchError(f"there is no data type {given!r}", where=user_span(),
                                 hint=nearest(text, PUBLIC_NAMES) or known_types())
-    return found
+    return dtype
 
 
 def promote(first: DType, second: DType) -> DType:
@@ -135,10 +135,10 @@ def promote_all(dtypes: Iterable[DType]) -> DType:
     listed = list(dtypes)
     if not listed:
         raise TypeMismatchError("result_type needs at least one array or data type", where=user_span())
-    found = listed[0]
+    met = listed[0]
     for dtype in listed[1:]:
-        found = promote(found, dtype)
-    return found
+        met = promote(met, dtype)
+    return met
 
 
 def met_by_number(dtype: DType, number: Scalar) -> DType:
@@ -249,8 +249,8 @@ def float_facts(dtype: DType) -> FloatFacts:
         raise TypeMismatchError(f"finfo tells of floating-point types, not of {NAME_OF.get(dtype, dtype)}", where=user_span(),
                                 hint="use iinfo")
     facts: Any = ml_dtypes.finfo
-    found = facts(NUMPY_DTYPES[dtype.name])
-    return FloatFacts(dtype.bits, float(found.eps), float(found.max), float(found.min), float(found.smallest_normal), dtype)
+    limits = facts(NUMPY_DTYPES[dtype.name])
+    return FloatFacts(dtype.bits, float(limits.eps), float(limits.max), float(limits.min), float(limits.smallest_normal), dtype)
 
 
 def integer_facts(dtype: DType) -> IntegerFacts:

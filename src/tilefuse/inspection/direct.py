@@ -24,7 +24,7 @@ def direct_calls(parts: Iterable[Part]) -> Iterator[list[Any]]:
                 stack.enter_context(own_attribute(holder, "_run", holder.program))
                 stack.enter_context(own_attribute(holder, "_replay", False))
             elif kind == "Compiled":
-                stack.enter_context(own_attribute(holder, "_results", lambda entry, given: entry.program(*given)))
+                stack.enter_context(own_attribute(holder, "_results", lambda entry, arguments: entry.program(*arguments)))
         yield programs
 
 

@@ -56,15 +56,15 @@ def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any
     if steps:
         lines.append(f"  {moved_text(joined, steps)}")
     kinds = Counter(i.kind for i in subject.in_torch)
-    told = [counted(kinds[kind], kind) for kind in TITLES if kinds[kind]]
-    if told:
-        lines.append(f"  in torch: {', '.join(told)}")
+    counts = [counted(kinds[kind], kind) for kind in TITLES if kinds[kind]]
+    if counts:
+        lines.append(f"  in torch: {', '.join(counts)}")
     lines += _part_lines(parts)
     for kind, title in TITLES.items():
-        found = [i for i in subject.in_torch if i.kind == kind]
-        if found:
-            lines += ["", title] + [line for i in found[:MOST_TOLD] for line in _told(i)]
-            lines += [f"  and {len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
+        of_kind = [i for i in subject.in_torch if i.kind == kind]
+        if of_kind:
+            lines += ["", title] + [line for i in of_kind[:MOST_TOLD] for line in _told(i)]
+            lines += [f"  and {len(of_kind) - MOST_TOLD} more"] if len(of_kind) > MOST_TOLD else []
     if subject.recompiled:
         lines += ["", "compiled again, because what was compiled before did not fit"]
         lines += [f"  {function}: {reason.splitlines()[0]}" for function, reason in subject.recompiled[:MOST_TOLD]]
@@ -87,21 +87,21 @@ def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
     return lines + ([f"  and {len(parts) - MOST_PARTS} more"] if len(parts) > MOST_PARTS else [])
 
 
-def _told(found: InTorch) -> list[str]:
+def _told(item: InTorch) -> list[str]:
     """One thing that runs in torch, with its reason, place and what helps."""
-    where = where_text(found.path, found.place)
-    lines = [f"  {found.what}{f' at {where}' if where else ''}"]
-    if found.reason and found.reason != found.what:
-        lines.append(f"    {found.reason}")
-    return lines + ([f"    {cut(found.advice, MOST_ADVICE)}"] if found.advice else [])
+    where = where_text(item.path, item.place)
+    lines = [f"  {item.what}{f' at {where}' if where else ''}"]
+    if item.reason and item.reason != item.what:
+        lines.append(f"    {item.reason}")
+    return lines + ([f"    {cut(item.advice, MOST_ADVICE)}"] if item.advice else [])
 
 
 def _joined(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> Mapping[str, Any]:
     """The explanations of all parts as one."""
     from tilefuse.driver.explain.explain import joined_explanations
 
-    told = [data for _, data in parts]
-    return told[0] if len(told) == 1 else joined_explanations(subject.name, "", told, (), ())
+    explanations = [data for _, data in parts]
+    return explanations[0] if len(explanations) == 1 else joined_explanations(subject.name, "", explanations, (), ())
 
 
 def _costliest(joined: Mapping[str, Any]) -> list[str]:

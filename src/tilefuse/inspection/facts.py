@@ -22,29 +22,30 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
     node_of = {n["name"]: n for n in (explanation.get("graph") or {}).get("nodes", ())}
     bandwidth = float((explanation.get("machine") or {}).get("global_bytes_per_s", 0.0) or 0.0)
     size = {v.name: ITEMSIZE[v.dtype] * prod(v.shape) for v in spec.values}
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for step in spec.steps:
         match step:
             case KernelStep():
                 code = spec.kernels[step.kernel]
-                told = _explained(code, step, kernels)
-                nodes = list(told.get("nodes", code.nodes))
+                explained = _explained(code, step, kernels)
+                nodes = list(explained.get("nodes", code.nodes))
                 # The code of fused routines tells no bytes; its explanation does.
-                num_bytes = code.bytes_read + code.bytes_written or told.get("bytes_read", 0) + told.get("bytes_written", 0)
+                num_bytes = code.bytes_read + code.bytes_written or explained.get("bytes_read", 0) + explained.get("bytes_written", 0)
                 row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": num_bytes,
-                       "limit_us": round(code.limit_us, 4), "predicted_us": told.get("predicted_us")}
+                       "limit_us": round(code.limit_us, 4), "predicted_us": explained.get("predicted_us")}
             case LibraryStep():
                 nodes = [r for r in step.results if r]
-                told = next((call_of[n] for n in nodes if n in call_of), {})
-                num_bytes = int(told.get("bytes", 0))
+                explained = next((call_of[n] for n in nodes if n in call_of), {})
+                num_bytes = int(explained.get("bytes", 0))
                 row = {"name": step.operator, "kind": "library", "nodes": nodes, "bytes": num_bytes,
-                       "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0, "predicted_us": told.get("predicted_us")}
+                       "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0,
+                       "predicted_us": explained.get("predicted_us")}
             case CopyStep():
                 num_bytes = 2 * size.get(step.target, 0)
                 row = {"name": f"{step.target} = {step.source}", "kind": "copy", "nodes": [step.source], "bytes": num_bytes,
                        "limit_us": round(num_bytes / bandwidth * 1e6, 4) if bandwidth else 0.0, "predicted_us": None}
-        found.append(row | _where([node_of[n] for n in row["nodes"] if n in node_of]))
-    return found
+        rows.append(row | _where([node_of[n] for n in row["nodes"] if n in node_of]))
+    return rows
 
 
 def _explained(code: KernelCode, step: KernelStep, kernels: list[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -68,5 +69,5 @@ def _where(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     paths = Counter(n.get("path", "") for n in nodes)
     paths.pop("", None)
     path = paths.most_common(1)[0][0] if paths else ""
-    told = [n["place"] for n in nodes if n.get("place") and (not path or n.get("path") == path)]
-    return {"path": str(path), "place": str(told[-1]) if told else ""}
+    places = [n["place"] for n in nodes if n.get("place") and (not path or n.get("path") == path)]
+    return {"path": str(path), "place": str(places[-1]) if places else ""}

@@ -19,18 +19,18 @@ def write_view(compiled: Any, path: Path | str | None = None, *, arguments: Sequ
     """
     measured: Profile | None = None
     if arguments is not None:
-        given, named = ((), dict(arguments)) if isinstance(arguments, Mapping) else (tuple(arguments), {})
-        measured = profile_of(compiled, given, named)
+        positional, named = ((), dict(arguments)) if isinstance(arguments, Mapping) else (tuple(arguments), {})
+        measured = profile_of(compiled, positional, named)
     subject = subject_of(compiled)
     rows = [] if measured is None else list(measured.data["parts"])
     programs = []
     for part in subject.parts:
         row = next((r for r in rows if r["name"] == part.name and r["sizes"] == part.sizes), None)
-        told = _data(part) | ({} if row is None else _times(row))
+        page = _data(part) | ({} if row is None else _times(row))
         beside = [f"{i.kind} at {i.place or 'a place not known'}: {i.what}: {i.reason}" for i in subject.in_torch
                   if i.kind != "operator" and (part.name == i.part or part.name.startswith(f"{i.part}_"))]
-        explanation = told["explanation"]
-        programs.append(told | {"explanation": {**explanation, "notes": [*explanation.get("notes", ()), *beside]}})
+        explanation = page["explanation"]
+        programs.append(page | {"explanation": {**explanation, "notes": [*explanation.get("notes", ()), *beside]}})
     return write_page(subject.name, programs, path, show=show)
 
 

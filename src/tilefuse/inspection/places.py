@@ -10,8 +10,8 @@ def short_place(place: str) -> str:
     if not os.path.isabs(place):
         return place
     folders = sorted({os.path.abspath(folder) for folder in (os.getcwd(), *filter(None, sys.path))}, key=len, reverse=True)
-    found = next((folder for folder in folders if place.startswith(folder + os.sep)), None)
-    return place if found is None else place[len(found) + 1:]
+    folder_here = next((folder for folder in folders if place.startswith(folder + os.sep)), None)
+    return place if folder_here is None else place[len(folder_here) + 1:]
 
 
 def where_text(path: str, place: str) -> str:

@@ -92,10 +92,10 @@ def profile_of(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any]
     wall = _wall_times(run, device, repeats)
     with direct_calls(subject.parts) as programs:
         calls = _step_times(run, programs, repeats)
-        operators, spans, found = _beside(run, programs, device, repeats)
+        operators, spans, device_calls = _beside(run, programs, device, repeats)
         timing = "clock" if device.type == "cpu" else "events"
-        if found and all(len(found[0].get(p, ())) == len(spans_) for p, spans_ in calls[0].items()):
-            calls, timing = found, "device"
+        if device_calls and all(len(device_calls[0].get(p, ())) == len(spans_) for p, spans_ in calls[0].items()):
+            calls, timing = device_calls, "device"
     measured = [p for p in _parts_of(subject, programs) if any(id(p.program) in c for c in calls)]
     if not measured:
         raise UserError(f"the call ran no program of {subject.name}",
@@ -116,10 +116,10 @@ def _call(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any], bac
     def step() -> None:
         from torch.utils import _pytree as pytree
 
-        found = [t for t in pytree.tree_leaves(target(*arguments, **named)) if isinstance(t, torch.Tensor) and t.requires_grad]
-        if not found:
+        results = [t for t in pytree.tree_leaves(target(*arguments, **named)) if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not results:
             raise UserError("no result of the call has a gradient", hint="model.train(), parameters that require one, or backward=False")
-        torch.autograd.backward([t.sum() for t in found])
+        torch.autograd.backward([t.sum() for t in results])
 
     return step
 
@@ -145,10 +145,10 @@ def _step_times(run: Callable[[], Any], programs: Sequence[Any], repeats: int) -
     """For each of `repeats` calls (after one more), the times of every program that ran, by its id: one entry a time that it ran."""
     calls: list[dict[int, list[StepSpans]]] = []
 
-    def told(program: Any, spans: StepSpans) -> None:
+    def keep_times(program: Any, spans: StepSpans) -> None:
         calls[-1].setdefault(id(program), []).append(spans)
 
-    with measured_calls(programs, told):
+    with measured_calls(programs, keep_times):
         for number in range(MOST_RUNS * (repeats + 1)):
             calls.append({})
             run()
@@ -249,17 +249,17 @@ def _device_spans(events: Any) -> dict[int, list[StepSpans]]:
     work = [(float(e.time_range.start), float(e.time_range.end)) for e in on_device
             if not getattr(e, "is_user_annotation", False) and not e.name.startswith(("tilefuse", "ProfilerStep"))]
     begins = [start for start, _ in work]
-    found: dict[int, list[StepSpans]] = {}
+    spans_by_program: dict[int, list[StepSpans]] = {}
     for event in ranges:
         program, step = map(int, event.name.split()[1:])
-        runs = found.setdefault(program, [{}])
+        runs = spans_by_program.setdefault(program, [{}])
         if runs[-1] and step < max(runs[-1]):
             runs.append({})
         inside = work[bisect_left(begins, float(event.time_range.start)):bisect_right(begins, float(event.time_range.end))]
         before = runs[-1].pop(step, None)
         start = sum(us for _, us in runs[-1].values())
         runs[-1][step] = (start if before is None else before[0], _busy(inside) + (0.0 if before is None else before[1]))
-    return found
+    return spans_by_program
 
 
 def _busy(work: Sequence[tuple[float, float]]) -> float:
@@ -312,17 +312,17 @@ def _device_name(device: torch.device) -> str:
 
 def _part_data(part: Part, calls: Sequence[Mapping[int, list[StepSpans]]]) -> dict[str, Any]:
     """One part with its steps: time of all its runs in one call, medians over the calls."""
-    found = [c.get(id(part.program), []) for c in calls]
+    runs_by_call = [c.get(id(part.program), []) for c in calls]
     steps: list[dict[str, Any]] = []
     for number, fact in enumerate(step_facts(part.program.spec, part.data())):
-        us = statistics.median(sum(spans.get(number, (0.0, 0.0))[1] for spans in runs) for runs in found)
-        starts = [runs[0][number][0] for runs in found if runs and number in runs[0]]
-        limit = fact["limit_us"] * max((len(r) for r in found), default=0)
+        us = statistics.median(sum(spans.get(number, (0.0, 0.0))[1] for spans in runs) for runs in runs_by_call)
+        starts = [runs[0][number][0] for runs in runs_by_call if runs and number in runs[0]]
+        limit = fact["limit_us"] * max((len(r) for r in runs_by_call), default=0)
         steps.append(fact | {"us": round(us, 3), "start_us": round(statistics.median(starts), 3) if starts else 0.0,
                              "limit_share": round(limit / us, 4) if us and limit else None})
     ends = max((s["start_us"] + s["us"] for s in steps), default=0.0)
     busy = sum(s["us"] for s in steps)
-    runs = statistics.median([len(r) for r in found])
+    runs = statistics.median([len(r) for r in runs_by_call])
     recorded = getattr(part.holder, "replayed", None)
     return {"name": part.name, "direction": part.direction, "sizes": part.sizes, "function": part.function, "place": part.place,
             "runs": runs, "us": round(busy, 3), "gaps_us": round(max(ends - busy, 0.0), 3) if runs == 1 else 0.0,
@@ -339,8 +339,8 @@ def _lines(data: Mapping[str, Any], most: int) -> list[str]:
         own = [s for _, s in steps if s["kind"] == kind]
         if own:
             limit, us = sum(s["limit_us"] for s in own), sum(s["us"] for s in own if s["limit_us"])
-            told = f", {limit / us:.0%} of the limit of their bytes" if us and limit and kind != "copy" else ""
-            lines.append(_share(title, totals[kind], whole, f"{len(own)} {'launches' if kind == 'kernel' else 'steps'}{told}"))
+            share_text = f", {limit / us:.0%} of the limit of their bytes" if us and limit and kind != "copy" else ""
+            lines.append(_share(title, totals[kind], whole, f"{len(own)} {'launches' if kind == 'kernel' else 'steps'}{share_text}"))
     if data["torch"]:
         lines.append(_share("torch", totals["torch"], whole, f"{sum(o['calls'] for o in data['torch'])} operators outside of the programs"))
     lines.append(_share("the rest", totals["rest"], whole, "the host: Python, launches, waiting"))
@@ -354,10 +354,10 @@ def _lines(data: Mapping[str, Any], most: int) -> list[str]:
         f" (the {len(costliest)} costliest of {len(steps)} steps)" if len(costliest) < len(steps) else "")]
     for part, step in costliest:
         where = where_text(step["path"], step["place"])
-        told = f"{step['limit_share']:.0%}" if step["limit_share"] else "-"
+        share_text = f"{step['limit_share']:.0%}" if step["limit_share"] else "-"
         speed = f"{step['bytes'] / step['us'] / 1e3:.0f}" if step["bytes"] and step["us"] else "-"
         inside = f"{part['name']}/" if len(data["parts"]) > 1 else ""
-        lines.append(f"  {_us(step['us']):>11}  {step['us'] / whole:>6.1%}  {told:>6}  {speed:>7}  {inside}{step['name']}"
+        lines.append(f"  {_us(step['us']):>11}  {step['us'] / whole:>6.1%}  {share_text:>6}  {speed:>7}  {inside}{step['name']}"
                      f"{'  ' + where if where else ''}")
     if data["torch"]:
         lines += ["", f"  {'host':>11}  {'device':>11}  {'calls':>5}  operators of torch outside of the programs"]
@@ -368,8 +368,8 @@ def _lines(data: Mapping[str, Any], most: int) -> list[str]:
     return lines
 
 
-def _share(title: str, us: float, whole: float, told: str) -> str:
-    return f"  {_us(us):>11}  {us / whole if whole else 0.0:>6.1%}  {title:13s}  {told}"
+def _share(title: str, us: float, whole: float, note: str) -> str:
+    return f"  {_us(us):>11}  {us / whole if whole else 0.0:>6.1%}  {title:13s}  {note}"
 
 
 def _us(us: float) -> str:

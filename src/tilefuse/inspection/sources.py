@@ -16,8 +16,8 @@ def source_of(compiled: Any, kernel: str | None = None) -> str:
     if kernel is None:
         return "\n".join(dict.fromkeys(k.source for p in subject.parts for k in p.kernels))
     part, _, name = kernel.rpartition("/")
-    found: list[str] = [k.source for p in subject.parts for k in p.kernels if k.name == name and part in ("", p.name)]
-    if not found:
+    texts: list[str] = [k.source for p in subject.parts for k in p.kernels if k.name == name and part in ("", p.name)]
+    if not texts:
         known = [k.name for p in subject.parts for k in p.kernels]
         raise NameLookupError(f"{subject.name} has no kernel {kernel!r}", hint=nearest(name, known) or f"kernels: {', '.join(known[:20])}")
-    return found[0]
+    return texts[0]

@@ -110,14 +110,14 @@ def subject_of(compiled: Any, *, needs_parts: bool = True) -> Subject:
     Raises: TypeMismatchError for an object that tilefuse did not compile; UserError for one that has no program: it was not called yet, or
     its programs were forgotten.
     """
-    found = _read(compiled)
-    if found is None:
+    subject = _read(compiled)
+    if subject is None:
         raise TypeMismatchError(f"tilefuse did not compile this {_kind_name(compiled)}", hint=f"give {KNOWN}")
-    if needs_parts and not found.parts:
-        raise UserError(f"{found.name} has no program" + "".join(f"; {note}" for note in found.notes),
+    if needs_parts and not subject.parts:
+        raise UserError(f"{subject.name} has no program" + "".join(f"; {note}" for note in subject.notes),
                         hint="a model or function is compiled when it is called first, for the types and sizes of that call: call it, then "
                              "ask")
-    return found
+    return subject
 
 
 def _kind_name(compiled: object) -> str:
@@ -179,10 +179,10 @@ def _of_session(compiled: Any) -> Subject:
 
 
 def _of_script(compiled: Any) -> Subject:
-    made = compiled.programs
-    parts = [Part(compiled.name, p.program, sizes=_input_types(p.program) if len(made) > 1 else "", calls=p.program.counts.calls,
-                  holder=compiled) for p in made]
-    notes = [f"kernels: {how}" for how in dict.fromkeys(p.choice.how for p in made)]
+    programs = compiled.programs
+    parts = [Part(compiled.name, p.program, sizes=_input_types(p.program) if len(programs) > 1 else "", calls=p.program.counts.calls,
+                  holder=compiled) for p in programs]
+    notes = [f"kernels: {how}" for how in dict.fromkeys(p.choice.how for p in programs)]
     return _with_operators(Subject(compiled.name, "script", tuple(parts), notes=tuple(notes)))
 
 
@@ -190,16 +190,16 @@ def _of_split(compiled: Any) -> Subject:
     data = compiled.explain(json=True)
     parts = [Part(p.spec.name, p, sizes=_input_types(p), calls=getattr(getattr(p, "counts", None), "calls", 0), holder=compiled)
              for p in compiled.programs]
-    told = {(f.what, f.reason) for part in parts for f in _operators(part)}
-    hosted = [InTorch("operator", f["operator"], f["reason"]) for f in data["fallbacks"] if (f["operator"], f["reason"]) not in told]
+    known = {(f.what, f.reason) for part in parts for f in _operators(part)}
+    hosted = [InTorch("operator", f["operator"], f["reason"]) for f in data["fallbacks"] if (f["operator"], f["reason"]) not in known]
     return _with_operators(Subject(compiled.title, "ONNX model in parts", tuple(parts), tuple(hosted), notes=tuple(compiled.notes())))
 
 
 def _input_types(program: Any) -> str:
     """Shapes of the inputs that are no weights, as text."""
     types = {v.name: v for v in program.spec.values}
-    shown = [f"{told} {_shape(types[name].shape)}" for told, name in zip(program.spec.told_inputs, program.spec.inputs)]
-    return ", ".join(shown[:4]) + (", ..." if len(shown) > 4 else "")
+    inputs = [f"{title} {_shape(types[name].shape)}" for title, name in zip(program.spec.told_inputs, program.spec.inputs)]
+    return ", ".join(inputs[:4]) + (", ..." if len(inputs) > 4 else "")
 
 
 def _shape(shape: tuple[int, ...]) -> str:
@@ -208,8 +208,8 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 def _with_operators(subject: Subject) -> Subject:
     """The subject with the operators that its programs call in the framework, each with its place."""
-    found = [f for part in subject.parts for f in _operators(part)]
-    return Subject(subject.name, subject.kind, subject.parts, (*subject.in_torch, *found), subject.recompiled, subject.notes)
+    operators = [f for part in subject.parts for f in _operators(part)]
+    return Subject(subject.name, subject.kind, subject.parts, (*subject.in_torch, *operators), subject.recompiled, subject.notes)
 
 
 def _operators(part: Part) -> Iterator[InTorch]:
@@ -244,37 +244,38 @@ def _of_torch(compiled: Any) -> Subject | None:
     from tilefuse.driver.torch_backend import compiled_parts, sized_parts
 
     name = _torch_name(compiled)
-    made = [c for c in RECORDS.all() if any(c.is_of(context) for context in contexts)]
-    shared = [c for c in RECORDS.all() if c not in made and c.graph and any(is_found_by(c, compiled, context) for context in contexts)]
+    own_compilations = [c for c in RECORDS.all() if any(c.is_of(context) for context in contexts)]
+    shared = [c for c in RECORDS.all()
+              if c not in own_compilations and c.graph and any(is_found_by(c, compiled, context) for context in contexts)]
     parts: list[Part] = []
     in_torch: list[InTorch] = []
     recompiled: list[tuple[str, str]] = []
     notes: list[str] = []
     all_parts, all_sized = compiled_parts(), sized_parts()
-    for found in (*made, *shared):
-        function, place = found.title, found.place
-        if found.graph and not is_kept(found):
-            notes.append(f"{found.graph} of {function} was forgotten by torch (torch.compiler.reset, or more variants than "
+    for compilation in (*own_compilations, *shared):
+        function, place = compilation.title, compilation.place
+        if compilation.graph and not is_kept(compilation):
+            notes.append(f"{compilation.graph} of {function} was forgotten by torch (torch.compiler.reset, or more variants than "
                          "recompile_limit); a call compiles it again")
             continue
-        own = [p for p in all_parts if found.graph and _graph_of(p.imported.graph.name) == found.graph]
-        parts += [_torch_part(p, function, place, "shared" if found in shared else "compiled") for p in own]
-        in_torch += [InTorch("graph break", b.line_text or b.reason, b.reason, b.place, advice=b.advice, part=found.graph)
-                     for b in found.breaks]
-        in_torch += [InTorch("graph", part, reason, place, part=found.graph) for part, reason in found.in_torch]
-        if found.failed:
-            in_torch.append(InTorch("frame", function, found.failed, place))
-        if found.recompiled:
-            recompiled.append((function, found.recompiled))
-        sized = [s for s in all_sized if found.graph and _graph_of(s.name) == found.graph]
+        own = [p for p in all_parts if compilation.graph and _graph_of(p.imported.graph.name) == compilation.graph]
+        parts += [_torch_part(p, function, place, "shared" if compilation in shared else "compiled") for p in own]
+        in_torch += [InTorch("graph break", b.line_text or b.reason, b.reason, b.place, advice=b.advice, part=compilation.graph)
+                     for b in compilation.breaks]
+        in_torch += [InTorch("graph", part, reason, place, part=compilation.graph) for part, reason in compilation.in_torch]
+        if compilation.failed:
+            in_torch.append(InTorch("frame", function, compilation.failed, place))
+        if compilation.recompiled:
+            recompiled.append((function, compilation.recompiled))
+        sized = [s for s in all_sized if compilation.graph and _graph_of(s.name) == compilation.graph]
         for one in sized:
             in_torch += [InTorch("size", f"{one.name} for {sizes}" if sizes else one.name, why, place, part=one.name)
                          for sizes, why in one.waiting()]
             notes += one.notes()[:1] if one.is_of_sizes else []
-    if not made and shared:
+    if not own_compilations and shared:
         notes.append(f"calls of this {type(getattr(compiled, '_orig_mod', compiled)).__name__} find programs that were compiled for "
                      "another object of the same code")
-    if not made and not shared:
+    if not own_compilations and not shared:
         notes.append("none of its calls was compiled since the last reset")
     return _with_operators(Subject(name, "torch.compile", tuple(parts), tuple(in_torch), tuple(recompiled), tuple(dict.fromkeys(notes))))
 
@@ -284,19 +285,19 @@ def _is_ours(context: Any) -> bool:
     from torch._dynamo.eval_frame import innermost_backend
 
     try:
-        found = innermost_backend(context.callback)
+        backend = innermost_backend(context.callback)
     except AttributeError:
         return False
-    found = getattr(found, "compiler_fn", found)
-    return str(getattr(found, "__module__", "")).startswith("tilefuse")
+    backend = getattr(backend, "compiler_fn", backend)
+    return str(getattr(backend, "__module__", "")).startswith("tilefuse")
 
 
 def _graph_of(name: str) -> str:
     return name.partition("_")[0]
 
 
-def _torch_part(made: Any, function: str = "", place: str = "", state: str = "compiled") -> Part:
-    return Part(made.imported.graph.name, made.program, made.kind, made.sizes, state, function, place, made.calls, made)
+def _torch_part(piece: Any, function: str = "", place: str = "", state: str = "compiled") -> Part:
+    return Part(piece.imported.graph.name, piece.program, piece.kind, piece.sizes, state, function, place, piece.calls, piece)
 
 
 def _torch_name(compiled: Any) -> str:

@@ -151,10 +151,10 @@ def from_terms(terms: Iterable[Term], const: int) -> Affine:
     sums: dict[Atom, int] = {}
     for atom, c in terms:
         sums[atom] = sums[atom] + c if atom in sums else c
-    kept = [term for term in sums.items() if term[1]]
-    if len(kept) > 1:
-        kept.sort(key=_term_key)
-    return Affine(tuple(kept), const)
+    merged = [term for term in sums.items() if term[1]]
+    if len(merged) > 1:
+        merged.sort(key=_term_key)
+    return Affine(tuple(merged), const)
 
 
 def axis(name: str) -> Affine:
@@ -213,30 +213,30 @@ def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
         return e
     # Parts of a sorted sum stay sorted, so no part needs from_terms.
     quotient = Affine(tuple([(atom, c // by) for atom, c in e.terms if c % by == 0]), e.const // by)
-    left = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
-    if not left.terms:
+    remaining = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
+    if not remaining.terms:
         return quotient
-    same = _constant_quotient(left, by, extents)
+    same = _constant_quotient(remaining, by, extents)
     if same is not None:
         return quotient + same
     # Pull whole multiples out of single coefficients: 5*x // 4 keeps 5*x (splitting would not help).
     common = by
-    for _, c in left.terms:
+    for _, c in remaining.terms:
         common = gcd(common, c)
     if common > 1:
-        inner = Affine(tuple((a, c // common) for a, c in left.terms), left.const // common)
+        inner = Affine(tuple((a, c // common) for a, c in remaining.terms), remaining.const // common)
         return quotient + floordiv(inner, by // common, extents)
-    coarse = _split_by_granule(left, by, extents)
+    coarse = _split_by_granule(remaining, by, extents)
     if coarse is not None:
         granule, upper, lower = coarse
         return quotient + floordiv(upper, by // granule, extents)
-    if len(left.terms) == 1 and left.const == 0 and left.terms[0][1] == 1:
-        only = left.terms[0][0]
+    if len(remaining.terms) == 1 and remaining.const == 0 and remaining.terms[0][1] == 1:
+        only = remaining.terms[0][0]
         if isinstance(only, FloorDiv):
             return quotient + floordiv(only.of, only.by * by, extents)
         if isinstance(only, Mod) and only.by % by == 0:
             return quotient + mod(floordiv(only.of, by, extents), only.by // by, extents)
-    return quotient + Affine(((FloorDiv(left, by), 1),), 0)
+    return quotient + Affine(((FloorDiv(remaining, by), 1),), 0)
 
 
 def mod(e: Affine, by: int, extents: Extents) -> Affine:
@@ -245,32 +245,32 @@ def mod(e: Affine, by: int, extents: Extents) -> Affine:
         raise ValueError(f"remainder of an index by {by}: the divisor must be positive")
     if by == 1:
         return Affine()
-    left = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
-    if not left.terms:
-        return left
-    reduced = Affine(tuple([(a, c % by) for a, c in left.terms]), left.const)
+    remaining = Affine(tuple([term for term in e.terms if term[1] % by]), e.const % by)
+    if not remaining.terms:
+        return remaining
+    reduced = Affine(tuple([(a, c % by) for a, c in remaining.terms]), remaining.const)
     # Residues nearest to zero: 7*j mod 8 is -j mod 8, which for j < 8 is 8 - j or 0.
-    near = Affine(tuple([(a, c - by if 2 * c > by else c) for a, c in reduced.terms]), left.const)
-    for same_value in dict.fromkeys((left, reduced, near)):
+    near = Affine(tuple([(a, c - by if 2 * c > by else c) for a, c in reduced.terms]), remaining.const)
+    for same_value in dict.fromkeys((remaining, reduced, near)):
         same = _constant_quotient(same_value, by, extents)
         if same is not None:
             return same_value - same * by
-    left = reduced
-    common = gcd(by, left.const)
-    for _, c in left.terms:
+    remaining = reduced
+    common = gcd(by, remaining.const)
+    for _, c in remaining.terms:
         common = gcd(common, c)
     if common > 1:
-        inner = Affine(tuple((a, c // common) for a, c in left.terms), left.const // common)
+        inner = Affine(tuple((a, c // common) for a, c in remaining.terms), remaining.const // common)
         return mod(inner, by // common, extents) * common
-    coarse = _split_by_granule(left, by, extents)
+    coarse = _split_by_granule(remaining, by, extents)
     if coarse is not None:
         granule, upper, lower = coarse
         return mod(upper, by // granule, extents) * granule + lower
-    if len(left.terms) == 1 and left.const == 0 and left.terms[0][1] == 1:
-        only = left.terms[0][0]
+    if len(remaining.terms) == 1 and remaining.const == 0 and remaining.terms[0][1] == 1:
+        only = remaining.terms[0][0]
         if isinstance(only, Mod) and only.by % by == 0:
             return mod(only.of, by, extents)
-    return Affine(((Mod(left, by), 1),), 0)
+    return Affine(((Mod(remaining, by), 1),), 0)
 
 
 def _split_by_granule(e: Affine, by: int, extents: Extents) -> tuple[int, Affine, Affine] | None:

@@ -119,12 +119,12 @@ class Splitter:
         if function is None or not all(isinstance(a, Split) for a in args):
             raise _of_reals(fn)
         splits = [a for a in args if isinstance(a, Split)]
-        made = function(dtype_of(splits[0].real, self.part_dtype_of), self.let, *(s.parts for s in splits))
-        if not isinstance(made, tuple):
-            return made
+        result = function(dtype_of(splits[0].real, self.part_dtype_of), self.let, *(s.parts for s in splits))
+        if not isinstance(result, tuple):
+            return result
         eithers = [s.either for s in splits]
         whole = call(fn, *(x for x in eithers if x is not None)) if fn in _PARTWISE and None not in eithers else None
-        return Split(*made, whole)
+        return Split(*result, whole)
 
     def _widened(self, x: Expr | Split, to: DType) -> Split:
         part = PART_OF[to]
@@ -147,10 +147,10 @@ class Splitter:
         return _plain(self.split(e), "a subscript")
 
 
-def _plain(made: Expr | Split, fn: str) -> Expr:
-    if isinstance(made, Split):
+def _plain(result: Expr | Split, fn: str) -> Expr:
+    if isinstance(result, Split):
         raise _of_reals(fn)
-    return made
+    return result
 
 
 def _of_reals(fn: str) -> TypeMismatchError:

@@ -272,8 +272,8 @@ def logarithm_plus_one(t: DType, let: Let, x: Parts) -> Parts:
     near = _and(call("lt", _abs(a), const(0.5, t)), call("lt", _abs(b), const(0.5, t)))
     distance = _add(_mul(a, _add(a, const(2, t))), _mul(b, b))
     close = _mul(const(0.5, t), call("log1p", _sel(near, distance, const(0, t))))
-    more = _add(const(1, t), a)
-    return _sel(near, close, _log_size(t, let, (more, b))), call("atan2", b, more)
+    one_more = _add(const(1, t), a)
+    return _sel(near, close, _log_size(t, let, (one_more, b))), call("atan2", b, one_more)
 
 
 def square_root(t: DType, let: Let, x: Parts) -> Parts:
@@ -313,11 +313,11 @@ def power(t: DType, let: Let, x: Parts, y: Parts) -> Parts:
     spin = let(_add(_mul(y[0], turn), _sel(real, const(0, t), _mul(y[1], _log_size(t, let, (base, x[1]))))))
     size = let(_mul(call("pow", length, y[0]), _sel(real, const(1, t), call("exp", _neg(_mul(y[1], turn))))))
     flat = _or(_zero(spin, t), _zero(size, t))
-    made = _sel(flat, size, _mul(size, call("cos", spin))), _sel(flat, _mul(const(0, t), spin), _mul(size, call("sin", spin)))
+    polar = _sel(flat, size, _mul(size, call("cos", spin))), _sel(flat, _mul(const(0, t), spin), _mul(size, call("sin", spin)))
     empty = _sel(call("gt", y[0], const(0, t)), const(0, t), const(nan, t))
     endless = _sel(_and(real, call("lt", y[0], const(0, t))), const(inf, t), empty)
-    return (_sel(one, const(1, t), _sel(nothing, endless, made[0])),
-            _sel(one, const(0, t), _sel(nothing, _sel(call("gt", y[0], const(0, t)), const(0, t), const(nan, t)), made[1])))
+    return (_sel(one, const(1, t), _sel(nothing, endless, polar[0])),
+            _sel(one, const(0, t), _sel(nothing, _sel(call("gt", y[0], const(0, t)), const(0, t), const(nan, t)), polar[1])))
 
 
 # Inverse functions: by the roots of 1 - x and 1 + x, whose products are sums of numbers of one sign (Kahan 1987)
@@ -363,10 +363,10 @@ def inverse_hyperbolic_tangent(t: DType, let: Let, x: Parts) -> Parts:
     far = _or(endless, call("gt", size, const(FAR[t.name], t)))
     half = const(0.5, t)
     a, b = let(_sel(far, half, _abs(x[0]))), let(_sel(far, half, x[1]))
-    left = _sub(const(1, t), a)
-    distance = _add(_mul(left, left), _mul(b, b))
+    complement = _sub(const(1, t), a)
+    distance = _add(_mul(complement, complement), _mul(b, b))
     near = _mul(const(0.25, t), call("log1p", _div(_mul(const(4, t), a), distance)))
-    turn = _mul(half, call("atan2", _mul(const(2, t), b), _sub(_mul(left, _add(const(1, t), a)), _mul(b, b))))
+    turn = _mul(half, call("atan2", _mul(const(2, t), b), _sub(_mul(complement, _add(const(1, t), a)), _mul(b, b))))
     distant = _and(far, call("logical_not", endless))
     one = const(1, t)
     inverse = divide(t, let, (one, const(0, t)), (_sel(distant, x[0], one), _sel(distant, x[1], const(0, t))))[0]

@@ -75,26 +75,26 @@ def count_text(c: Operand, names: Mapping[str, str]) -> str:
 
 def sizes_of(operands: Iterable[Operand]) -> frozenset[str]:
     """Names of the sizes that operands depend on."""
-    found: set[str] = set()
+    names: set[str] = set()
     for c in operands:
         if isinstance(c, str):
-            found.add(c)
+            names.add(c)
         elif isinstance(c, Count):
-            found |= c.sizes
-    return frozenset(found)
+            names |= c.sizes
+    return frozenset(names)
 
 
 def times(*factors: Operand) -> Operand:
     """The product; a number where all factors are."""
-    made: Operand = 1
+    product: Operand = 1
     for f in factors:
-        if isinstance(made, int) and isinstance(f, int):
-            made *= f
-        elif made == 0 or f == 0:
-            made = 0
+        if isinstance(product, int) and isinstance(f, int):
+            product *= f
+        elif product == 0 or f == 0:
+            product = 0
         else:
-            made = f if made == 1 else made if f == 1 else Count("times", made, f)
-    return made
+            product = f if product == 1 else product if f == 1 else Count("times", product, f)
+    return product
 
 
 def plus(a: Operand, b: Operand) -> Operand:

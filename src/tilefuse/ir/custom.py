@@ -89,25 +89,25 @@ def register_function(name: str, signature: str, cuda: str, *, host: str | None 
             _check_text(text, what, name, arguments, host is not None, where)
     adjoints = _adjoints(name, adjoint, arguments, where)
     dtypes = OPERAND_CLASSES[operands]
-    made = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
-                          _definitions(name, arguments, dtypes, result, cuda if host is None else host, HOST_OPENING), adjoints,
-                          _narrow_definition(name, arguments, cuda) if "f32" in dtypes and result == "same" else "")
-    for piece, symbol in ((made.cuda, made.symbol), (made.host, made.symbol), (made.narrow, made.symbol + NARROW_SUFFIX)):
+    entry = CustomFunction(name, arguments, signature, _definitions(name, arguments, dtypes, result, cuda, ""),
+                           _definitions(name, arguments, dtypes, result, cuda if host is None else host, HOST_OPENING), adjoints,
+                           _narrow_definition(name, arguments, cuda) if "f32" in dtypes and result == "same" else "")
+    for piece, symbol in ((entry.cuda, entry.symbol), (entry.host, entry.symbol), (entry.narrow, entry.symbol + NARROW_SUFFIX)):
         remember_text(piece, Origin(f"operator {name}", lambda line: f"registered at {short_place(where)}", symbol))
     known = CUSTOM_FUNCTIONS.get(name)
-    if known == made:
+    if known == entry:
         return known
     if known is not None:
         raise UserError(f"operator {name} is registered already, with another definition", where=where,
                         hint="give the new one another name: programs that use the old one are still at work")
-    text = f"{made.symbol}({', '.join(f'{{{n}}}' for n in range(len(arguments)))})"
+    text = f"{entry.symbol}({', '.join(f'{{{n}}}' for n in range(len(arguments)))})"
     texts = dict.fromkeys(dtypes, text)
     SCALAR_OPS[name] = ScalarOp(name, len(arguments), operands, result, meaning, texts, texts, adjoints, flops, doc or cuda)
-    CUSTOM_FUNCTIONS[name] = made
-    if made.narrow:
+    CUSTOM_FUNCTIONS[name] = entry
+    if entry.narrow:
         NARROW_CUDA[name] = text.replace("(", f"{NARROW_SUFFIX}(", 1)
         NARROW_FLOPS[name] = flops
-    return made
+    return entry
 
 
 def unregister_function(name: str) -> None:
@@ -120,9 +120,9 @@ def unregister_function(name: str) -> None:
 def parse_signature(text: str, where: Span | None = None) -> tuple[tuple[str, ...], str, str]:
     """Argument names, operand class and result ("same" or a dtype) of a signature. Raises: UserError, TypeMismatchError."""
     example = 'for example "(x: float, y: float) -> float"'
-    found = _SIGNATURE.match(text.strip())
-    parts = [tuple(s.strip() for s in part.partition(":")[::2]) for part in found["arguments"].split(",")] if found else []
-    if not found or not all(name.isidentifier() and kind for name, kind in parts):
+    match = _SIGNATURE.match(text.strip())
+    parts = [tuple(s.strip() for s in part.partition(":")[::2]) for part in match["arguments"].split(",")] if match else []
+    if not match or not all(name.isidentifier() and kind for name, kind in parts):
         raise UserError(f"{text!r} is no signature of an operator", where=where, hint=example)
     names, kinds = tuple(name for name, _ in parts), {kind for _, kind in parts}
     if len(set(names)) < len(names) or {"y", "g", "T"} & set(names):
@@ -131,7 +131,7 @@ def parse_signature(text: str, where: Span | None = None) -> tuple[tuple[str, ..
     if len(kinds) > 1:
         raise TypeMismatchError(f"operands of one operator have one type, {text!r} has {', '.join(sorted(kinds))}", where=where,
                                 hint="convert the operands before the call")
-    kind, result = kinds.pop(), found["result"]
+    kind, result = kinds.pop(), match["result"]
     legal = [k for k in OPERAND_CLASSES if k not in ("any", "counter", "int_bool")] + [n for n, d in DTYPES.items() if d.is_arithmetic]
     if kind not in legal:
         raise TypeMismatchError(f"{kind} is no class of operands", where=where, hint=nearest(kind, legal) or f"known: {', '.join(legal)}")
@@ -154,11 +154,11 @@ def definition(symbol: str, target: str) -> str | None:
     if not symbol.startswith(PREFIX):
         return None
     name = symbol.removeprefix(PREFIX)
-    found = CUSTOM_FUNCTIONS.get(name)
-    if found is not None:
-        return found.cuda if target == "cuda" else found.host
-    found = CUSTOM_FUNCTIONS.get(name.removesuffix(NARROW_SUFFIX))
-    return found.narrow or None if found is not None and name.endswith(NARROW_SUFFIX) else None
+    function = CUSTOM_FUNCTIONS.get(name)
+    if function is not None:
+        return function.cuda if target == "cuda" else function.host
+    function = CUSTOM_FUNCTIONS.get(name.removesuffix(NARROW_SUFFIX))
+    return function.narrow or None if function is not None and name.endswith(NARROW_SUFFIX) else None
 
 
 def _check_name(name: str, where: Span | None) -> None:
@@ -193,25 +193,25 @@ def _typed_literals(text: str) -> str:
     """
     pieces = _PIECE.findall(text.strip())
     calls: list[tuple[str, int]] = []  # the function and its argument's number, for each bracket that is open
-    made: list[str] = []
-    start = 0  # where the argument begins in `made`
+    converted: list[str] = []
+    start = 0  # where the argument begins in `converted`
     for n, piece in enumerate(pieces):
         if piece in (",", ")") and calls:
-            argument = "".join(made[start:])
+            argument = "".join(converted[start:])
             function, number = calls[-1]
             if function in C_FUNCTIONS and re.fullmatch(r"\s*[-+]?\d+\s*", argument) and not (number and function in _OF_WHOLE_NUMBERS):
-                made[start:] = [f"T({argument.strip()})" if number == 0 else f" T({argument.strip()})"]
+                converted[start:] = [f"T({argument.strip()})" if number == 0 else f" T({argument.strip()})"]
             calls[-1] = (function, number + 1)
             if piece == ")":
                 calls.pop()
-        made.append(piece)
+        converted.append(piece)
         if piece == "(":
             calls.append((pieces[n - 1] if n else "", 0))
         if piece in "(,":
-            start = len(made)
+            start = len(converted)
         elif piece == ")":
-            start = len(made) + len(pieces)  # what ends here is no literal
-    return _LITERAL.sub(r"T(\1)", "".join(made))
+            start = len(converted) + len(pieces)  # what ends here is no literal
+    return _LITERAL.sub(r"T(\1)", "".join(converted))
 
 
 def _is_body(text: str) -> bool:
@@ -266,10 +266,10 @@ def _narrow_definition(name: str, arguments: tuple[str, ...], text: str) -> str:
     return "\n".join(lines)
 
 
-def _adjoints(name: str, given: str | Sequence[str] | None, arguments: tuple[str, ...], where: Span | None) -> tuple[str, ...]:
-    if given is None:
+def _adjoints(name: str, rule_texts: str | Sequence[str] | None, arguments: tuple[str, ...], where: Span | None) -> tuple[str, ...]:
+    if rule_texts is None:
         return ()
-    texts = (given,) if isinstance(given, str) else tuple(given)
+    texts = (rule_texts,) if isinstance(rule_texts, str) else tuple(rule_texts)
     if len(texts) != len(arguments):
         raise UserError(f"operator {name} has {len(arguments)} arguments and {len(texts)} adjoints", where=where,
                         hint="one expression an argument; \"0\" where it has none")

@@ -85,12 +85,12 @@ class _Reader:
         self.at = 0
         place = 0
         while place < len(text):
-            found = _TOKEN.match(text, place)
-            if found is None:
+            match = _TOKEN.match(text, place)
+            if match is None:
                 self._refuse(f"{text[place:].split()[0]!r} is no arithmetic", _ARITHMETIC)
-            if found.lastgroup != "space":
-                self.tokens.append((str(found.lastgroup), found.group()))
-            place = found.end()
+            if match.lastgroup != "space":
+                self.tokens.append((str(match.lastgroup), match.group()))
+            place = match.end()
         self.names: _Names = {}
 
     def whole(self, names: _Names) -> str:

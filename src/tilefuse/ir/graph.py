@@ -98,9 +98,9 @@ class Node:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is a tuple of whole numbers; empty where the node has none of that name."""
-        found = self.attribute(name, ())
-        assert isinstance(found, tuple)
-        return tuple(n for n in found if isinstance(n, int))
+        value = self.attribute(name, ())
+        assert isinstance(value, tuple)
+        return tuple(n for n in value if isinstance(n, int))
 
     def reads(self) -> tuple[str, ...]:
         """Names of all values this node uses, each once, in order of occurrence."""
@@ -146,7 +146,7 @@ class Graph:
         for node in self.nodes:
             for value in node.reads():
                 users.setdefault(value, []).append(node.name)
-        return {name: tuple(found) for name, found in users.items()}
+        return {name: tuple(names) for name, names in users.items()}
 
     @cached_property
     def escaping(self) -> frozenset[str]:
@@ -155,10 +155,10 @@ class Graph:
 
     def in_order(self, names: Iterable[str]) -> tuple[Node, ...]:
         """The nodes of these names in graph order. Cost: about linear in the names where they are few."""
-        wanted = set(names)
-        if len(wanted) * 8 > len(self.nodes):
-            return tuple(n for n in self.nodes if n.name in wanted)
-        return tuple(sorted((self.node_by_name[n] for n in wanted), key=lambda n: self.position_by_name[n.name]))
+        name_set = set(names)
+        if len(name_set) * 8 > len(self.nodes):
+            return tuple(n for n in self.nodes if n.name in name_set)
+        return tuple(sorted((self.node_by_name[n] for n in name_set), key=lambda n: self.position_by_name[n.name]))
 
     def type_of(self, name: str) -> Type:
         """Type of an input or node. Raises: KeyError for an unknown name."""

@@ -97,11 +97,11 @@ def _run_library(node: Node, operands: list[Array], library: Library | None) -> 
     if library is None:
         raise UnsupportedOpError(f"library operator {node.detail} has no plain meaning", where=f"%{node.name}",
                                  hint="pass `library=` to interpret")
-    given = library(node, operands)
-    if isinstance(given, (list, tuple)):
+    outputs = library(node, operands)
+    if isinstance(outputs, (list, tuple)):
         result = node.attribute("result", 0)
-        given = given[result if isinstance(result, int) else 0]
-    return np.asarray(given)
+        outputs = outputs[result if isinstance(result, int) else 0]
+    return np.asarray(outputs)
 
 
 # ---------------------------------------------------------------- bodies
@@ -229,8 +229,8 @@ def checked(index: Array, extent: int, active: Array | None) -> Array:
     """Indices that must be one of 0 .. extent - 1 where they are used. Raises: IndexRangeError."""
     outside = (index < 0) | (index >= extent)
     if outside.any() and (active is None or (outside & active).any()):
-        found = np.broadcast_to(index, np.shape(outside))[outside if active is None else outside & active]
-        raise IndexRangeError(f"index {found.flat[0]} is outside 0 .. {extent - 1}")
+        bad = np.broadcast_to(index, np.shape(outside))[outside if active is None else outside & active]
+        raise IndexRangeError(f"index {bad.flat[0]} is outside 0 .. {extent - 1}")
     return clamped(index, extent)
 
 

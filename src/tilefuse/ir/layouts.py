@@ -16,8 +16,8 @@ Layouts = Mapping[str, tuple[int, ...]]
 
 def strides_of(graph: Graph, layouts: Layouts, value: str) -> tuple[int, ...]:
     """Strides of a value in memory. Units: elements."""
-    found = layouts.get(value)
-    return row_major_strides(graph.type_of(value).shape) if found is None else found
+    strides = layouts.get(value)
+    return row_major_strides(graph.type_of(value).shape) if strides is None else strides
 
 
 def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -37,9 +37,9 @@ def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) ->
     """Whether the strides are those of channels last, and of no dense row-major tensor as well."""
     if strides is None or len(shape) not in (4, 5):
         return False
-    wanted = channels_last_strides(shape)
-    same = all(n == 1 or a == b for a, b, n in zip(strides, wanted, shape, strict=True))
-    return same and any(n > 1 and a != b for a, b, n in zip(wanted, row_major_strides(shape), shape, strict=True))
+    expected = channels_last_strides(shape)
+    same = all(n == 1 or a == b for a, b, n in zip(strides, expected, shape, strict=True))
+    return same and any(n > 1 and a != b for a, b, n in zip(expected, row_major_strides(shape), shape, strict=True))
 
 
 def has_channels_last(shape: tuple[int, ...]) -> bool:

@@ -77,15 +77,15 @@ LEAST_OF_POLYGAMMA = -4096.0
 MOST_OF_POLYGAMMA = 60.0
 
 
-def _polygamma(order: float, given: float) -> float:
+def _polygamma(order: float, point: float) -> float:
     """Recurrence up to 10 + order, then the asymptotic series. Source: Abramowitz and Stegun, 6.4.6, 6.4.7 and 6.4.11."""
-    if not 1 <= order <= MOST_OF_POLYGAMMA or order != math.floor(order) or math.isnan(given) or given == -math.inf:
+    if not 1 <= order <= MOST_OF_POLYGAMMA or order != math.floor(order) or math.isnan(point) or point == -math.inf:
         return math.nan
-    if given == math.inf:
+    if point == math.inf:
         return 0.0
-    if given <= 0 and given == math.floor(given):
+    if point <= 0 and point == math.floor(point):
         return math.inf if order % 2 else math.nan
-    x = np.float64(given)  # whose powers overflow without an exception
+    x = np.float64(point)  # whose powers overflow without an exception
     if x < 0 and order == 1:
         return float((math.pi / np.sin(math.pi * (x - np.rint(x)))) ** 2) - _polygamma(1, float(1 - x))
     if x < LEAST_OF_POLYGAMMA:
@@ -146,9 +146,9 @@ def sigmoid(x: Array) -> Array:
 
 def fma(a: Array, b: Array, c: Array) -> Array:
     """a * b + c. Exact: f32 within one double rounding; f64 rounds through the platform's long double."""
-    kept = np.asarray(a).dtype
-    wide = np.float64 if kept == np.float32 else np.longdouble
-    return np.asarray(np.asarray(a, wide) * np.asarray(b, wide) + np.asarray(c, wide)).astype(kept)
+    dtype = np.asarray(a).dtype
+    wide = np.float64 if dtype == np.float32 else np.longdouble
+    return np.asarray(np.asarray(a, wide) * np.asarray(b, wide) + np.asarray(c, wide)).astype(dtype)
 
 
 def truncdiv(a: Array, b: Array) -> Array:
@@ -166,46 +166,46 @@ def floordiv(a: Array, b: Array) -> Array:
     """Quotient rounded down. Integers: 0 where b is 0, and the smallest integer divided by -1 is itself. Floats: numpy's."""
     if np.asarray(a).dtype.kind == "f":
         return np.asarray(np.floor_divide(a, b))
-    kept = np.asarray(a).dtype
-    safe = np.where(b == 0, 1, b).astype(kept)
-    if kept.kind == "u":
-        return np.where(b == 0, 0, np.floor_divide(a, safe)).astype(kept)
+    dtype = np.asarray(a).dtype
+    safe = np.where(b == 0, 1, b).astype(dtype)
+    if dtype.kind == "u":
+        return np.where(b == 0, 0, np.floor_divide(a, safe)).astype(dtype)
     minus_one = np.asarray(b) == -1
     quotient = np.where(minus_one, np.negative(a), np.floor_divide(a, np.where(minus_one, 1, safe)))
-    return np.where(b == 0, 0, quotient).astype(kept)
+    return np.where(b == 0, 0, quotient).astype(dtype)
 
 
 def mod(a: Array, b: Array) -> Array:
     """a - b * floor(a / b): the sign of the divisor. Integers: 0 where b is 0. Floats: a zero has the divisor's sign."""
     if np.asarray(a).dtype.kind == "f":
         return np.asarray(np.remainder(a, b))
-    kept = np.asarray(a).dtype
-    safe = np.where(b == 0, 1, b).astype(kept)
-    if kept.kind == "i":
-        safe = np.where(safe == -1, 1, safe).astype(kept)
-    return np.where(b == 0, 0, np.remainder(a, safe)).astype(kept)
+    dtype = np.asarray(a).dtype
+    safe = np.where(b == 0, 1, b).astype(dtype)
+    if dtype.kind == "i":
+        safe = np.where(safe == -1, 1, safe).astype(dtype)
+    return np.where(b == 0, 0, np.remainder(a, safe)).astype(dtype)
 
 
 def fmod(a: Array, b: Array) -> Array:
     """a - b * trunc(a / b): the sign of the dividend. Integers: 0 where b is 0."""
     if np.asarray(a).dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
-    kept = np.asarray(a).dtype
-    safe = np.where((b == 0) | (b == -1), 1, b).astype(kept)  # a multiple of -1 is one of 1, and numpy overflows on the former
-    return np.where(b == 0, 0, np.fmod(a, safe)).astype(kept)
+    dtype = np.asarray(a).dtype
+    safe = np.where((b == 0) | (b == -1), 1, b).astype(dtype)  # a multiple of -1 is one of 1, and numpy overflows on the former
+    return np.where(b == 0, 0, np.fmod(a, safe)).astype(dtype)
 
 
 def power(a: Array, b: Array) -> Array:
     """a to the b. Integers: wrapping; a negative exponent gives 0, except for the bases 1 and -1."""
-    kept = np.asarray(a).dtype
-    if kept.kind == "f":
+    dtype = np.asarray(a).dtype
+    if dtype.kind == "f":
         return rounded_from_f64(np.power)(a, b)
     base, exponent = np.broadcast_arrays(a, b)
-    positive = np.where(exponent < 0, 0, exponent).astype(kept)
+    positive = np.where(exponent < 0, 0, exponent).astype(dtype)
     result = np.power(base, positive)
-    odd = (exponent & kept.type(1)).astype(bool)
-    inverse = np.where(base == 1, 1, np.where(base + kept.type(1) == 0, np.where(odd, base, 1), 0)).astype(kept)
-    return np.where(exponent < 0, inverse, result).astype(kept)
+    odd = (exponent & dtype.type(1)).astype(bool)
+    inverse = np.where(base == 1, 1, np.where(base + dtype.type(1) == 0, np.where(odd, base, 1), 0)).astype(dtype)
+    return np.where(exponent < 0, inverse, result).astype(dtype)
 
 
 def shift_left(a: Array, b: Array) -> Array:

@@ -126,9 +126,9 @@ def monoid_result(name: str, body: DType) -> DType:
 
     Raises: NameLookupError for an unknown monoid, TypeMismatchError where it does not take the dtype.
     """
-    found = MONOIDS.get(name)
-    if found is None:
+    monoid = MONOIDS.get(name)
+    if monoid is None:
         raise NameLookupError(f"unknown monoid {name}", hint=nearest(name, MONOIDS))
-    if body.name not in OPERAND_CLASSES[found.operands]:
-        raise TypeMismatchError(f"{name} combines {' '.join(OPERAND_CLASSES[found.operands])}, got {body}")
-    return found.result(body)
+    if body.name not in OPERAND_CLASSES[monoid.operands]:
+        raise TypeMismatchError(f"{name} combines {' '.join(OPERAND_CLASSES[monoid.operands])}, got {body}")
+    return monoid.result(body)

@@ -402,9 +402,9 @@ def dtype_of(e: object, read_dtype: Callable[[str], DType]) -> DType:
             return first
         case Lookup(value, subscripts):
             for s in subscripts:
-                found = dtype_of(s, read_dtype)
-                if not found.is_integer:
-                    raise TypeMismatchError(f"a subscript of lookup(%{value}, ...) is {found}, not an integer")
+                index_dtype = dtype_of(s, read_dtype)
+                if not index_dtype.is_integer:
+                    raise TypeMismatchError(f"a subscript of lookup(%{value}, ...) is {index_dtype}, not an integer")
             return read_dtype(value)
     own = getattr(e, "dtype", None)
     if isinstance(own, DType):

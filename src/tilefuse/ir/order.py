@@ -24,17 +24,17 @@ def topological_order(
     node_at = {place(node): node for node in successors}
     ready = [at for at, node in node_at.items() if not waiting[node]]
     heapify(ready)
-    found: dict[T, None] = {}
+    ordered: dict[T, None] = {}
     while True:
         while ready:
             node = node_at[heappop(ready)]
-            found[node] = None
+            ordered[node] = None
             for following in successors[node]:
                 waiting[following] -= 1
                 if not waiting[following]:
                     heappush(ready, place(following))
-        if release is None or len(found) == len(successors):
-            return list(found)
-        freed = release(found)
+        if release is None or len(ordered) == len(successors):
+            return list(ordered)
+        freed = release(ordered)
         waiting[freed] = 0  # and below it from here on, so that it is not ready twice
         ready.append(place(freed))

@@ -37,25 +37,25 @@ def _own_gradient(b: TensorBuilder, request: Request) -> list[str | None]:
     """The given graph over the arguments and what arrives; nothing of it reaches the values' own formula."""
     node = request.node
     num_results, num_arguments = (int(str(node.attribute(n))) for n in ("num_results", "num_arguments"))
-    found: list[str | None] = [None] * len(node.operands)
+    gradients: list[str | None] = [None] * len(node.operands)
     text = node.attribute("gradient")
     if not text:
-        return found
+        return gradients
     if any(request.wanted[num_results + num_arguments:]):
         raise UserError("a function with a gradient of its own reads an array from outside, of which the gradient is wanted too",
                         where=node.span, hint="pass that array as an argument")
     graph = parse_graph(str(text))
     inner = node.operands[num_results:]
     value_of: dict[str, str] = {}
-    for given, number in zip(graph.inputs, node.integers("takes"), strict=True):
+    for declared, number in zip(graph.inputs, node.integers("takes"), strict=True):
         if number >= 0:
-            value_of[given.name] = inner[number]
+            value_of[declared.name] = inner[number]
         else:
             arrived = request.gradients.get(-1 - number)
-            value_of[given.name] = b.full(given.type.shape, 0.0, given.type.dtype) if arrived is None else arrived
+            value_of[declared.name] = b.full(declared.type.shape, 0.0, declared.type.dtype) if arrived is None else arrived
     for one in graph.nodes:
-        made = replace(rename_operands(one, value_of), name=b.fresh(one.name), span=node.span)
-        value_of[one.name] = b.add(made)
+        copied = replace(rename_operands(one, value_of), name=b.fresh(one.name), span=node.span)
+        value_of[one.name] = b.add(copied)
     for result, number in zip(graph.results, node.integers("gives"), strict=True):
-        found[num_results + number] = value_of[result]
-    return found
+        gradients[num_results + number] = value_of[result]
+    return gradients

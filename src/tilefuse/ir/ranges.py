@@ -45,8 +45,8 @@ def bounds_given(e: Affine, extents: Extents, facts: Facts) -> Interval | None:
         if interval[0] > interval[1] or rest[0] > rest[1]:
             return NOWHERE
         ends = (interval[0] * factor, interval[1] * factor)
-        found = (rest[0] + min(ends), rest[1] + max(ends))
-        best = found if best is None else (max(best[0], found[0]), min(best[1], found[1]))
+        ends_of = (rest[0] + min(ends), rest[1] + max(ends))
+        best = ends_of if best is None else (max(best[0], ends_of[0]), min(best[1], ends_of[1]))
     return best if best is None or best[0] <= best[1] else NOWHERE
 
 

@@ -141,17 +141,17 @@ class _Tokens:
         at = length - len(text.lstrip())
         while at < length:
             division = _DIVISION.match(text, at) if depth and text[at] == "/" else None
-            found = division or match(text, at)
-            if found is None:
+            lexeme = division or match(text, at)
+            if lexeme is None:
                 self.fail(f"unexpected character {text[at]!r}", at)
-            kind = "symbol" if division else found.lastgroup
+            kind = "symbol" if division else lexeme.lastgroup
             if kind == "mark":
                 piece = text[at]
                 add(("symbol", piece, at))
                 depth += (piece == "(") - (piece == ")")
             elif kind != "comment":
-                add((kind or "", found[found.lastindex or 0], at))
-            at = found.end()
+                add((kind or "", lexeme[lexeme.lastindex or 0], at))
+            at = lexeme.end()
         add(("end", "end of the text", length))
 
     def span(self, at: int) -> Span:
@@ -210,13 +210,13 @@ class _Tokens:
 
     def listed(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
         """Items with commas between, up to and over `close`."""
-        found: list[T] = []
+        items: list[T] = []
         if self.accept(close):
             return ()
         while True:
-            found.append(item())
+            items.append(item())
             if self.accept(close):
-                return tuple(found)
+                return tuple(items)
             self.expect(",")
 
 
@@ -379,8 +379,8 @@ class _Parser:
             self.tokens.expect("=")
             return name, self.attribute()
 
-        given = self.tokens.listed(one, "}") if self.tokens.accept("{") else ()
-        return tuple(sorted(given, key=lambda pair: pair[0]))
+        pairs = self.tokens.listed(one, "}") if self.tokens.accept("{") else ()
+        return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
     def body(self) -> Expr:
         self.tokens.expect("{")

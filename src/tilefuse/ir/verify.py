@@ -45,30 +45,30 @@ class Finding:
 
 def verify(graph: Graph) -> list[Finding]:
     """All broken rules, in graph order; empty if there are none. Never raises. Cost: linear in the size of all bodies."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     types: dict[str, Type] = {}
     for item in graph.inputs:
         if item.name in types:
-            found.append(Finding("one-definition", "", f"input %{item.name} is defined twice"))
+            findings.append(Finding("one-definition", "", f"input %{item.name} is defined twice"))
         if any(extent < 0 for extent in item.type.shape):
-            found.append(Finding("axes-match", "", f"input %{item.name}: {item.type} has a negative extent"))
+            findings.append(Finding("axes-match", "", f"input %{item.name}: {item.type} has a negative extent"))
         types[item.name] = item.type
     for node in graph.nodes:
-        found.extend(verify_node(node, types))
+        findings.extend(verify_node(node, types))
         if node.name in types:
-            found.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
+            findings.append(Finding("one-definition", node.name, f"%{node.name} is defined twice"))
         types[node.name] = node.type
-    found.extend(_check_results(graph, types))
-    return found
+    findings.extend(_check_results(graph, types))
+    return findings
 
 
 def check(graph: Graph, where: str) -> None:
     """Raises: VerifyError that names every broken rule; `where` says what made the graph (a pass, a frontend)."""
-    found = verify(graph)
-    if found:
-        listed = "\n".join(f"  {finding}" for finding in found[:20])
-        more = f"\n  and {len(found) - 20} more" if len(found) > 20 else ""
-        raise VerifyError(f"graph @{graph.name} breaks {len(found)} rule(s):\n{listed}{more}", where=where)
+    findings = verify(graph)
+    if findings:
+        listed = "\n".join(f"  {finding}" for finding in findings[:20])
+        others = f"\n  and {len(findings) - 20} more" if len(findings) > 20 else ""
+        raise VerifyError(f"graph @{graph.name} breaks {len(findings)} rule(s):\n{listed}{others}", where=where)
 
 
 def _check_results(graph: Graph, types: dict[str, Type]) -> Iterator[Finding]:
@@ -173,9 +173,9 @@ def _check_types(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
     assert node.body is not None
     category, detail = node.category, node.detail
     try:
-        found = dtype_of(node.body, read_dtype)
+        body_dtype = dtype_of(node.body, read_dtype)
         if category in ("reduce", "scan") or (category == "scatter" and detail != "set"):
-            found = monoid_result(detail, found)
+            body_dtype = monoid_result(detail, body_dtype)
         for subscript in node.target:
             kind = dtype_of(subscript, read_dtype)
             if not kind.is_integer:
@@ -184,8 +184,8 @@ def _check_types(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
         yield Finding("types-match", node.name, error.message + (f" ({error.where})" if error.where else "")
                       + (f"; {error.hint}" if error.hint else ""))
         return
-    if found != node.type.dtype:
-        yield Finding("types-match", node.name, f"has dtype {node.type.dtype}, but its body gives {found}")
+    if body_dtype != node.type.dtype:
+        yield Finding("types-match", node.name, f"has dtype {node.type.dtype}, but its body gives {body_dtype}")
 
 
 class _Subscripts:

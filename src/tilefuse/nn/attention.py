@@ -72,10 +72,10 @@ class MultiheadAttention(Module):
         batch, _, length, _ = q.shape
         joined = ta.reshape(ta.permute_dims(ta.matmul(weights, v), (0, 2, 1, 3)), (batch, length, self.embed_dim))
         result = self.out_proj(joined)
-        told = None if not need_weights else ta.mean(weights, axis=1) if average_attn_weights else weights
+        shown_weights = None if not need_weights else ta.mean(weights, axis=1) if average_attn_weights else weights
         if not batched:
-            return result[0], None if told is None else told[0]
-        return result if self.batch_first else ta.permute_dims(result, (1, 0, 2)), told
+            return result[0], None if shown_weights is None else shown_weights[0]
+        return result if self.batch_first else ta.permute_dims(result, (1, 0, 2)), shown_weights
 
     def _check(self, query: Any, key: Any, value: Any) -> None:
         ranks = {x.ndim for x in (query, key, value)}
@@ -92,8 +92,8 @@ class MultiheadAttention(Module):
         width = self.embed_dim
         own = slice(number * width, (number + 1) * width)
         weight = self.in_proj_weight[own] if self.is_packed else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)[number]
-        made = neural.linear(x, weight, None if self.in_proj_bias is None else self.in_proj_bias[own])
-        return ta.permute_dims(ta.reshape(made, (*x.shape[:2], self.num_heads, width // self.num_heads)), (0, 2, 1, 3))
+        projected = neural.linear(x, weight, None if self.in_proj_bias is None else self.in_proj_bias[own])
+        return ta.permute_dims(ta.reshape(projected, (*x.shape[:2], self.num_heads, width // self.num_heads)), (0, 2, 1, 3))
 
     def _masked(self, scores: Any, key_padding_mask: Any, attn_mask: Any, is_causal: bool) -> Any:
         batch, heads, length, keys = scores.shape

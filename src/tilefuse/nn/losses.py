@@ -60,10 +60,10 @@ def _wide(x: Any) -> Any:
     return x if x.dtype in WIDE else ta.astype(x, ta.float32)
 
 
-def _difference(found: Any, wanted: Any) -> Any:
-    _same_shape(found, wanted)
-    x = _wide(found)
-    return x - ta.astype(wanted, x.dtype)
+def _difference(values: Any, targets: Any) -> Any:
+    _same_shape(values, targets)
+    x = _wide(values)
+    return x - ta.astype(targets, x.dtype)
 
 
 def _array(x: Any) -> Any:
@@ -73,9 +73,9 @@ def _array(x: Any) -> Any:
     return x
 
 
-def _same_shape(found: Any, wanted: Any) -> None:
-    if tuple(_array(found).shape) != tuple(_array(wanted).shape):
-        raise ShapeError(f"the loss compares shapes {tuple(found.shape)} and {tuple(wanted.shape)}", where=user_span(),
+def _same_shape(values: Any, targets: Any) -> None:
+    if tuple(_array(values).shape) != tuple(_array(targets).shape):
+        raise ShapeError(f"the loss compares shapes {tuple(values.shape)} and {tuple(targets.shape)}", where=user_span(),
                          hint="reshape one of them")
 
 

@@ -59,15 +59,15 @@ class Module:
 
     @property
     def _parameters(self) -> Arrays:
-        held = _held.get().get(id(self))
+        trained = _held.get().get(id(self))
         own: Arrays = self.__dict__["_parameters"]
-        return own if held is None else held[0]
+        return own if trained is None else trained[0]
 
     @property
     def _statistics(self) -> Arrays:
-        held = _held.get().get(id(self))
+        trained = _held.get().get(id(self))
         own: Arrays = self.__dict__["_statistics"]
-        return own if held is None else held[1]
+        return own if trained is None else trained[1]
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's result. Raises: UserError where a subclass does not say."""
@@ -79,8 +79,8 @@ class Module:
 
     def __repr__(self) -> str:
         """The parts, indented, with the shapes of what they hold."""
-        held = ", ".join(f"{name}: {list(array.shape)}" for name, array in (*self._parameters.items(), *self._statistics.items()))
-        lines = [f"{type(self).__name__}({held})"]
+        shapes = ", ".join(f"{name}: {list(array.shape)}" for name, array in (*self._parameters.items(), *self._statistics.items()))
+        lines = [f"{type(self).__name__}({shapes})"]
         for name, part in self._parts.items():
             first, *rest = repr(part).splitlines()
             lines += [f"  {name}: {first}", *(f"  {line}" for line in rest)]
@@ -176,15 +176,15 @@ class Module:
 
         Raises: NameLookupError for a name that the module does not have; ShapeError, TypeMismatchError where a value does not fit.
         """
-        homes = {(f"{prefix}.{name}" if prefix else name): (kept, name) for prefix, module in self.modules()
-                 for kept in (module._parameters, module._statistics) for name in kept}
+        homes = {(f"{prefix}.{name}" if prefix else name): (home, name) for prefix, module in self.modules()
+                 for home in (module._parameters, module._statistics) for name in home}
         for name, value in arrays.items():
             if name not in homes:
                 raise NameLookupError(f"{type(self).__name__} has no parameter or statistic {name!r}", where=user_span(),
                                       hint=nearest(name, homes))
-            kept, own = homes[name]
+            home, own = homes[name]
             self._check_change(name)
-            kept[own] = _fitting(name, kept[own], value)
+            home[own] = _fitting(name, home[own], value)
 
     def state_dict(self) -> dict[str, np.ndarray[Any, Any]]:
         """Copies of all parameters and statistics as NumPy arrays, by dotted name."""

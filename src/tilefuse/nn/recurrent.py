@@ -51,8 +51,8 @@ class LSTMCell(_Cell):
         super().__init__(inputs, width, 4, seed, dtype)
 
     def forward(self, x: Any, h: Any, c: Any) -> Any:
-        made, width = self.gates(x, h), self.width
-        i, f, g, o = (made[:, n * width:(n + 1) * width] for n in range(4))
+        gates, width = self.gates(x, h), self.width
+        i, f, g, o = (gates[:, n * width:(n + 1) * width] for n in range(4))
         c = neural.sigmoid(f) * c + neural.sigmoid(i) * ta.tanh(g)
         return neural.sigmoid(o) * ta.tanh(c), c
 
@@ -81,8 +81,8 @@ class GRUCell(Module):
         """The next state; without `h` the first one, from zeros. One sample may come without the batch."""
         if h is None:
             h = ta.zeros((*x.shape[:-1], self.width), dtype=x.dtype)
-        given, kept, width = neural.linear(x, self.weight_ih, self.bias_ih), neural.linear(h, self.weight_hh, self.bias_hh), self.width
-        (xr, xz, xn), (hr, hz, hn) = ([made[..., n * width:(n + 1) * width] for n in range(3)] for made in (given, kept))
+        from_x, from_h, width = neural.linear(x, self.weight_ih, self.bias_ih), neural.linear(h, self.weight_hh, self.bias_hh), self.width
+        (xr, xz, xn), (hr, hz, hn) = ([gates[..., n * width:(n + 1) * width] for n in range(3)] for gates in (from_x, from_h))
         r, z = neural.sigmoid(xr + hr), neural.sigmoid(xz + hz)
         n = ta.tanh(xn + r * hn)
         return n + z * (h - n)

@@ -35,16 +35,16 @@ class TrainingStep:
         self.seed = ta.asarray(seed, dtype=ta.int64)
 
         def step(parameters: Arrays, state: Any, statistics: Arrays, seed: Any, x: Any, target: Any) -> tuple[Any, ...]:
-            kept: dict[str, Any] = {}
+            new_statistics: dict[str, Any] = {}
 
             def total(parameters: Arrays) -> Any:
                 result, after = apply(model, parameters | statistics, x, seed=seed)
-                kept.update(after)
+                new_statistics.update(after)
                 return loss(result, target)
 
             value, gradients = ta.value_and_grad(total)(parameters)
             parameters, state = optimiser.update(parameters, gradients, state)
-            return parameters, state, kept, seed + 1, value
+            return parameters, state, new_statistics, seed + 1, value
 
         self.compiled = ta.compile(step, donate=(0, 1, 2, 3), **options)
 

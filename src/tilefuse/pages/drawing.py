@@ -47,17 +47,17 @@ def _steps(explanation: Mapping[str, Any], node_by_name: Mapping[str, Mapping[st
     order = explanation.get("steps") or [[name, n] for name in letter for n in range(len(explanation.get(name, ())))]
     bases = {v["value"]: v["base"] for v in explanation.get("views", ())}
     constants = {i["name"] for i in (explanation.get("graph") or {"inputs": ()})["inputs"]}
-    made: list[Step] = []
+    steps: list[Step] = []
     for name, number in order:
         item = explanation[name][number]
         nodes = item.get("nodes") or [value for _, value in item.get("results", ())]
-        told = [node_by_name[n] for n in nodes if n in node_by_name]
-        form = f"{name} {item.get('template', item.get('operator', ''))} {' '.join(n['kind'] for n in told)}"
+        nodes_of_step = [node_by_name[n] for n in nodes if n in node_by_name]
+        form = f"{name} {item.get('template', item.get('operator', ''))} {' '.join(n['kind'] for n in nodes_of_step)}"
         writes = item.get("writes") or [value for _, value in item.get("results", ())] or [item.get("target", "")]
         # A view stands for the memory it looks at.
         reads = (_owner(v, bases) for v in item.get("reads") or item.get("operands") or [item.get("source", "")])
-        made.append(Step(f"{letter[name]}{number}", form, _module(told), frozenset(reads) - constants, frozenset(writes)))
-    return _with_neighbours(made)
+        steps.append(Step(f"{letter[name]}{number}", form, _module(nodes_of_step), frozenset(reads) - constants, frozenset(writes)))
+    return _with_neighbours(steps)
 
 
 def _module(nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -69,13 +69,13 @@ def _module(nodes: Sequence[Mapping[str, Any]]) -> str:
 
 def _with_neighbours(steps: list[Step]) -> list[Step]:
     """Steps of no module between two of one module belong to it: layout changes, which no user wrote."""
-    made = list(steps)
+    steps_with_paths = list(steps)
     for n, step in enumerate(steps):
-        before = next((s.path for s in reversed(made[:n]) if s.path), "")
+        before = next((s.path for s in reversed(steps_with_paths[:n]) if s.path), "")
         after = next((s.path for s in steps[n + 1:] if s.path), "")
         if not step.path and before and before == after:
-            made[n] = replace(step, path=before)
-    return made
+            steps_with_paths[n] = replace(step, path=before)
+    return steps_with_paths
 
 
 def _place(members: Sequence[Group | Step], parent: str, boxes: list[dict[str, Any]]) -> None:
@@ -96,11 +96,11 @@ def _place(members: Sequence[Group | Step], parent: str, boxes: list[dict[str, A
 def _readers(explanation: Mapping[str, Any], graph: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(box, node or "", value) of every read: by the nodes of kernels, by calls, by copies."""
     reads = {n["name"]: n["reads"] for n in graph["nodes"]}
-    found = [(f"k{number}/{n}", n, value) for number, kernel in enumerate(explanation.get("kernels", ()))
-             for n in kernel["nodes"] for value in reads.get(n, ())]
-    found += [(f"l{number}", "", value) for number, call in enumerate(explanation.get("library", ()))
-              for value in dict.fromkeys(call["operands"])]
-    return found + [(f"c{number}", "", copy["source"]) for number, copy in enumerate(explanation.get("copies", ()))]
+    listed = [(f"k{number}/{n}", n, value) for number, kernel in enumerate(explanation.get("kernels", ()))
+              for n in kernel["nodes"] for value in reads.get(n, ())]
+    listed += [(f"l{number}", "", value) for number, call in enumerate(explanation.get("library", ()))
+               for value in dict.fromkeys(call["operands"])]
+    return listed + [(f"c{number}", "", copy["source"]) for number, copy in enumerate(explanation.get("copies", ()))]
 
 
 def _owner(value: str, bases: Mapping[str, str]) -> str:
@@ -121,7 +121,7 @@ def _inputs(explanation: Mapping[str, Any], graph: Mapping[str, Any], readers: S
         steps_of.setdefault(_owner(value, bases), set()).add(box.partition("/")[0])
     titles = {name: title for title, name in (*explanation.get("inputs", ()), *explanation.get("weights", ()))}
     many = sum(not i["constant"] for i in graph["inputs"]) > MANY_INPUTS
-    made: list[dict[str, Any]] = []
+    drawn: list[dict[str, Any]] = []
     for number, value in enumerate(graph["inputs"]):
         name = value["name"]
         if name not in steps_of and name not in graph["results"]:
@@ -129,30 +129,31 @@ def _inputs(explanation: Mapping[str, Any], graph: Mapping[str, Any], readers: S
         alone = len(steps_of.get(name, ())) == 1
         folded = alone and (value["constant"] or many)
         home[name] = f"i{number}"
-        made.append({"id": f"i{number}", "kind": "weight" if value["constant"] else "input", "label": titles.get(name, name), "value": name,
-                     "parent": parents[next(iter(steps_of[name]))] if folded else "", "number": number, "folded": folded})
-    return made
+        drawn.append({"id": f"i{number}", "kind": "weight" if value["constant"] else "input",
+                      "label": titles.get(name, name), "value": name,
+                      "parent": parents[next(iter(steps_of[name]))] if folded else "", "number": number, "folded": folded})
+    return drawn
 
 
 def _results(explanation: Mapping[str, Any], graph: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(title, value) of every result; programs of old explanations have the graph's alone."""
-    told = [(str(title), str(value)) for title, value in explanation.get("results", ())]
-    return told or [(value, value) for value in graph["results"]]
+    titled = [(str(title), str(value)) for title, value in explanation.get("results", ())]
+    return titled or [(value, value) for value in graph["results"]]
 
 
 def _edges(explanation: Mapping[str, Any], graph: Mapping[str, Any], readers: Sequence[tuple[str, str, str]],
            home: Mapping[str, str]) -> list[dict[str, Any]]:
     """One edge for every read of every value. Inside a kernel its level is the plan's; between steps it is global memory."""
     bases = {v["value"]: v["base"] for v in explanation.get("views", ())}
-    told = {n["name"]: n for n in (*graph["inputs"], *graph["nodes"])}
+    facts = {n["name"]: n for n in (*graph["inputs"], *graph["nodes"])}
     levels = {(f"k{number}", e["producer"], e["user"]): e["level"]
               for number, kernel in enumerate(explanation.get("kernels", ())) for e in kernel["edges"]}
     inside = {(f"k{number}", n) for number, kernel in enumerate(explanation.get("kernels", ())) for n in kernel["nodes"]}
-    made: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
 
     def add(source: str, target: str, value: str, level: str) -> None:
-        made.append({"source": source, "target": target, "value": value, "level": level, "type": told.get(value, {}).get("type", ""),
-                     "bytes": told.get(value, {}).get("bytes", 0)})
+        edges.append({"source": source, "target": target, "value": value, "level": level, "type": facts.get(value, {}).get("type", ""),
+                      "bytes": facts.get(value, {}).get("bytes", 0)})
 
     for box, node, value in readers:
         step = box.partition("/")[0]
@@ -163,4 +164,4 @@ def _edges(explanation: Mapping[str, Any], graph: Mapping[str, Any], readers: Se
     for number, (_, value) in enumerate(_results(explanation, graph)):
         if (owner := _owner(value, bases)) in home:
             add(home[owner], f"r{number}", value, "global")
-    return made
+    return edges

@@ -66,20 +66,20 @@ def grouped(steps: Sequence[Step]) -> list[Group | Step]:
 def _by_path(steps: Sequence[Step], depth: int) -> list[Group | Step]:
     """Steps that follow each other and agree in the next part of their paths stand in one group; a module that is left and entered
     again has several, so that no group waits for itself."""
-    made: list[Group | Step] = []
+    members: list[Group | Step] = []
     for step in steps:
         parts = step.path.split(".") if step.path else []
         if len(parts) <= depth:
-            made.append(step)
+            members.append(step)
             continue
         label = ".".join(parts[:depth + 1])
-        if not (made and isinstance(made[-1], Group) and made[-1].label == label):
-            made.append(Group(label))
-        group = made[-1]
+        if not (members and isinstance(members[-1], Group) and members[-1].label == label):
+            members.append(Group(label))
+        group = members[-1]
         assert isinstance(group, Group)
         group.members.append(step)
     deeper: list[Group | Step] = []
-    for member in made:
+    for member in members:
         if isinstance(member, Step):
             deeper.append(member)
             continue
@@ -105,8 +105,8 @@ def _by_repetition(steps: Sequence[Step]) -> list[Group | Step]:
     members: list[Group | Step] = list(steps)
     if len(steps) <= FEW_STEPS:
         return members
-    while (found := _most_repeated(members)) is not None:
-        members = _with_groups(members, found)
+    while (repeated := _most_repeated(members)) is not None:
+        members = _with_groups(members, repeated)
     _number_layers(members, "")
     return members
 
@@ -135,10 +135,10 @@ def _most_repeated(members: Sequence[Group | Step]) -> tuple[str, ...] | None:
         for window, (count, first, _) in seen.items():
             if count < 2 or _repeats_itself(window):
                 continue
-            held = sum(_num_steps(m) for m in members[first:first + length])
-            if best is not None and (count - 1) * held <= best[0]:
+            num_steps = sum(_num_steps(m) for m in members[first:first + length])
+            if best is not None and (count - 1) * num_steps <= best[0]:
                 continue
-            worth = (count - 1) * (held - _crossing(members, first, first + length))
+            worth = (count - 1) * (num_steps - _crossing(members, first, first + length))
             if worth > 0 and (best is None or worth > best[0]):
                 best = (worth, window)
     return None if best is None else best[1]
@@ -164,19 +164,19 @@ def _crossing(members: Sequence[Group | Step], start: int, end: int) -> int:
 
 def _with_groups(members: Sequence[Group | Step], forms: tuple[str, ...]) -> list[Group | Step]:
     """Every occurrence of the forms becomes one group."""
-    made: list[Group | Step] = []
+    grouped: list[Group | Step] = []
     number = 0
     while number < len(members):
         window = members[number:number + len(forms)]
         if tuple(m.form for m in window) == forms:
             # One group and steps beside it are the same layer, seen whole; several groups stay groups inside.
             alone = sum(isinstance(m, Group) for m in window) == 1
-            made.append(Group("", [inner for m in window for inner in (m.members if alone and isinstance(m, Group) else [m])]))
+            grouped.append(Group("", [inner for m in window for inner in (m.members if alone and isinstance(m, Group) else [m])]))
             number += len(forms)
         else:
-            made.append(members[number])
+            grouped.append(members[number])
             number += 1
-    return made
+    return grouped
 
 
 def _cut(members: list[Group | Step], title: str) -> list[Group | Step]:

@@ -46,8 +46,8 @@ def script_of(library: Library) -> str:
     if spec is None or not spec.submodule_search_locations:
         raise UnsupportedError(f"a page needs {library.name} from the package {library.package}, which is not installed", hint=EXTRA)
     folder = Path(next(iter(spec.submodule_search_locations)))
-    found = sorted(folder.glob(library.pattern), key=_version)
-    text = found[-1].read_text(encoding="utf-8") if found else ""
+    files = sorted(folder.glob(library.pattern), key=_version)
+    text = files[-1].read_text(encoding="utf-8") if files else ""
     if not _defines(text, library):
         raise UnsupportedError(f"the package {library.package} in {folder} has no {library.pattern} with {library.defines!r}",
                                hint=f"install a release that constraints.txt names: {EXTRA}")

@@ -24,9 +24,9 @@ def program_data(explanation: Mapping[str, Any], sources: Mapping[str, str], *, 
                  times: Sequence[Mapping[str, Any]] = (), answers: Sequence[Mapping[str, Any]] = (),
                  side: int | None = None) -> dict[str, Any]:
     """One program of a page, as the module's text says."""
-    found = {"label": label or str(explanation.get("name", "program")), "explanation": explanation, "drawing": drawing_of(explanation),
-             "sources": dict(sources), "resources": dict(resources or {}), "times": list(times), "answers": list(answers)}
-    return found if side is None else found | {"side": side}
+    data = {"label": label or str(explanation.get("name", "program")), "explanation": explanation, "drawing": drawing_of(explanation),
+            "sources": dict(sources), "resources": dict(resources or {}), "times": list(times), "answers": list(answers)}
+    return data if side is None else data | {"side": side}
 
 
 def page_text(title: str, programs: Sequence[Mapping[str, Any]]) -> str:

@@ -18,18 +18,18 @@ _RESERVED = re.compile(r"""alignas|asm|auto|bool|break|case|catch|char|class|con
 
 def identifier(name: str) -> str:
     """`name` as a name that C and C++ take."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    if _RESERVED.fullmatch(made):
-        return f"{made}_"
-    return made if made[:1].isalpha() or made[:1] == "_" else f"v_{made}"
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if _RESERVED.fullmatch(plain):
+        return f"{plain}_"
+    return plain if plain[:1].isalpha() or plain[:1] == "_" else f"v_{plain}"
 
 
 def distinct(name: str, taken: Collection[str]) -> str:
     """`identifier(name)`, with underscores behind it until it is none of `taken`."""
-    made = identifier(name)
-    while made in taken:
-        made += "_"
-    return made
+    unique = identifier(name)
+    while unique in taken:
+        unique += "_"
+    return unique
 
 
 def banner(origin: str) -> str:

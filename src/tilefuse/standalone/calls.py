@@ -73,20 +73,20 @@ def call_of(step: LibraryStep, values: Mapping[str, Value], told: Told) -> Call:
     Raises: UnsupportedOpError, naming the operator and the user's line, for one that has no form outside Python.
     """
     attributes = dict(step.attributes)
-    made = [n for n in step.results if n]
-    where = next((found for n in made if (found := told.of(n))), None)
+    results = [n for n in step.results if n]
+    where = next((place for n in results if (place := told.of(n))), None)
     make = _CALLS.get(step.operator)
     if make is None:
         raise UnsupportedOpError(
-            f"an exported program cannot call {step.operator} (it makes {', '.join(f'%{n}' for n in made)})", where=where,
+            f"an exported program cannot call {step.operator} (it makes {', '.join(f'%{n}' for n in results)})", where=where,
             hint=HINTS.get(step.operator, "compute it outside the exported program, or write it with operators that become kernels"))
     operands = [operand_of(values[n]) for n in step.operands]
-    if len(made) != 1 or step.results[0] != made[0]:
+    if len(results) != 1 or step.results[0] != results[0]:
         raise UnsupportedOpError(f"an exported program has the first result of {step.operator} only, and this one reads "
-                                 f"{', '.join(f'%{n}' for n in made)}", where=where,
+                                 f"{', '.join(f'%{n}' for n in results)}", where=where,
                                  hint="logarithms of sums and the like belong to training: export the model in evaluation")
     try:
-        return make(attributes, operands, operand_of(values[made[0]]), values)
+        return make(attributes, operands, operand_of(values[results[0]]), values)
     except UnsupportedOpError as error:
         raise UnsupportedOpError(str(error.message), where=where, hint=error.hint) from error
 
@@ -161,15 +161,15 @@ def _broadcast(x: Operand, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _joined(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Batch dimensions (extent, strides ...) with neighbours made one where all operands allow it, and none of extent 1."""
-    found: list[tuple[int, ...]] = []
+    merged: list[tuple[int, ...]] = []
     for row in rows:
         if row[0] == 1:
             continue
-        if found and all(outer == inner * row[0] for outer, inner in zip(found[-1][1:], row[1:])):
-            found[-1] = (found[-1][0] * row[0], *row[1:])
+        if merged and all(outer == inner * row[0] for outer, inner in zip(merged[-1][1:], row[1:])):
+            merged[-1] = (merged[-1][0] * row[0], *row[1:])
         else:
-            found.append(row)
-    return found
+            merged.append(row)
+    return merged
 
 
 # ---------------------------------------------------------------- convolutions
@@ -244,11 +244,11 @@ def _of_torch(*names: str) -> Callable[..., Call]:
     def make(attributes: Attributes, operands: Sequence[Operand], y: Operand, values: Mapping[str, Value]) -> Call:
         args, kwargs = attributes.get("args", ()), attributes.get("kwargs", ())
         assert isinstance(args, tuple) and isinstance(kwargs, tuple)
-        given: dict[str, Attribute] = dict(zip(names, args))
-        given |= {str(pair[0]): pair[1] for pair in kwargs if isinstance(pair, tuple)}
+        arguments: dict[str, Attribute] = dict(zip(names, args))
+        arguments |= {str(pair[0]): pair[1] for pair in kwargs if isinstance(pair, tuple)}
 
         def operand(name: str) -> Operand | None:
-            template = given.get(name)
+            template = arguments.get(name)
             if template is None:
                 return None
             assert isinstance(template, tuple) and template[0] == "%" and isinstance(template[1], int)
@@ -256,8 +256,8 @@ def _of_torch(*names: str) -> Callable[..., Call]:
 
         q, k, v = operand("query"), operand("key"), operand("value")
         assert q is not None and k is not None and v is not None
-        return _attention_call(q, k, v, operand("mask") or operand("attn_mask"), y, given.get("scale"), given.get("dropout_p", 0.0),
-                               bool(given.get("is_causal")))
+        return _attention_call(q, k, v, operand("mask") or operand("attn_mask"), y, arguments.get("scale"), arguments.get("dropout_p", 0.0),
+                               bool(arguments.get("is_causal")))
 
     return make
 

@@ -64,18 +64,19 @@ def export_program(spec: ProgramSpec, constants: Mapping[str, Any], folder: Path
         folder.mkdir(parents=True, exist_ok=True)
         weights = write_weights(spec, constants, folder / "weights.bin")
         functions = _source("cuda_functions.inc" if on_gpu else "host_functions.inc", marks, frozenset())
-        made = program_text(spec, outputs, on_gpu, name, marks["banner"], weights.checksum, functions)
-        files = _texts(spec, made, weights, name, on_gpu, marks)
+        built = program_text(spec, outputs, on_gpu, name, marks["banner"], weights.checksum, functions)
+        files = _texts(spec, built, weights, name, on_gpu, marks)
         for path, text in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             write_whole(folder / path, text.encode())
     except OSError as cause:
         raise UserError(f"cannot write the program to {folder}: {cause.strerror or cause}") from cause
     values = {v.name: v for v in spec.values}
-    inputs = tuple((told, values[v].dtype, values[v].shape) for v, told in zip(spec.inputs, spec.told_inputs, strict=True))
-    results = tuple((r.name, r.dtype, r.shape) for r in made.places.results)
-    return Exported(folder, name, ("weights.bin", *files), tuple(sorted(made.kinds)), inputs, results, len(spec.kernels), weights.num_bytes,
-                    made.places.workspace_bytes)
+    inputs = tuple((title, values[v].dtype, values[v].shape) for v, title in zip(spec.inputs, spec.told_inputs, strict=True))
+    results = tuple((r.name, r.dtype, r.shape) for r in built.places.results)
+    return Exported(folder, name, ("weights.bin", *files), tuple(sorted(built.kinds)), inputs, results, len(spec.kernels),
+                    weights.num_bytes,
+                    built.places.workspace_bytes)
 
 
 def _marks(spec: ProgramSpec, name: str, on_gpu: bool) -> dict[str, str]:
@@ -87,16 +88,16 @@ def _marks(spec: ProgramSpec, name: str, on_gpu: bool) -> dict[str, str]:
         "stream": "`stream` is a\n * cudaStream_t (NULL: the default one)." if on_gpu else "`stream` is not used:\n * give NULL."}
 
 
-def _texts(spec: ProgramSpec, made: ProgramText, weights: Weights, name: str, on_gpu: bool, marks: Mapping[str, str]) -> dict[str, str]:
+def _texts(spec: ProgramSpec, program: ProgramText, weights: Weights, name: str, on_gpu: bool, marks: Mapping[str, str]) -> dict[str, str]:
     """Every text file of the folder, by its path."""
     suffix = "cu" if on_gpu else "cpp"
-    kinds = made.kinds | ({"product"} if on_gpu and "attention" in made.kinds else frozenset())
+    kinds = program.kinds | ({"product"} if on_gpu and "attention" in program.kinds else frozenset())
     files = {f"include/{name}.h": _source("interface.h", marks, kinds),
              "src/parts.h": _source("parts.h", marks, kinds), "src/parts.cpp": _source("parts.cpp", marks, kinds),
-             f"src/program.{suffix}": made.text}
-    wanted = ["cuda_library.h", "cuda_library.cu", "cuda_handles.cu"] if on_gpu else ["host_library.h", "host_tiles.h", "host_library.cpp"]
-    wanted += [source for kind, listed in (_GPU_SOURCES if on_gpu else _HOST_SOURCES).items() if kind in kinds for source in listed]
-    files |= {f"src/{source}": _source(source, marks, kinds) for source in wanted}
+             f"src/program.{suffix}": program.text}
+    needed = ["cuda_library.h", "cuda_library.cu", "cuda_handles.cu"] if on_gpu else ["host_library.h", "host_tiles.h", "host_library.cpp"]
+    needed += [source for kind, listed in (_GPU_SOURCES if on_gpu else _HOST_SOURCES).items() if kind in kinds for source in listed]
+    files |= {f"src/{source}": _source(source, marks, kinds) for source in needed}
     entries = [k.entry for k in spec.kernels]
     if len(set(entries)) != len(entries):
         raise InternalError(f"program {spec.name} has two kernels of one name")
@@ -108,7 +109,7 @@ def _texts(spec: ProgramSpec, made: ProgramText, weights: Weights, name: str, on
     files[f"{name}.py"] = _source("load.inc", {**marks, "dtypes": json.dumps(DTYPES)}, kinds)
     sources = sorted(path for path in files if path.startswith("src/") and path.endswith((".cpp", ".cu")) and "example" not in path)
     files["CMakeLists.txt"] = build_text(spec, name, on_gpu, sources, kinds)
-    files["README.md"] = readme_text(spec, made, weights, name, on_gpu, kinds)
+    files["README.md"] = readme_text(spec, program, weights, name, on_gpu, kinds)
     return files
 
 
@@ -130,5 +131,5 @@ def kernel_text(kernel: KernelCode, name: str) -> str:
 def _source(file: str, marks: Mapping[str, str], kinds: frozenset[str]) -> str:
     """A file of `sources/` with its marks filled, without the parts that no call of the program needs."""
     text = (resources.files("tilefuse.standalone") / "sources" / file).read_text(encoding="utf-8")
-    text = _PART.sub(lambda found: found[2] if found[1].removesuffix("s") in kinds else "", text)
-    return re.sub(r"@(\w+)@", lambda found: marks[found[1]], text)
+    text = _PART.sub(lambda match: match[2] if match[1].removesuffix("s") in kinds else "", text)
+    return re.sub(r"@(\w+)@", lambda match: marks[match[1]], text)

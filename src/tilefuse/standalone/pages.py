@@ -93,7 +93,7 @@ def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: st
     constants = sum(v.role == "constant" for v in spec.values)
     launches = sum(isinstance(s, KernelStep) for s in spec.steps)
     values = {v.name: v for v in spec.values}
-    inputs = [_row("input", n, told, values[v]) for n, (v, told) in enumerate(zip(spec.inputs, spec.told_inputs))]
+    inputs = [_row("input", n, title, values[v]) for n, (v, title) in enumerate(zip(spec.inputs, spec.told_inputs))]
     results = [f"| result {n} | `{r.name}` | {r.dtype} | {list(r.shape)} | {list(r.strides)} |" for n, r in enumerate(made.places.results)]
     needs, command = _needs(spec, name, on_gpu, kinds)
     return f"""# {name}
@@ -148,8 +148,8 @@ results = program(*inputs)
 """
 
 
-def _row(kind: str, number: int, told: str, value: Value) -> str:
-    return f"| {kind} {number} | `{told}` | {value.dtype} | {list(value.shape)} | {list(value.strides)} |"
+def _row(kind: str, number: int, title: str, value: Value) -> str:
+    return f"| {kind} {number} | `{title}` | {value.dtype} | {list(value.shape)} | {list(value.strides)} |"
 
 
 def _needs(spec: ProgramSpec, name: str, on_gpu: bool, kinds: frozenset[str]) -> tuple[str, str]:

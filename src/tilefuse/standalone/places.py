@@ -68,7 +68,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 def plain_results(spec: ProgramSpec) -> tuple[Wanted, ...]:
     """The program's own results as they are."""
-    return tuple(Wanted(name, told) for name, told in zip(spec.results, spec.told_results, strict=True))
+    return tuple(Wanted(name, title) for name, title in zip(spec.results, spec.told_results, strict=True))
 
 
 def results_of(spec: ProgramSpec, wanted: Sequence[Wanted]) -> tuple[tuple[Result, ...], dict[str, int]]:
@@ -79,7 +79,7 @@ def results_of(spec: ProgramSpec, wanted: Sequence[Wanted]) -> tuple[tuple[Resul
     """
     values = {v.name: v for v in spec.values}
     owners: dict[str, int] = {}
-    found: list[Result] = []
+    results: list[Result] = []
     for number, want in enumerate(wanted):
         value = values[want.value]
         root, offset = root_of(value, values)
@@ -95,10 +95,10 @@ def results_of(spec: ProgramSpec, wanted: Sequence[Wanted]) -> tuple[tuple[Resul
         whole = offset == 0 and storage_bytes(values[root]) == storage_bytes(value) and is_dense(shape, strides)
         if own and whole:
             owners[root] = number
-            found.append(Result(want.name, value.dtype, shape, strides))
+            results.append(Result(want.name, value.dtype, shape, strides))
         else:
-            found.append(Result(want.name, value.dtype, shape, row_major(shape), want.value, strides))
-    return tuple(found), owners
+            results.append(Result(want.name, value.dtype, shape, row_major(shape), want.value, strides))
+    return tuple(results), owners
 
 
 def place_values(spec: ProgramSpec, wanted: Sequence[Wanted], weights: Mapping[str, int], weight_bytes: int,
@@ -131,7 +131,7 @@ def place_values(spec: ProgramSpec, wanted: Sequence[Wanted], weights: Mapping[s
     return Places(by_name, results, extra, 0, counters, aligned(counters) + placed.num_bytes, weight_bytes)
 
 
-def _lives(spec: ProgramSpec, values: Mapping[str, Value], wanted: Sequence[str]) -> dict[str, tuple[int, int]]:
+def _lives(spec: ProgramSpec, values: Mapping[str, Value], result_names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """First and last step that touches each storage; what is copied into a result lives to the end."""
     life: dict[str, tuple[int, int]] = {}
 
@@ -144,13 +144,13 @@ def _lives(spec: ProgramSpec, values: Mapping[str, Value], wanted: Sequence[str]
         match step:
             case KernelStep(_, arguments):
                 names = [n for n in arguments if n]
-            case LibraryStep(_, operands, made):
-                names = [*operands, *(n for n in made if n)]
+            case LibraryStep(_, operands, results):
+                names = [*operands, *(n for n in results if n)]
             case CopyStep(source, target):
                 names = [source, target]
         for name in names:
             touch(name, number)
-    for name in wanted:
+    for name in result_names:
         touch(name, len(spec.steps))
     return life
 

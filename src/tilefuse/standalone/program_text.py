@@ -53,8 +53,8 @@ def program_text(spec: ProgramSpec, wanted: Sequence[Wanted], on_gpu: bool, name
     Raises: UnsupportedOpError for a library call that has no form outside Python.
     """
     values = {v.name: v for v in spec.values}
-    told = told_places(spec)
-    calls = {n: call_of(step, values, told) for n, step in enumerate(spec.steps) if isinstance(step, LibraryStep)}
+    source_places = told_places(spec)
+    calls = {n: call_of(step, values, source_places) for n, step in enumerate(spec.steps) if isinstance(step, LibraryStep)}
     draft = _Draft(spec, on_gpu, values, calls)
     _check_operands(draft)
     _save_overwritten(draft)
@@ -163,8 +163,8 @@ def _tables(draft: _Draft, places: Places, name: str) -> list[str]:
     """Inputs and results as the C interface tells them."""
     spec, upper = draft.spec, name.upper()
     updates = set(spec.updates)
-    rows = [("inputs", [(told, draft.values[v].dtype, draft.values[v].shape, draft.values[v].strides, storage_bytes(draft.values[v]),
-                         v in updates) for v, told in zip(spec.inputs, spec.told_inputs, strict=True)]),
+    rows = [("inputs", [(title, draft.values[v].dtype, draft.values[v].shape, draft.values[v].strides, storage_bytes(draft.values[v]),
+                         v in updates) for v, title in zip(spec.inputs, spec.told_inputs, strict=True)]),
             ("results", [(r.name, r.dtype, r.shape, r.strides, _bytes_of(r.dtype, r.shape, r.strides), False) for r in places.results])]
     lines = ["namespace {", ""]
     for kind, table in rows:
@@ -173,9 +173,9 @@ def _tables(draft: _Draft, places: Places, name: str) -> list[str]:
                 lines += [f"const int64_t {kind}_extents_{number}[] = {_numbers(shape)};",
                           f"const int64_t {kind}_strides_{number}[] = {_numbers(strides)};"]
         lines += [f"const {name}_tensor all_{kind}[] = {{"]
-        for number, (told, dtype, shape, _, num_bytes, updated) in enumerate(table):
+        for number, (title, dtype, shape, _, num_bytes, updated) in enumerate(table):
             arrays = f"{kind}_extents_{number}, {kind}_strides_{number}" if shape else "nullptr, nullptr"
-            lines.append(f"    {{{c_string(told)}, {upper}_{dtype.upper()}, {len(shape)}, {arrays}, {num_bytes}, {int(updated)}}},")
+            lines.append(f"    {{{c_string(title)}, {upper}_{dtype.upper()}, {len(shape)}, {arrays}, {num_bytes}, {int(updated)}}},")
         lines += [*([] if table else ["    {nullptr, 0, 0, nullptr, nullptr, 0, 0},"]), "};",
                   f"constexpr int num_{kind} = {len(table)};", ""]
     return [*lines, "}  // namespace", ""]
@@ -286,10 +286,10 @@ def _field(name: str, value: object) -> str:
 
 def _alignment(draft: _Draft, call: Call, places: Places) -> int:
     """Bytes to which all operands of every single product are aligned. Units: bytes."""
-    found = 16
+    alignment = 16
     for operand in (*call.operands[:4], None):
         name = call.result if operand is None else operand.value
-        found = math.gcd(found, places.by_name[name].offset)
+        alignment = math.gcd(alignment, places.by_name[name].offset)
     batches = call.shape["batches"]
     assert isinstance(batches, list)
     dtype = call.shape["dtype"]
@@ -297,8 +297,8 @@ def _alignment(draft: _Draft, call: Call, places: Places) -> int:
     for row in batches:
         for key, stride in row.items():
             if key != "extent" and stride:
-                found = math.gcd(found, stride * ITEMSIZE[dtype])
-    return found
+                alignment = math.gcd(alignment, stride * ITEMSIZE[dtype])
+    return alignment
 
 
 def _launches(draft: _Draft) -> list[str]:
@@ -380,26 +380,26 @@ def _kernel_step(draft: _Draft, number: int, step: KernelStep) -> list[str]:
         lines += [f"    void* arguments[] = {{{each}}};",
                   f"    launch_kernel({c_string(kernel.name)}, address_of_{kernel.entry}(), launch_of_{kernel.entry}, arguments, stream);"]
     else:
-        told = dict(zip(draft.spec.inputs, draft.spec.told_inputs))
-        names = ", ".join(c_string(told.get(n, n)) for n in step.arguments)
+        titles = dict(zip(draft.spec.inputs, draft.spec.told_inputs))
+        names = ", ".join(c_string(titles.get(n, n)) for n in step.arguments)
         lines += [f"    static const char* const names[] = {{{names}}};",
                   f"    run_kernel({c_string(kernel.name)}, {kernel.entry}, pointers, names, {len(step.arguments)});"]
     return [*lines, "  }"]
 
 
 def _kernel_arguments(draft: _Draft, kernel: KernelCode, number: int, step: KernelStep) -> list[str]:
-    found: list[str] = []
+    arguments: list[str] = []
     counter = 0
     for position, (name, parameter) in enumerate(zip(step.arguments, kernel.parameters, strict=True)):
         num_bytes = parameter.num_elements * ITEMSIZE[parameter.dtype]
         if parameter.role == "counter":
-            found.append(f"workspace + {counter}" if counter else "workspace")
+            arguments.append(f"workspace + {counter}" if counter else "workspace")
             counter += -(-num_bytes // 256) * 256
         elif not name:
-            found.append(draft.names[workspace_name(number, position)])
+            arguments.append(draft.names[workspace_name(number, position)])
         else:
-            found.append(draft.names[name])
-    return found
+            arguments.append(draft.names[name])
+    return arguments
 
 
 def workspace_name(number: int, position: int) -> str:

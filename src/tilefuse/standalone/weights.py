@@ -72,8 +72,8 @@ def write_weights(spec: ProgramSpec, constants: Mapping[str, object], path: Path
     return Weights(offsets, total, checksum, "\n".join([*rows, ""]))
 
 
-def _storage(given: object, value: Value) -> bytes:
+def _storage(data: object, value: Value) -> bytes:
     """The bytes of a constant from its first to its last element, in the layout of its value."""
-    tensor = bind_constant(given, value, torch.device("cpu"))
+    tensor = bind_constant(data, value, torch.device("cpu"))
     flat = tensor.as_strided((storage_span(value.shape, value.strides),), (1,))
     return flat.contiguous().view(torch.uint8).numpy().tobytes() if flat.numel() else b""

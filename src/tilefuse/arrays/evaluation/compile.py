@@ -150,10 +150,10 @@ class Compiled:
         if not entry.traced.written:
             return unflatten(entry.traced.form, iter(self._run(entry, nodes)))
         targets = [_target(self.__name__, leaves, n) for n in entry.traced.written]
-        made = self._run(entry, nodes)
+        results = self._run(entry, nodes)
         for target, output in zip(targets, entry.traced.written.values(), strict=True):
-            write_whole(target, made[output])
-        return unflatten(entry.traced.form, iter(made[:entry.num_returned]))
+            write_whole(target, results[output])
+        return unflatten(entry.traced.form, iter(results[:entry.num_returned]))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a method: the instance is the first argument, a setting like any object that is no array."""
@@ -169,8 +169,8 @@ class Compiled:
         programs = self.programs
         if not programs:
             raise UserError("the function has no program yet", hint="programs are made for the arguments of a call: call it once")
-        told = [running_data(p, label=f"{p.spec.name} {n}") for n, p in enumerate(programs, 1)]
-        return write_page(programs[0].spec.name, told, path, show=show)
+        pages = [running_data(p, label=f"{p.spec.name} {n}") for n, p in enumerate(programs, 1)]
+        return write_page(programs[0].spec.name, pages, path, show=show)
 
     @property
     def programs(self) -> tuple[Any, ...]:
@@ -219,41 +219,41 @@ class Compiled:
         nodes = self._nodes(leaves)
         devices = {n.device for n in nodes}
         key = (form, tuple([n.type_number for n in nodes]), devices.pop() if len(devices) == 1 else tuple([n.device for n in nodes]))
-        found = self._entries.get(key)
-        if found is not None and not found.holds():
-            found = found.other if found.other is not None and found.other.holds() else None
-        if found is None:
+        entry = self._entries.get(key)
+        if entry is not None and not entry.holds():
+            entry = entry.other if entry.other is not None and entry.other.holds() else None
+        if entry is None:
             paths: list[str] = []
             self._form(args, named, [], paths)
-            found = self._compile(self._trace(form, nodes, paths, args), nodes, args)
-            first = self._entries.put(key, found)
-            if first is not found:
-                first.other = found
-        return found, nodes
+            entry = self._compile(self._trace(form, nodes, paths, args), nodes, args)
+            first = self._entries.put(key, entry)
+            if first is not entry:
+                first.other = entry
+        return entry, nodes
 
     def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> list[Array]:
         buffers = [n.buffer for n in nodes]
         if entry.donated:
             take_donated(entry.donated, entry.strides, buffers)
-        given: list[Any] = []
+        inputs: list[Any] = []
         for source in entry.sources:
             if isinstance(source, int):
-                given.append(buffers[source])
+                inputs.append(buffers[source])
             elif source is None:
-                given.append(Evaluation.source(np.asarray([generator.next_number()], np.int64), I64, entry.device, None).buffer)
+                inputs.append(Evaluation.source(np.asarray([generator.next_number()], np.int64), I64, entry.device, None).buffer)
             else:
                 node = source.now() if isinstance(source, _Outside) else source
                 if node.buffer is None:
                     compute((node,))
-                given.append(node.buffer)
+                inputs.append(node.buffer)
         traced = entry.traced
         if checks_nan():
-            find_nan(traced.graph, given, entry.device, self._options)
-        results = self._results(entry, [torch.view_as_real(g) if g.is_complex() else g for g in given] if entry.is_complex else given)
+            find_nan(traced.graph, inputs, entry.device, self._options)
+        results = self._results(entry, [torch.view_as_real(g) if g.is_complex() else g for g in inputs] if entry.is_complex else inputs)
         if entry.consumed:
             mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
-        made: list[Array] = []
-        taken = {id(b) for b in given}
+        arrays: list[Array] = []
+        taken = {id(b) for b in inputs}
         for (number, argument), of, type_number in zip(traced.outputs, traced.types, entry.type_numbers):
             tensor = buffers[argument] if argument >= 0 else results[number]
             if argument < 0:
@@ -261,29 +261,29 @@ class Compiled:
                 if id(tensor) in taken:
                     tensor = tensor.detach()  # arrays do not share a tensor object, so that donating one is seen by the other
                 taken.add(id(tensor))
-            made.append(Array(Source(of, entry.device, tensor, "", "data", type_number)))
-        return made
+            arrays.append(Array(Source(of, entry.device, tensor, "", "data", type_number)))
+        return arrays
 
-    def _results(self, entry: _Entry, given: list[Any]) -> list[Any]:
+    def _results(self, entry: _Entry, arguments: list[Any]) -> list[Any]:
         if not (self._options.cuda_graph and entry.program.device.type == "cuda"):
-            results: list[Any] = entry.program(*given)
+            results: list[Any] = entry.program(*arguments)
             return results
         with entry.guard:
-            return self._replayed(entry, given)
+            return self._replayed(entry, arguments)
 
-    def _replayed(self, entry: _Entry, given: list[Any]) -> list[Any]:
+    def _replayed(self, entry: _Entry, arguments: list[Any]) -> list[Any]:
         if entry.run is None:
             inputs = entry.program.spec.inputs
             unmoved = [name for name, s in zip(inputs, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
-            entry.run = entry.program.capture(*given, zero_copy=unmoved, copy_results=True)
-        fixed = tuple([given[i] for i in entry.run.zero_copy])
+            entry.run = entry.program.capture(*arguments, zero_copy=unmoved, copy_results=True)
+        fixed = tuple([arguments[i] for i in entry.run.zero_copy])
         # The same tensors in the same places: a training step that gets back what it gave.
         same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
-        if same and all(given[i].device == entry.program.device for i in entry.run.copied):
+        if same and all(arguments[i].device == entry.program.device for i in entry.run.copied):
             with torch.cuda.device(entry.program.device):
-                results: list[Any] = entry.run.again(given)
+                results: list[Any] = entry.run.again(arguments)
         else:
-            results = entry.run(*given)
+            results = entry.run(*arguments)
         entry.fixed = fixed
         return results
 
@@ -296,9 +296,9 @@ class Compiled:
         parts, named = form
         with tracing(self.__name__, (*own, key)) as readings, generator.tracing(Array(key)) as draws:
             handles = [Array(p) for p in own]
-            given = iter(handles)
-            arguments = [unflatten(part, given) for part in parts]
-            keywords = {} if named is None else unflatten(named, given)
+            rest = iter(handles)
+            arguments = [unflatten(part, rest) for part in parts]
+            keywords = {} if named is None else unflatten(named, rest)
             result = self.function(*arguments, **keywords)
         outputs: list[Any] = []
         out_form = flatten(result, outputs)
@@ -368,10 +368,10 @@ class Compiled:
                     break
         for number, array in enumerate(arrays):
             if number not in pairs:
-                found = next((leaf for leaf in sorted(free) if own[leaf].type == array.node.type), None)
-                if found is not None:
-                    pairs[number] = found
-                    free.discard(found)
+                match = next((leaf for leaf in sorted(free) if own[leaf].type == array.node.type), None)
+                if match is not None:
+                    pairs[number] = match
+                    free.discard(match)
         return pairs
 
     def _compile(self, traced: Traced, nodes: Sequence[ArrayNode], args: tuple[Any, ...]) -> _Entry:
@@ -385,24 +385,24 @@ class Compiled:
             for leaf in traced.leaves]
         passed, attributes = self._after_passes(graph, device) if self._passes else (graph, {})
         precise = with_precision(passed, self._options.float32_products)
-        wanted = layouts_of_updated(precise, present_device(device)[0], self._options)
-        layouts: dict[str, tuple[int, ...]] = dict(wanted)
+        chosen_layouts = layouts_of_updated(precise, present_device(device)[0], self._options)
+        layouts: dict[str, tuple[int, ...]] = dict(chosen_layouts)
         consumed = self._consumed(traced, args)
         strides: list[tuple[int, ...]] = []
         donated = [n for n in consumed if any(argument == n for _, argument in traced.outputs)]
         name_of = {s: i.name for s, i in zip(sources, graph.inputs, strict=True) if isinstance(s, int)}
         for n in donated:
-            kept = wanted.get(name_of.get(n, ""))
-            if kept is not None and nodes[n].type.dtype.is_complex:
-                kept = tuple([s // 2 for s in kept[:-1]])
-            strides.append(kept or _dense(nodes[n].type.shape))
+            chosen = chosen_layouts.get(name_of.get(n, ""))
+            if chosen is not None and nodes[n].type.dtype.is_complex:
+                chosen = tuple([s // 2 for s in chosen[:-1]])
+            strides.append(chosen or _dense(nodes[n].type.shape))
         for number, name in name_of.items():
             buffer = nodes[number].buffer
             if number not in donated and not buffer.is_contiguous() and 0 not in buffer.stride():
                 layouts[name] = strides_of(buffer)
         constants = dict(attributes.get("constants", {}))
         program = compile_graph(passed, constants=constants, input_layouts=layouts, device=device, options=self._options,
-                                result_layouts={v: wanted[t] for t, v in passed.updates if t in wanted})
+                                result_layouts={v: chosen_layouts[t] for t, v in passed.updates if t in chosen_layouts})
         return _Entry(traced, program, tuple(sources), tuple(donated), consumed, tuple(strides), device,
                       tuple(map(number_of_type, traced.types)), num_returned=num_leaves(traced.form), attributes=attributes,
                       is_complex=any(leaf.type.dtype.is_complex for leaf in traced.leaves))
@@ -416,27 +416,27 @@ class Compiled:
             raise UserError(f"compile({self.__name__}) makes kernels by itself, after the passes {', '.join(self._passes)}",
                             where=user_span(), hint="passes over kernels run in tilefuse.apply_passes")
         spec, place = present_device(device)
-        made = apply_passes(AttributedGraph(graph, spec, place, self._options, {"constants": {}, "leaves": ()}), self._passes)
-        after = made.graph
-        own = [i for i in after.inputs if i.name not in made["constants"]]
-        kept = [(i.name, i.type) for i in own] == [(i.name, i.type) for i in graph.inputs]
-        if not kept or [after.type_of(r) for r in after.results] != [graph.type_of(r) for r in graph.results] \
+        rewritten = apply_passes(AttributedGraph(graph, spec, place, self._options, {"constants": {}, "leaves": ()}), self._passes)
+        after = rewritten.graph
+        own = [i for i in after.inputs if i.name not in rewritten["constants"]]
+        has_inputs = [(i.name, i.type) for i in own] == [(i.name, i.type) for i in graph.inputs]
+        if not has_inputs or [after.type_of(r) for r in after.results] != [graph.type_of(r) for r in graph.results] \
                 or [t for t, _ in after.updates] != [t for t, _ in graph.updates]:
             raise UserError(f"after the passes {', '.join(self._passes)} the graph of {self.__name__} has other inputs or results",
                             where=user_span(), hint="a pass may change how results are computed, not what a call takes and gives")
-        return after, made.attributes
+        return after, rewritten.attributes
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:
         """Numbers of all leaves of donated arguments."""
-        found: list[int] = []
+        donated: list[int] = []
         at = 0
         for n, arg in enumerate(args):
             leaves: list[Any] = []
             flatten(arg, leaves)
             if n in self.donate:
-                found.extend(range(at, at + len(leaves)))
+                donated.extend(range(at, at + len(leaves)))
             at += len(leaves)
-        return tuple(found)
+        return tuple(donated)
 
 
 def _in_argument_order(graph: Graph, leaves: tuple[ArrayNode, ...], own: Sequence[Source]) -> tuple[Graph, tuple[ArrayNode, ...]]:
@@ -487,10 +487,10 @@ def _graph_name(name: str) -> str:
 
 def _parameter_names(fn: Callable[..., Any]) -> tuple[str, ...]:
     try:
-        found = inspect.signature(fn).parameters.values()
+        parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return ()
-    return tuple(p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
 
 
 def compile(fn: Callable[..., Any] | None = None, *, donate: Sequence[int] | int = (), device: Any = None, **options: Any) -> Any:

@@ -48,8 +48,8 @@ class _Operator:
 
     def adjoint(self, number: int, points: list[Array], y: Array, g: Array) -> Array:
         """Gradient of argument `number` where `g` is the gradient of the result."""
-        given = {f"x{n}": p for n, p in enumerate(points)} | {"y": y, "g": g}
-        return _run(self.custom.adjoint[number], given, self.dtype)
+        point_of = {f"x{n}": p for n, p in enumerate(points)} | {"y": y, "g": g}
+        return _run(self.custom.adjoint[number], point_of, self.dtype)
 
 
 def check_adjoint(custom: CustomFunction, text: str, where: Span | None = None) -> None:
@@ -140,22 +140,22 @@ def _differences(operator: _Operator, number: int, points: list[Array], y: Array
     return np.where(np.isfinite(y) & agree & smooth, close, np.nan), error
 
 
-def _run(rule: str, given: Mapping[str, Array], dtype: DType) -> Array:
+def _run(rule: str, points: Mapping[str, Array], dtype: DType) -> Array:
     """A text of the operator table, interpreted."""
-    return _interpreted(lambda leaves: instantiated(parsed_rule(rule), leaves, dtype), given, dtype)
+    return _interpreted(lambda leaves: instantiated(parsed_rule(rule), leaves, dtype), points, dtype)
 
 
 def _called(name: str, points: list[Array], dtype: DType) -> Array:
     """The operator itself, interpreted."""
-    given = {f"x{n}": p for n, p in enumerate(points)}
-    return _interpreted(lambda leaves: call(name, *leaves.values()), given, dtype)
+    point_of = {f"x{n}": p for n, p in enumerate(points)}
+    return _interpreted(lambda leaves: call(name, *leaves.values()), point_of, dtype)
 
 
-def _interpreted(body: Callable[[Mapping[str, Read]], Expr], given: Mapping[str, Array], dtype: DType) -> Array:
+def _interpreted(body: Callable[[Mapping[str, Read]], Expr], points: Mapping[str, Array], dtype: DType) -> Array:
     b = TensorBuilder("tried")
-    count = len(next(iter(given.values())))
-    for name in given:
+    count = len(next(iter(points.values())))
+    for name in points:
         b.input(name, dtype, (count,))
-    expression = body({name: b.read(name, (count,), ("i",)) for name in given})
+    expression = body({name: b.read(name, (count,), ("i",)) for name in points})
     result = b.make_map("tried", b.expression_dtype(expression), (count,), ("i",), expression)
-    return np.asarray(interpret(b.finish([result]), {n: a.astype(NUMPY_DTYPES[dtype.name]) for n, a in given.items()})[0])
+    return np.asarray(interpret(b.finish([result]), {n: a.astype(NUMPY_DTYPES[dtype.name]) for n, a in points.items()})[0])

@@ -35,9 +35,9 @@ GIVEN_AWAY[Donated] = attrgetter("data")
 
 def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> None:
     """Takes their data from donated nodes; also what was built on them and not computed yet cannot be any more."""
-    gone = Donated(f"{function}, called at {place[0]}:{place[1]},")
+    donated = Donated(f"{function}, called at {place[0]}:{place[1]},")
     for node in nodes:
-        node.buffer = gone
+        node.buffer = donated
 
 
 def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buffers: list[Any]) -> None:
@@ -47,12 +47,12 @@ def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buf
     Raises: UserError for an argument that was donated before.
     """
     repeated = _repeated(buffers)
-    for number, wanted in zip(donated, strides):
+    for number, layout in zip(donated, strides):
         buffer = buffers[number]
         if type(buffer) is Donated:
             buffer = buffer.data  # raises
-        if buffer.stride() != wanted:
-            buffers[number] = torch.empty_strided(tuple(buffer.shape), wanted, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
+        if buffer.stride() != layout:
+            buffers[number] = torch.empty_strided(tuple(buffer.shape), layout, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
         elif id(buffer) in repeated or is_used_elsewhere(buffer.untyped_storage()):
             buffers[number] = buffer.clone()
 

@@ -55,15 +55,15 @@ def evaluate(*arrays: Array, device: Any = None, keep_history: bool = False, **o
     device: refuses arrays that lie elsewhere. options: fields of `Options`, for this program.
     Raises: UserError for an array that needs a placeholder's value; errors of the compiler.
     """
-    for given in arrays:
-        if not isinstance(given, Array):
-            raise TypeMismatchError(f"evaluate takes arrays, not a {type(given).__name__}", where=user_span(),
-                                    hint="evaluate(*arrays)" if isinstance(given, (list, tuple)) else "asarray makes one")
+    for array in arrays:
+        if not isinstance(array, Array):
+            raise TypeMismatchError(f"evaluate takes arrays, not a {type(array).__name__}", where=user_span(),
+                                    hint="evaluate(*arrays)" if isinstance(array, (list, tuple)) else "asarray makes one")
     nodes = [a.node for a in arrays]
     if device is not None:
-        wanted = Evaluation.device_named(device)
-        if any(n.device != wanted for n in nodes):
-            raise UserError(f"an array lies on {next(n.device for n in nodes if n.device != wanted)}, not on {wanted}", where=user_span(),
+        target = Evaluation.device_named(device)
+        if any(n.device != target for n in nodes):
+            raise UserError(f"an array lies on {next(n.device for n in nodes if n.device != target)}, not on {target}", where=user_span(),
                             hint="move it with to_device")
     compute(nodes, options)
     if not keep_history:
@@ -95,15 +95,15 @@ def compute(nodes: Sequence[ArrayNode], options: dict[str, Any] | None = None) -
             by_device.setdefault(node.device, []).append(node)
     for pending in by_device.values():
         program, leaves = program_for(pending, options)
-        given = [leaf.buffer for leaf in leaves]
+        inputs = [leaf.buffer for leaf in leaves]
         if checks_nan():
-            find_nan(graph_of([Array(n) for n in pending])[0], given, pending[0].device, Options.from_environment())
-        taken = {id(buffer) for buffer in given}
-        results = program(*given)
+            find_nan(graph_of([Array(n) for n in pending])[0], inputs, pending[0].device, Options.from_environment())
+        taken = {id(buffer) for buffer in inputs}
+        results = program(*inputs)
         follow(pending, leaves)
         with walking:
-            for node, found in zip(pending, results, strict=True):
-                result = as_complex(found) if node.type.dtype.is_complex else found
+            for node, physical in zip(pending, results, strict=True):
+                result = as_complex(physical) if node.type.dtype.is_complex else physical
                 if node.buffer is None:  # else another thread computed it meanwhile
                     # Equal values are one result: each array gets a tensor object of its own, so that donating one is seen by the others.
                     node.buffer = result.detach() if id(result) in taken else result
@@ -181,15 +181,15 @@ class Evaluation:
     def source(data: Any, dtype: DType | None, device: str | None, copy: bool | None) -> Source:
         """A leaf; see `arrays.array.Evaluator`."""
         shared = tensor_of(data, dtype)
-        wanted = dtype or _known_dtype(shared)
+        known_dtype = dtype or _known_dtype(shared)
         home = device or (_device_of(shared) if _lies_somewhere(data) else Evaluation.default_device())
-        made = shared.to(device=_torch_device(home), dtype=TORCH_TYPES[wanted])
-        moved = made is not shared or not _lies_somewhere(data) or _lies_elsewhere(data, shared)
+        tensor = shared.to(device=_torch_device(home), dtype=TORCH_TYPES[known_dtype])
+        moved = tensor is not shared or not _lies_somewhere(data) or _lies_elsewhere(data, shared)
         if copy is False and moved:
             raise SharingError("this data cannot become an array without a copy", where=user_span(), hint="drop copy=False")
-        if copy and made is shared:
-            made = made.clone()
-        return Source(Type(wanted, tuple(made.shape)), home, made)
+        if copy and tensor is shared:
+            tensor = tensor.clone()
+        return Source(Type(known_dtype, tuple(tensor.shape)), home, tensor)
 
     @staticmethod
     def moved(node: ArrayNode, device: str, copy: bool) -> Source:
@@ -301,23 +301,23 @@ def _of_list(data: Any, dtype: DType | None) -> Any:
         data = _plain(data)
         leaves = list(_leaves(data))
     try:
-        found = np.asarray(data)
+        data_array = np.asarray(data)
     except ValueError as error:
         raise TypeMismatchError(f"the lists do not have one shape: {error}", where=user_span()) from None
-    if not _is_of_numbers(found.dtype):
-        raise TypeMismatchError(f"a list of {found.dtype} is no array of numbers", where=user_span(), hint=known_types())
+    if not _is_of_numbers(data_array.dtype):
+        raise TypeMismatchError(f"a list of {data_array.dtype} is no array of numbers", where=user_span(), hint=known_types())
     limits = dtype or (None if any(isinstance(leaf, np.generic) for leaf in leaves) else I64)
-    if limits is not None and limits.is_integer and found.dtype.kind in "iu" and found.size:
-        for number in (int(found.min()), int(found.max())):
+    if limits is not None and limits.is_integer and data_array.dtype.kind in "iu" and data_array.size:
+        for number in (int(data_array.min()), int(data_array.max())):
             _fitting(I64, number, limits)
-    if found.dtype.kind in "iu":
-        found = found.astype(f"{found.dtype.kind}{found.dtype.itemsize}")  # C's long long is another type to torch
-    narrow = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}.get(found.dtype)
+    if data_array.dtype.kind in "iu":
+        data_array = data_array.astype(f"{data_array.dtype.kind}{data_array.dtype.itemsize}")  # C's long long is another type to torch
+    narrow = {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}.get(data_array.dtype)
     if narrow is not None and dtype is None and not any(isinstance(leaf, (np.float64, np.complex128)) for leaf in leaves):
-        found = found.astype(narrow)
+        data_array = data_array.astype(narrow)
     if not leaves and dtype is None:
-        found = found.astype(np.float32)
-    return torch.from_numpy(np.ascontiguousarray(found).reshape(found.shape))
+        data_array = data_array.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(data_array).reshape(data_array.shape))
 
 
 def _leaves(data: Any) -> Any:
@@ -336,11 +336,11 @@ def _plain(data: Any) -> Any:
 
 
 def _known_dtype(tensor: Any) -> DType:
-    found = _BY_TORCH.get(tensor.dtype)
-    if found is None:
+    dtype = _BY_TORCH.get(tensor.dtype)
+    if dtype is None:
         raise TypeMismatchError(f"arrays have no type {str(tensor.dtype).removeprefix('torch.')}", where=user_span(),
                                 hint=known_types())
-    return found
+    return dtype
 
 
 def _lies_somewhere(data: Any) -> bool:

@@ -25,10 +25,10 @@ def variables_of(node: ArrayNode) -> tuple[Source, ...]:
 
 def follow(made: Sequence[ArrayNode], leaves: Sequence[ArrayNode]) -> None:
     """Notes for nodes that are computed from these leaves on which variables they stand."""
-    found = tuple(dict.fromkeys([v for leaf in leaves for v in variables_of(leaf)]))
-    for node in made if found else ():
-        _variables[node] = found
-        for variable in found:
+    variables = tuple(dict.fromkeys([v for leaf in leaves for v in variables_of(leaf)]))
+    for node in made if variables else ():
+        _variables[node] = variables
+        for variable in variables:
             _followers.setdefault(variable, WeakSet()).add(node)
 
 

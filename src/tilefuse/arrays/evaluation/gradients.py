@@ -54,13 +54,13 @@ def grad(y: Array, xs: Any, seed: Array | None = None) -> Any:
                          where=user_span())
     if seed is not None and seed.dtype.is_complex != y.dtype.is_complex:
         seed = astype(seed, y.dtype) if y.dtype.is_complex else real(seed)
-    wanted = [y, *listed, *(() if seed is None else (seed,))]
+    arrays = [y, *listed, *(() if seed is None else (seed,))]
     with walking:
         _check_history(y, listed)
-        made = named_graph(wanted, "gradient", through=True)
-        gradients = _differentiated(wanted, made.graph, seed is not None)
-    found = arrays_of(gradients, made.leaves, made.arrays)
-    return unflatten(form, iter([_of_kind(g, x) for g, x in zip(found, listed, strict=True)]))
+        named = named_graph(arrays, "gradient", through=True)
+        gradients = _differentiated(arrays, named.graph, seed is not None)
+    gradient_arrays = arrays_of(gradients, named.leaves, named.arrays)
+    return unflatten(form, iter([_of_kind(g, x) for g, x in zip(gradient_arrays, listed, strict=True)]))
 
 
 def _of_kind(gradient: Array, x: Array) -> Array:
@@ -82,17 +82,17 @@ def _check_history(y: Array, xs: list[Array]) -> None:
             raise UserError(f"the value depends on what array {unmet} of those to differentiate by held before it was written to, not on "
                             "what it holds now", where=user_span(),
                             hint="write before computing the value, or keep the old one: asarray(x, copy=True)")
-    asked = {x.node for x in xs}
+    nodes_of_xs = {x.node for x in xs}
     for node in below:
-        if isinstance(node, Applied) and node.buffer is not None and not node.operands and node.node.reads() and node not in asked:
+        if isinstance(node, Applied) and node.buffer is not None and not node.operands and node.node.reads() and node not in nodes_of_xs:
             raise UserError(f"the value does not depend on array {unmet} of those to differentiate by, as far as is known: evaluate() "
                             f"computed what stands at {node.place[0]}:{node.place[1]}, and forgot how", where=user_span(),
                             hint="take gradients before evaluate, or say evaluate(..., keep_history=True)")
 
 
-def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:
+def _differentiated(arrays: list[Array], graph: Graph, seeded: bool) -> Graph:
     """The gradient graph; of a structure met before the one made then, because equal structures give equal graphs."""
-    structure, leaves = structure_of([a.node for a in wanted])
+    structure, leaves = structure_of([a.node for a in arrays])
     # An array that was computed and still knows how is a leaf of the structure, but not of the graph.
     key = None if any(isinstance(leaf, Applied) and leaf.operands for leaf in leaves) else (structure, seeded)
     known = None if key is None else _gradients.get(key)
@@ -100,8 +100,8 @@ def _differentiated(wanted: list[Array], graph: Graph, seeded: bool) -> Graph:
         return known
     of, *names = graph.results
     seeds = {of: names.pop()} if seeded else None
-    made = gradient_graph(graph, of, names, seeds)
-    return made if key is None else _gradients.put(key, made)
+    gradients = gradient_graph(graph, of, names, seeds)
+    return gradients if key is None else _gradients.put(key, gradients)
 
 
 def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
@@ -115,18 +115,18 @@ def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
 
     def both(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         positions = argument if isinstance(argument, tuple) else (argument,)
-        given, wanted = list(args), list(args)
+        placed, leaves_of = list(args), list(args)
         for n in positions:
             if not -len(args) <= n < len(args):
                 raise UserError(f"the gradient is wanted of argument {n}, {len(args)} are given", where=user_span())
             leaves: list[Any] = []
             form = flatten(args[n], leaves)
             arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
-            wanted[n] = unflatten(form, iter(arrays))
+            leaves_of[n] = unflatten(form, iter(arrays))
             # Handles of its own: what `fn` writes to its argument is no other argument to differentiate by.
-            given[n] = unflatten(form, iter([Array(x.node) if type(x) is Array else x for x in arrays]))
-        value = fn(*given, **kwargs)
-        slopes = grad(value[0] if has_aux else value, tuple([wanted[n] for n in positions]))
+            placed[n] = unflatten(form, iter([Array(x.node) if type(x) is Array else x for x in arrays]))
+        value = fn(*placed, **kwargs)
+        slopes = grad(value[0] if has_aux else value, tuple([leaves_of[n] for n in positions]))
         return value, slopes if isinstance(argument, tuple) else slopes[0]
 
     return both

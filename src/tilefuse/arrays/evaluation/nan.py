@@ -52,10 +52,10 @@ def find_nan(graph: Graph, arguments: Sequence[Any], device: str, options: Optio
     for item, tensor in zip(graph.inputs, arguments, strict=True):
         if item.type.dtype.is_float and bool(tensor.isnan().any()):
             raise UserError(f"the input {item.name} has a NaN in {_share(tensor)} before anything is computed")
-    wanted = [n.name for n in graph.nodes if n.type.dtype.is_float]
+    floats = [n.name for n in graph.nodes if n.type.dtype.is_float]
     chosen = replace(options, fuse=False, cuda_graph=False, plan_cache=False)
-    for start in range(0, len(wanted), VALUES_AT_ONCE):
-        names = wanted[start:start + VALUES_AT_ONCE]
+    for start in range(0, len(floats), VALUES_AT_ONCE):
+        names = floats[start:start + VALUES_AT_ONCE]
         program = compile_graph(_only(graph, names), constants={}, device=device, options=chosen)
         for name, tensor in zip(names, program(*[t.clone() for t in arguments]), strict=True):
             if bool(tensor.isnan().any()):

@@ -55,14 +55,14 @@ class Variable(Array):
 
         Raises: ShapeError, TypeMismatchError where it does not fit.
         """
-        made = value if isinstance(value, Array) else Array(Evaluation.source(value, self.dtype, self.device, None))
-        if made.shape != self.shape:
-            raise ShapeError(f"a variable of shape {self.shape} cannot hold a value of shape {made.shape}", where=user_span(),
+        array = value if isinstance(value, Array) else Array(Evaluation.source(value, self.dtype, self.device, None))
+        if array.shape != self.shape:
+            raise ShapeError(f"a variable of shape {self.shape} cannot hold a value of shape {array.shape}", where=user_span(),
                              hint="reshape or broadcast_to the value")
-        if made.dtype != self.dtype:
-            raise TypeMismatchError(f"a variable of {NAME_OF[self.dtype]} cannot hold {NAME_OF[made.dtype]}", where=user_span(),
+        if array.dtype != self.dtype:
+            raise TypeMismatchError(f"a variable of {NAME_OF[self.dtype]} cannot hold {NAME_OF[array.dtype]}", where=user_span(),
                                     hint="convert the value with astype")
-        return Assign(self, made)
+        return Assign(self, array)
 
     @property
     def value(self) -> Array:
@@ -146,8 +146,8 @@ class Session:
         fetched, below = self._below.get(nodes[0], ((), ()))
         if [r() for r in fetched] != nodes or any(r() is None for r in below):
             with walking:
-                found = [n for n in in_order(nodes, through=True) if n in _assigned and n not in nodes]
-            fetched, below = tuple(map(ref, nodes)), tuple(map(ref, found))
+                assignments = [n for n in in_order(nodes, through=True) if n in _assigned and n not in nodes]
+            fetched, below = tuple(map(ref, nodes)), tuple(map(ref, assignments))
             self._below[nodes[0]] = fetched, below
         return [n for n in (r() for r in below) if n is not None]
 
@@ -164,8 +164,8 @@ class Session:
             program = self._programs.get(key)
             missing = [leaf for leaf in leaves if leaf.buffer is None and leaf not in fed]
             if missing:
-                wanted = ", ".join(str(getattr(leaf, "name", "")) for leaf in missing)
-                raise UserError(f"the fetches need {wanted}, which is not fed", where=user_span(),
+                missing_names = ", ".join(str(getattr(leaf, "name", "")) for leaf in missing)
+                raise UserError(f"the fetches need {missing_names}, which is not fed", where=user_span(),
                                 hint="run(fetches, {placeholder: value})")
             if program is None or checks_nan():
                 graph, again = graph_of([Array(n) for n in (*nodes, *targets)], "session")
@@ -179,43 +179,43 @@ class Session:
                        if leaf not in fed and not leaf.buffer.is_contiguous() and 0 not in leaf.buffer.stride()}
             compiled = compile_graph(graph, constants={}, input_layouts=layouts, device=device, options=self._options)
             program = self._programs.put(key, compiled)
-        given = [fed.get(leaf, leaf.buffer) for leaf in leaves]
+        inputs = [fed.get(leaf, leaf.buffer) for leaf in leaves]
         if checks_nan():
             assert graph is not None
-            find_nan(graph, given, device, self._options)
-        results = program(*given)
+            find_nan(graph, inputs, device, self._options)
+        results = program(*inputs)
         forget_followers(v for v in targets if isinstance(v, Source))
-        held = {id(b) for b in given}
-        made: list[Array] = []
+        input_ids = {id(b) for b in inputs}
+        arrays: list[Array] = []
         for node, result in zip(nodes, results, strict=True):
             tensor = as_complex(result) if node.type.dtype.is_complex else result
-            if id(tensor) in held:
+            if id(tensor) in input_ids:
                 tensor = tensor.clone()  # a variable's own memory changes with the next assignment
-            held.add(id(tensor))
-            made.append(Array(Source(node.type, device, tensor)))
-        return made
+            input_ids.add(id(tensor))
+            arrays.append(Array(Source(node.type, device, tensor)))
+        return arrays
 
 
 def _fed(array: Any, data: Any) -> tuple[ArrayNode, Any]:
     """A placeholder and the tensor for it. Raises: UserError, ShapeError, TypeMismatchError."""
     node = array.node if isinstance(array, Array) else None
     if not isinstance(node, Source) or node.role != "placeholder":
-        told = "" if node is not None else f", not a {type(array).__name__}"
-        raise UserError(f"only placeholders are fed{told}", where=user_span(),
+        got = "" if node is not None else f", not a {type(array).__name__}"
+        raise UserError(f"only placeholders are fed{got}", where=user_span(),
                         hint="assign variables; computed arrays have their own values" if node is not None else
                         "feed is {placeholder: value}, with the array that ta.placeholder gave")
     if isinstance(data, Array):
         data.buffer()
-        made = data.node if data.device == node.device else Evaluation.moved(data.node, node.device, False)
+        source = data.node if data.device == node.device else Evaluation.moved(data.node, node.device, False)
     else:
         plain = isinstance(data, (bool, int, float, complex, list, tuple))
-        made = Evaluation.source(data, node.type.dtype if plain else None, node.device, None)
-    if made.type.shape != node.type.shape:
-        raise ShapeError(f"placeholder {node.name} has shape {node.type.shape}, the data has {made.type.shape}", where=user_span())
-    if made.type.dtype != node.type.dtype:
-        raise TypeMismatchError(f"placeholder {node.name} takes {NAME_OF[node.type.dtype]}, the data is {NAME_OF[made.type.dtype]}",
+        source = Evaluation.source(data, node.type.dtype if plain else None, node.device, None)
+    if source.type.shape != node.type.shape:
+        raise ShapeError(f"placeholder {node.name} has shape {node.type.shape}, the data has {source.type.shape}", where=user_span())
+    if source.type.dtype != node.type.dtype:
+        raise TypeMismatchError(f"placeholder {node.name} takes {NAME_OF[node.type.dtype]}, the data is {NAME_OF[source.type.dtype]}",
                                 where=user_span(), hint="convert it with astype")
-    return node, made.buffer
+    return node, source.buffer
 
 
 def _fetched(fetches: Any, items: list[Any]) -> Any:

@@ -41,12 +41,12 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of extents. Raises: ShapeError for a negative extent, TypeMismatchError for what is no shape."""
     listed = (shape,) if isinstance(shape, (int, np.integer)) else shape
     try:
-        found = tuple(int(s.__index__()) for s in listed)
+        extents = tuple(int(s.__index__()) for s in listed)
     except (TypeError, AttributeError):
         raise TypeMismatchError(f"a shape is an integer or a tuple of integers, not {shape!r}", where=user_span()) from None
-    if any(s < 0 for s in found):
-        raise ShapeError(f"a shape has no negative extents: {found}", where=user_span())
-    return found
+    if any(s < 0 for s in extents):
+        raise ShapeError(f"a shape has no negative extents: {extents}", where=user_span())
+    return extents
 
 
 def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
@@ -55,15 +55,15 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     copy: True always copies, False never does, None where it must.
     Raises: TypeMismatchError for what is no array of real numbers; SharingError where copy=False cannot be had.
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    target_dtype = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Array):
-        made = obj if wanted is None else astype(obj, wanted, copy=False)
-        made = made if device is None else made.to_device(device)
-        if copy is False and made is not obj:
-            raise SharingError(f"an array of {NAME_OF[obj.dtype]} on {obj.device} cannot become one of {NAME_OF[made.dtype]} on "
-                               f"{made.device} without a copy", where=user_span(), hint="drop copy=False")
-        return copied(made) if copy and made is obj else made
-    return Array(installed().source(obj, wanted, None if device is None else installed().device_named(device), copy))
+        array = obj if target_dtype is None else astype(obj, target_dtype, copy=False)
+        array = array if device is None else array.to_device(device)
+        if copy is False and array is not obj:
+            raise SharingError(f"an array of {NAME_OF[obj.dtype]} on {obj.device} cannot become one of {NAME_OF[array.dtype]} on "
+                               f"{array.device} without a copy", where=user_span(), hint="drop copy=False")
+        return copied(array) if copy and array is obj else array
+    return Array(installed().source(obj, target_dtype, None if device is None else installed().device_named(device), copy))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -83,8 +83,8 @@ def full(shape: Shape, fill_value: Scalar | Array, *, dtype: Any = None, device:
     if isinstance(fill_value, Array):
         return broadcast_to(astype(fill_value, fill_value.dtype if dtype is None else dtype), extents)
     number = checked_number("full", fill_value)
-    wanted = as_dtype(type(number) if dtype is None else dtype)
-    return apply(lower_full, (), (extents, number_constant(number, wanted)), _device(device))
+    chosen_dtype = as_dtype(type(number) if dtype is None else dtype)
+    return apply(lower_full, (), (extents, number_constant(number, chosen_dtype)), _device(device))
 
 
 def zeros(shape: Shape, *, dtype: Any = None, device: Any = None) -> Array:
@@ -143,9 +143,9 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     if not steps < 1 << 62 or whole and steps > 0 and not all(-1 << 63 <= n < 1 << 63 for n in (begin, begin + (steps - 1) * by)):
         raise ShapeError(f"arange from {begin} to {end} by {by} has no end that can be reached", where=user_span())
     count = ceil(steps) if steps > 0 else 0
-    wanted = (DEFAULT_INT if whole else DEFAULT_FLOAT) if dtype is None else as_dtype(dtype)
+    chosen_dtype = (DEFAULT_INT if whole else DEFAULT_FLOAT) if dtype is None else as_dtype(dtype)
     kind = I64 if whole else F64
-    return apply(lower_steps, (), (count, const(begin, kind), const(by, kind), None, wanted), _device(device))
+    return apply(lower_steps, (), (count, const(begin, kind), const(by, kind), None, chosen_dtype), _device(device))
 
 
 def linspace(start: Scalar, stop: Scalar, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
@@ -157,15 +157,15 @@ def linspace(start: Scalar, stop: Scalar, /, num: int, *, dtype: Any = None, dev
     if count < 0:
         raise ShapeError(f"linspace of {count} numbers", where=user_span())
     gaps = count - 1 if endpoint else count
-    given = checked_number("linspace", start), checked_number("linspace", stop)
-    ends = [complex(g) for g in given]
+    bounds = checked_number("linspace", start), checked_number("linspace", stop)
+    ends = [complex(g) for g in bounds]
     real = _evenly(ends[0].real, ends[1].real, count, gaps, endpoint)
-    kind = DEFAULT_COMPLEX if any(isinstance(g, complex) for g in given) else DEFAULT_FLOAT
-    wanted = kind if dtype is None else as_dtype(dtype)
+    kind = DEFAULT_COMPLEX if any(isinstance(g, complex) for g in bounds) else DEFAULT_FLOAT
+    chosen_dtype = kind if dtype is None else as_dtype(dtype)
     if not kind.is_complex:
-        return apply(lower_steps, (), (*real, wanted), _device(device))
+        return apply(lower_steps, (), (*real, chosen_dtype), _device(device))
     imaginary = _evenly(ends[0].imag, ends[1].imag, count, gaps, endpoint)
-    return astype(apply(lower_joined_steps, (), (real, imaginary), _device(device)), wanted, copy=False)
+    return astype(apply(lower_joined_steps, (), (real, imaginary), _device(device)), chosen_dtype, copy=False)
 
 
 Steps = tuple[int, Const, Const, Const | None]
@@ -235,6 +235,6 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
         raise ShapeError(f"indexing is 'xy' or 'ij', not {indexing!r}", where=user_span())
     rank = len(arrays)
     shape = tuple(a.shape[0] if a.ndim else 1 for a in arrays)
-    made = [broadcast_to(reshape(a, tuple(-1 if d == n else 1 for d in range(rank))), shape) for n, a in enumerate(arrays)]
+    grids = [broadcast_to(reshape(a, tuple(-1 if d == n else 1 for d in range(rank))), shape) for n, a in enumerate(arrays)]
     swap = (1, 0, *range(2, rank))
-    return [permute_dims(m, swap) for m in made] if indexing == "xy" and rank > 1 else made
+    return [permute_dims(m, swap) for m in grids] if indexing == "xy" and rank > 1 else grids

@@ -43,11 +43,11 @@ def _document(function: Any, name: str) -> None:
     row = ELEMENTWISE[name]
     begin = row.doc if re.match(r"(x1?|e|exp|log|sqrt)\b", row.doc) else row.doc[0].upper() + row.doc[1:]
     shapes = "[*S] -> [*S]" if row.arity == 1 else "any two that broadcast -> the shape they broadcast to; one may be a number"
-    given = f" -> {_GIVEN[row.takes]}" if row.takes in _GIVEN else ""
+    result = f" -> {_GIVEN[row.takes]}" if row.takes in _GIVEN else ""
     others = ", complex numbers too" if row.is_of_complex and row.takes != "compare" else ""
     raised = "TypeMismatchError for other types" + ("; ShapeError where shapes do not broadcast." if row.arity == 2 else ".")
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{begin}, element by element.\n\nRequires: {_TAKEN[row.takes]}{others}{given}.\nShapes: {shapes}\nRaises: {raised}"
+    function.__doc__ = f"{begin}, element by element.\n\nRequires: {_TAKEN[row.takes]}{others}{result}.\nShapes: {shapes}\nRaises: {raised}"
 
 
 add, subtract, multiply, divide = _two("add"), _two("subtract"), _two("multiply"), _two("divide")
@@ -102,10 +102,10 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
 def lower_where(b: TensorBuilder, condition: str, *rest: Any) -> str:
     """A selection; `chosen` are numbers of operands or constants of the common type."""
     *values, common, chosen = rest
-    given = [condition, *(b.cast(v, common) for v in values)]
+    operands = [condition, *(b.cast(v, common) for v in values)]
     if all(isinstance(c, Const) for c in chosen):
         return b.expression(lambda c: call("select", c, *(const(k.value, common) for k in chosen)), condition, dtype=common, name="where")
-    first, second = (c.value if isinstance(c, Const) else given[c] for c in chosen)
+    first, second = (c.value if isinstance(c, Const) else operands[c] for c in chosen)
     return b.where(condition, first, second)
 
 
@@ -140,8 +140,8 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
 
     copy: False gives an array that has the type already as it is, True another one (of the same data, which no write to it changes).
     """
-    made = (Array(x.node) if copy else x) if as_dtype(dtype) == x.dtype else apply(lower_cast, (x,), (as_dtype(dtype),))
-    return made if device is None else made.to_device(device)
+    converted = (Array(x.node) if copy else x) if as_dtype(dtype) == x.dtype else apply(lower_cast, (x,), (as_dtype(dtype),))
+    return converted if device is None else converted.to_device(device)
 
 
 def lower_cast(b: TensorBuilder, x: str, dtype: DType) -> str:

@@ -142,8 +142,8 @@ def _to_real(name: str, x: Array, sizes: Sequence[int] | None, axes: Axes, norm:
     if last < 1:
         raise ShapeError(f"{name} of {x.shape[over[-1]]} elements along dimension {over[-1]} would have no element", where=user_span(),
                          hint="say how many: n=1")
-    held = _resized(_as_complex(name, x), over, (*extents[:-1], last // 2 + 1))
-    return _called("aten._fft_c2r.default", held, over, division[_checked(name, norm)], last)
+    resized = _resized(_as_complex(name, x), over, (*extents[:-1], last // 2 + 1))
+    return _called("aten._fft_c2r.default", resized, over, division[_checked(name, norm)], last)
 
 
 def _called(operator: str, x: Array, over: tuple[int, ...], divided: int, setting: int) -> Array:
@@ -178,15 +178,15 @@ def _as_complex(name: str, x: Array) -> Array:
 
 def _domain(name: str, x: Array, sizes: Sequence[int] | None, axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimensions of a transform, and their extents after cutting and padding. Raises: ShapeError for an extent below 1."""
-    wanted = None if sizes is None else axes_tuple(sizes)
+    chosen_sizes = None if sizes is None else axes_tuple(sizes)
     if axes is None:
-        chosen = tuple(range(x.ndim)) if wanted is None else tuple(range(-len(wanted), 0))
+        chosen = tuple(range(x.ndim)) if chosen_sizes is None else tuple(range(-len(chosen_sizes), 0))
     else:
         chosen = axes_tuple(axes)
     over = tuple([a % x.ndim for a in own_axes(chosen, x)])
     if not over:
         raise ShapeError(f"{name} of an array of shape {x.shape} along no dimension", where=user_span())
-    extents = tuple([x.shape[a] for a in over]) if wanted is None else wanted
+    extents = tuple([x.shape[a] for a in over]) if chosen_sizes is None else chosen_sizes
     if len(extents) != len(over):
         raise ShapeError(f"{name}: {len(extents)} sizes for {len(over)} dimensions", where=user_span())
     if min(extents) < 1:
@@ -196,8 +196,8 @@ def _domain(name: str, x: Array, sizes: Sequence[int] | None, axes: Axes) -> tup
 
 def _resized(x: Array, over: tuple[int, ...], extents: tuple[int, ...]) -> Array:
     """`x` cut, or padded with zeros at the end, to these extents."""
-    more = {a: extent - x.shape[a] for a, extent in zip(over, extents, strict=True)}
-    return pad(x, [(0, more.get(d, 0)) for d in range(x.ndim)]) if any(more.values()) else x
+    added = {a: extent - x.shape[a] for a, extent in zip(over, extents, strict=True)}
+    return pad(x, [(0, added.get(d, 0)) for d in range(x.ndim)]) if any(added.values()) else x
 
 
 # Frequencies
@@ -205,13 +205,13 @@ def _resized(x: Array, over: tuple[int, ...], extents: tuple[int, ...]) -> Array
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, half: bool) -> Array:
     count, distance = whole_number(n, "n"), real_number(d, "d")
-    wanted = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
-    if not wanted.is_float:
-        raise TypeMismatchError(f"{name} gives real floats, not {NAME_OF[wanted]}", where=user_span())
+    chosen_dtype = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    if not chosen_dtype.is_float:
+        raise TypeMismatchError(f"{name} gives real floats, not {NAME_OF[chosen_dtype]}", where=user_span())
     if count < 1 or not distance:
         raise ShapeError(f"{name} of {count} elements, {distance} apart", where=user_span())
     where = installed().default_device() if device is None else installed().device_named(device)
-    return apply(lower_frequencies, (), (count, 1 / (count * distance), half, wanted), where)
+    return apply(lower_frequencies, (), (count, 1 / (count * distance), half, chosen_dtype), where)
 
 
 def lower_frequencies(b: ComplexBuilder, count: int, step: float, half: bool, dtype: DType) -> str:

@@ -24,8 +24,8 @@ from tilefuse.arrays.types import (
 from tilefuse.ir.dtype import DType
 
 
-def _dtype_of(given: Any) -> DType:
-    return given.dtype if isinstance(given, Array) else as_dtype(given)
+def _dtype_of(subject: Any) -> DType:
+    return subject.dtype if isinstance(subject, Array) else as_dtype(subject)
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -55,10 +55,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The type in which arrays, data types and Python numbers meet."""
     numbers = [n for n in (as_scalar(a) for a in arrays_and_dtypes) if n is not None]
-    found = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_scalar(a) is None)
+    met = promote_all(_dtype_of(a) for a in arrays_and_dtypes if as_scalar(a) is None)
     for number in numbers:
-        found = met_by_number(found, number)
-    return found
+        met = met_by_number(met, number)
+    return met
 
 
 def _known(device: Any) -> None:

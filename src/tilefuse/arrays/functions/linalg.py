@@ -91,14 +91,14 @@ def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims:
     """Powers, their sum and its root. A scalar is a vector of one element."""
     shape = b.shape_of(x)
     if not shape or axes == ():
-        made = b.norm(b.expand_dims(x, len(shape)), order, len(shape))
-        return made
+        norm = b.norm(b.expand_dims(x, len(shape)), order, len(shape))
+        return norm
     over = normal_axes(axes, len(shape))
     if 0 in [shape[d] for d in over]:
         return b.full(kept_shape(shape, over, keepdims), 0, b.dtype_of(x))
     if not 1 < order < float("inf"):
         return b.norm(x, order, over, keepdims)
-    wanted, work = b.dtype_of(x), compute_dtype(b.dtype_of(x))
+    result_dtype, work = b.dtype_of(x), compute_dtype(b.dtype_of(x))
     size = b.elementwise("abs", b.cast(x, work))
     powers = b.elementwise("mul", size, size) if order == 2 else b.elementwise("pow", size, order)
 
@@ -108,7 +108,7 @@ def lower_norm(b: TensorBuilder, x: str, axes: tuple[int, ...] | None, keepdims:
         inside = call("select", empty, const(1, work), total)
         return call("select", empty, const(0, work), call("sqrt", inside) if order == 2 else call("pow", inside, const(1 / order, work)))
 
-    return b.cast(b.expression(root, b.reduce(powers, "sum", over, keepdims), dtype=work, name="norm"), wanted)
+    return b.cast(b.expression(root, b.reduce(powers, "sum", over, keepdims), dtype=work, name="norm"), result_dtype)
 
 
 @of_arrays
@@ -127,14 +127,14 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: float | str | None 
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
         values = svdvals(x)
-        made = sum(values, axis=-1) if ord == "nuc" else max(values, axis=-1) if ord == 2 else min(values, axis=-1)
-        return made[..., None, None] if keepdims else made
+        norms = sum(values, axis=-1) if ord == "nuc" else max(values, axis=-1) if ord == 2 else min(values, axis=-1)
+        return norms[..., None, None] if keepdims else norms
     if ord not in (1, -1, float("inf"), float("-inf")):
         raise ShapeError(f"matrix_norm has no order {ord!r}", where=user_span(), hint="fro, nuc, 1, -1, 2, -2, inf, -inf")
     first, second = (-2, -1) if ord in (1, -1) else (-1, -2)
     sums = sum(abs(x), axis=first, keepdims=True)
-    made = (max if float(ord) > 0 else min)(sums, axis=second, keepdims=True)
-    return made if keepdims else squeeze(made, axis=(-2, -1))
+    norms = (max if float(ord) > 0 else min)(sums, axis=second, keepdims=True)
+    return norms if keepdims else squeeze(norms, axis=(-2, -1))
 
 
 @of_arrays
@@ -142,15 +142,15 @@ def matrix_power(x: Array, n: int, /) -> Array:
     """The n-th power of square matrices by repeated squaring; a negative one of the inverse."""
     _square("matrix_power", x)
     n = whole_number(n, "n")
-    base, left = (inv(x), -n) if n < 0 else (x, n)
-    made: Array | None = None
-    while left:
-        made = (base if made is None else made @ base) if left & 1 else made
-        left >>= 1
-        base = base @ base if left else base
-    if made is None:
+    base, exponent = (inv(x), -n) if n < 0 else (x, n)
+    power: Array | None = None
+    while exponent:
+        power = (base if power is None else power @ base) if exponent & 1 else power
+        exponent >>= 1
+        base = base @ base if exponent else base
+    if power is None:
         return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
-    return made
+    return power
 
 
 # The framework's
@@ -252,8 +252,8 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     *batch, m, n = _matrix("pinv", x).shape
     if isinstance(rtol, Array) and rtol.ndim:
         u, values, v = svd(x, full_matrices=False)
-        kept = _above(values, rtol[..., None]) if m and n else values > 0
-        inverse = where(kept, 1 / where(kept, values, 1.0), 0.0)
+        is_large = _above(values, rtol[..., None]) if m and n else values > 0
+        inverse = where(is_large, 1 / where(is_large, values, 1.0), 0.0)
         return matrix_transpose(conj(v)) @ (inverse[..., None] * matrix_transpose(conj(u)))
     return _called("linalg_pinv", x, ((*batch, n, m),), overload="atol_rtol_float", rtol=real_number(_tolerance(x, rtol), "rtol"))[0]
 
@@ -268,8 +268,8 @@ def solve(x1: Array, x2: Array, /) -> Array:
     if b.ndim < 2 or b.shape[-2] != a.shape[-1]:
         raise ShapeError(f"solve with shapes {x1.shape} and {x2.shape}: as many rows as there are unknowns", where=user_span())
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    made = apply(lower_solve, (broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))))
-    return made[..., 0] if vector else made
+    solution = apply(lower_solve, (broadcast_to(a, (*batch, *a.shape[-2:])), broadcast_to(b, (*batch, *b.shape[-2:]))))
+    return solution[..., 0] if vector else solution
 
 
 def lower_solve(b: TensorBuilder, x1: str, x2: str) -> str:

@@ -29,8 +29,8 @@ def axes_tuple(axis: Any) -> tuple[int, ...]:
     try:
         return tuple([operator.index(a) for a in axis])
     except TypeError:
-        told = axis if isinstance(axis, (float, str, list, tuple)) else type(axis).__name__
-        raise TypeMismatchError(f"integers are wanted for axes and extents, not {told!r}", where=user_span()) from None
+        got = axis if isinstance(axis, (float, str, list, tuple)) else type(axis).__name__
+        raise TypeMismatchError(f"integers are wanted for axes and extents, not {got!r}", where=user_span()) from None
 
 
 def own_axis(axis: Any, x: Array) -> int:
@@ -46,10 +46,10 @@ def own_axis(axis: Any, x: Array) -> int:
 
 def own_axes(axis: Any, x: Array) -> tuple[int, ...]:
     """Distinct axes of `x`. Raises: as `own_axis`; ShapeError where one occurs twice."""
-    found = tuple([own_axis(a, x) for a in axes_tuple(axis)])
-    if len({a % x.ndim for a in found}) < len(found):
+    axes = tuple([own_axis(a, x) for a in axes_tuple(axis)])
+    if len({a % x.ndim for a in axes}) < len(axes):
         raise ShapeError(f"a dimension occurs twice in axis={axis}", where=user_span())
-    return found
+    return axes
 
 
 @of_arrays
@@ -59,22 +59,22 @@ def reshape(x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None
     copy: True leaves memory that `x` shares with others, False shares the memory of `x` (where it has some already).
     Raises: ShapeError when the numbers of elements differ; SharingError where they do not lie in this order and must not be copied.
     """
-    wanted = axes_tuple(shape)
+    extents = axes_tuple(shape)
     if copy is not False or x.node.buffer is None:
-        return apply(lower_layout, (copied(x) if copy else x,), ("reshape", wanted))
-    made = apply(lower_layout, (x,), ("reshape", wanted))
+        return apply(lower_layout, (copied(x) if copy else x,), ("reshape", extents))
+    reshaped = apply(lower_layout, (x,), ("reshape", extents))
     try:
-        seen = x.node.buffer.view(made.shape)
+        seen = x.node.buffer.view(reshaped.shape)
     except RuntimeError:
-        raise SharingError(f"reshape of an array of shape {x.shape} to {made.shape} needs a copy: its elements lie in another order",
+        raise SharingError(f"reshape of an array of shape {x.shape} to {reshaped.shape} needs a copy: its elements lie in another order",
                            where=user_span(), hint="drop copy=False") from None
-    return Array(record_known(lower_layout, (x.node,), ("reshape", wanted), seen))
+    return Array(record_known(lower_layout, (x.node,), ("reshape", extents), seen))
 
 
 def lower_layout(b: TensorBuilder, x: str, method: str, *settings: Any) -> str:
     """A layout method of the builder."""
-    made: str = getattr(b, method)(x, *settings)
-    return made
+    laid_out: str = getattr(b, method)(x, *settings)
+    return laid_out
 
 
 @of_arrays
@@ -326,8 +326,8 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 
 def _check_indices(indices: Any, name: str) -> None:
     if not isinstance(indices, Array) or not indices.dtype.is_integer:
-        found = indices.dtype if isinstance(indices, Array) else type(indices).__name__
-        raise TypeMismatchError(f"{name} takes an array of integers, not {found}", where=user_span(), hint="asarray makes one of a list")
+        got = indices.dtype if isinstance(indices, Array) else type(indices).__name__
+        raise TypeMismatchError(f"{name} takes an array of integers, not {got}", where=user_span(), hint="asarray makes one of a list")
 
 
 def lower_take(b: TensorBuilder, x: str, indices: str, axis: int) -> str:

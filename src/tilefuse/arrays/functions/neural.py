@@ -42,8 +42,8 @@ def pairs(padding: Padding, count: int) -> tuple[tuple[int, int], ...]:
     entries = [axes_tuple(p) for p in listed]
     if any(len(e) not in (1, 2) for e in entries):
         raise ShapeError(f"padding is a number or a (before, after) pair for each dimension, not {padding}", where=user_span())
-    made = tuple([(e[0], e[-1]) for e in entries])
-    return made * count if len(made) == 1 else made
+    amounts = tuple([(e[0], e[-1]) for e in entries])
+    return amounts * count if len(amounts) == 1 else amounts
 
 
 # Products with weights
@@ -66,10 +66,10 @@ def _linear(b: TensorBuilder, x: str, weight: str, bias: str | None = None) -> s
     if not shape or b.rank_of(weight) != 2 or b.shape_of(weight)[1] != shape[-1]:
         raise ShapeError(f"linear of {b.types[x]} with weight {b.types[weight]}: the last extents must be equal")
     flat = b.reshape(x, [-1, shape[-1]]) if len(shape) != 2 else x
-    made = b.matmul(flat, b.cast(weight, have), transpose_b=True)
+    product = b.matmul(flat, b.cast(weight, have), transpose_b=True)
     if len(shape) != 2:
-        made = b.reshape(made, [*shape[:-1], b.shape_of(weight)[0]])
-    return made if bias is None else b.elementwise("add", made, b.cast(bias, have))
+        product = b.reshape(product, [*shape[:-1], b.shape_of(weight)[0]])
+    return product if bias is None else b.elementwise("add", product, b.cast(bias, have))
 
 
 @of_arrays
@@ -206,8 +206,8 @@ def layer_norm(x: Array, num_axes: int, weight: Array | None = None, bias: Array
 
     Shapes: x: [*B, *S], weight, bias: [*S] of `num_axes` dimensions -> as x
     """
-    given = _given(weight, bias)
-    return apply(_LAYER_NORMS[len(given)], (x, *given), (whole_number(num_axes, "num_axes"), real_number(eps, "eps")))
+    parameters = _given(weight, bias)
+    return apply(_LAYER_NORMS[len(parameters)], (x, *parameters), (whole_number(num_axes, "num_axes"), real_number(eps, "eps")))
 
 
 def _layer_norm(b: TensorBuilder, x: str, weight: str | None, bias: str | None, num_axes: int, eps: float) -> str:
@@ -225,11 +225,11 @@ def group_norm(x: Array, groups: int, weight: Array | None = None, bias: Array |
     Shapes: x: [N, C, *S], weight, bias: [C] -> as x
     Raises: ShapeError where the groups do not divide the channels.
     """
-    given = _given(weight, bias)
+    parameters = _given(weight, bias)
     if x.ndim < 2 or whole_number(groups, "groups") < 1 or x.shape[1] % groups:
         raise ShapeError(f"group norm of {groups} groups of an array of shape {x.shape}: they divide its second dimension",
                          where=user_span())
-    return apply(_GROUP_NORMS[len(given)], (x, *given), (groups, real_number(eps, "eps")))
+    return apply(_GROUP_NORMS[len(parameters)], (x, *parameters), (groups, real_number(eps, "eps")))
 
 
 _GROUP_NORMS = _norm(lambda b, x, weight, bias, groups, eps: b.group_norm(x, groups, weight, bias, eps)[0])
@@ -241,8 +241,8 @@ def batch_norm(x: Array, weight: Array | None = None, bias: Array | None = None,
 
     Shapes: x: [N, C, *S] -> the same, [C], [C]
     """
-    given = _given(weight, bias)
-    y, mean, variance = apply_all(_BATCH_NORMS[len(given)], (x, *given), (eps,))
+    parameters = _given(weight, bias)
+    y, mean, variance = apply_all(_BATCH_NORMS[len(parameters)], (x, *parameters), (eps,))
     return y, mean, variance
 
 
@@ -260,8 +260,8 @@ _BATCH_NORMS = _norm(_batch_norm)
 def normalised(x: Array, mean: Array, variance: Array, weight: Array | None = None, bias: Array | None = None, *,
                eps: float = 1e-5) -> Array:
     """Batch norm with given statistics. Shapes: x: [N, C, *S], all others: [C]"""
-    given = _given(weight, bias)
-    return apply(_GIVEN_NORMS[len(given)], (x, mean, variance, *given), (eps,))
+    parameters = _given(weight, bias)
+    return apply(_GIVEN_NORMS[len(parameters)], (x, mean, variance, *parameters), (eps,))
 
 
 def _given_norm(b: TensorBuilder, x: str, mean: str, variance: str, weight: str | None, bias: str | None, eps: float) -> str:
@@ -329,14 +329,14 @@ def _picked(b: TensorBuilder, x: str, chosen: str, at: int) -> str:
         raise TypeMismatchError(f"classes are {b.types[chosen]}, not integers")
     work = compute_dtype(b.dtype_of(x))
     names = axis_names(len(shape))
-    kept = (*names[:at], *names[at + 1 :])
-    named = b.read_as(chosen, I64, small, kept)
+    kept_axes = (*names[:at], *names[at + 1 :])
+    named = b.read_as(chosen, I64, small, kept_axes)
     hit = call("eq", named, Index(number(0) if shape[at] == 1 else axis(names[at])))
     element = call("select", hit, b.read_as(x, work, shape, names), const(0, work))
-    found = b.reduce(b.make_map("target_only", work, shape, names, element), "sum", (at,))
+    target = b.reduce(b.make_map("target_only", work, shape, names, element), "sum", (at,))
     # A class in range is no negative number: the test is there for what it checks.
     legal = call("ge", in_range(named, shape[at], I64), const(0, I64))
-    return b.make_map("picked", work, small, kept, call("select", legal, b.read(found, small, kept), const(0, work)))
+    return b.make_map("picked", work, small, kept_axes, call("select", legal, b.read(target, small, kept_axes), const(0, work)))
 
 
 # Activations: one map each

@@ -38,9 +38,9 @@ def lower_vecdot(b: TensorBuilder, x1: str, x2: str, axis: int) -> str:
     if b.shape_of(x1)[axis] != b.shape_of(x2)[axis]:
         raise ShapeError(f"vecdot: extents of axis {axis} differ in {b.types[x1]} and {b.types[x2]}")
     common = promote(b.dtype_of(x1), b.dtype_of(x2))
-    left = b.cast(x1, common)
-    left = b.elementwise("conj", left) if common.is_complex else left
-    return b.reduce(b.elementwise("mul", left, b.cast(x2, common)), "sum", axis)
+    conjugated = b.cast(x1, common)
+    conjugated = b.elementwise("conj", conjugated) if common.is_complex else conjugated
+    return b.reduce(b.elementwise("mul", conjugated, b.cast(x2, common)), "sum", axis)
 
 
 @of_arrays
@@ -103,8 +103,8 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     Raises: ShapeError for subscripts that do not fit the operands.
     """
     text = subscripts.replace(" ", "") if isinstance(subscripts, str) else "?"
-    left, arrow, out = text.partition("->")
-    terms = left.split(",")
+    operand_letters, arrow, out = text.partition("->")
+    terms = operand_letters.split(",")
     if len(terms) != len(operands) or not all(t.isalpha() or not t for t in (*terms, out)):
         raise ShapeError(f"einsum: {subscripts!r} does not fit {len(operands)} operands", where=user_span(), hint="write it as ij,jk->ik")
     letters = "".join(terms)
@@ -112,20 +112,20 @@ def einsum(subscripts: str, *operands: Array) -> Array:
         out = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     if any(c not in letters for c in out) or len(set(out)) < len(out):
         raise ShapeError(f"einsum: the result {out!r} has a letter that no operand has, or one twice", where=user_span())
-    made, term = operands[0], terms[0]
+    product, term = operands[0], terms[0]
     for n, (other, its) in enumerate(zip(operands[1:], terms[1:], strict=True)):
         later = set("".join(terms[n + 2 :])) | set(out)
-        kept = "".join(dict.fromkeys(c for c in term + its if c in later))
-        made, term = apply(lower_pair, (made, other), (term, its, kept)), kept
-    return apply(lower_single, (made,), (term, out))
+        kept_letters = "".join(dict.fromkeys(c for c in term + its if c in later))
+        product, term = apply(lower_pair, (product, other), (term, its, kept_letters)), kept_letters
+    return apply(lower_single, (product,), (term, out))
 
 
 def lower_single(b: TensorBuilder, x: str, term: str, out: str) -> str:
     """Diagonals of letters that occur twice, sums of those that the result lacks, then its order."""
     x, term = _diagonals(b, x, term)
-    gone = [d for d, c in enumerate(term) if c not in out]
-    if gone:
-        x = b.reduce(x, "sum", gone)
+    summed = [d for d, c in enumerate(term) if c not in out]
+    if summed:
+        x = b.reduce(x, "sum", summed)
         term = "".join(c for c in term if c in out)
     return b.permute(x, [term.index(c) for c in out])
 
@@ -148,12 +148,12 @@ def lower_pair(b: TensorBuilder, x1: str, x2: str, left: str, right: str, out: s
     x1, left = _diagonals(b, x1, left)
     x2, right = _diagonals(b, x2, right)
     for term, x, other in ((left, "x1", right), (right, "x2", left)):
-        gone = [d for d, c in enumerate(term) if c not in out and c not in other]
-        kept = "".join(c for d, c in enumerate(term) if d not in gone)
+        summed = [d for d, c in enumerate(term) if c not in out and c not in other]
+        letters = "".join(c for d, c in enumerate(term) if d not in summed)
         if x == "x1":
-            x1, left = (b.reduce(x1, "sum", gone) if gone else x1), kept
+            x1, left = (b.reduce(x1, "sum", summed) if summed else x1), letters
         else:
-            x2, right = (b.reduce(x2, "sum", gone) if gone else x2), kept
+            x2, right = (b.reduce(x2, "sum", summed) if summed else x2), letters
     size = dict(zip(left, b.shape_of(x1)))
     for c, s in zip(right, b.shape_of(x2)):
         if size.setdefault(c, s) != s:
@@ -167,9 +167,9 @@ def lower_pair(b: TensorBuilder, x1: str, x2: str, left: str, right: str, out: s
     c2 = b.reshape(b.permute(x2, [right.index(c) for c in (*batch, *inner, *columns)]), [*extents["b"], flat["k"], flat["n"]])
     if not inner:
         common = promote(b.dtype_of(a), b.dtype_of(c2))
-        made = b.elementwise("mul", b.cast(a, common), b.cast(c2, common))
+        product = b.elementwise("mul", b.cast(a, common), b.cast(c2, common))
     else:
-        made = lower_product(b, a, c2)
-    made = b.reshape(made, [*extents["b"], *extents["m"], *extents["n"]])
+        product = lower_product(b, a, c2)
+    product = b.reshape(product, [*extents["b"], *extents["m"], *extents["n"]])
     have = [*batch, *rows, *columns]
-    return b.permute(made, [have.index(c) for c in out])
+    return b.permute(product, [have.index(c) for c in out])

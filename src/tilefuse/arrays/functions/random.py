@@ -71,10 +71,10 @@ class Generator:
     @contextmanager
     def tracing(self, key: Array) -> Iterator[TracedKey]:
         """Draws inside, of this context, take their keys from `key` (i64[1])."""
-        made = TracedKey(key)
-        before = _traced.set(made)
+        traced_key = TracedKey(key)
+        before = _traced.set(traced_key)
         try:
-            yield made
+            yield traced_key
         finally:
             _traced.reset(before)
 
@@ -113,8 +113,8 @@ def _key(seed: Any, device: str) -> Array:
 
 def _made(name: str, shape: Shape, dtype: Any, device: Any, seed: Any, *settings: Any) -> Array:
     place = installed().default_device() if device is None else installed().device_named(device)
-    wanted = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
-    return apply(lower_random, (_key(seed, place),), (name, checked_shape(shape), wanted, *settings))
+    chosen_dtype = DEFAULT_FLOAT if dtype is None else as_dtype(dtype)
+    return apply(lower_random, (_key(seed, place),), (name, checked_shape(shape), chosen_dtype, *settings))
 
 
 def lower_random(b: TensorBuilder, key: str, name: str, shape: tuple[int, ...], dtype: DType, *settings: Any) -> str:

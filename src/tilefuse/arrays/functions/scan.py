@@ -47,16 +47,16 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     out_form: Any = None
     # A scan of no turns takes one all the same, over zeros: its outputs have a form, shapes and types.
     for number in range(turns)[::-1 if reverse else 1] if turns else (0,):
-        given = [x[number] if turns else zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in leaves]
-        made = fn(state, unflatten(form, iter(given)))
-        if not isinstance(made, tuple) or len(made) != 2:
+        slices = [x[number] if turns else zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in leaves]
+        outcome = fn(state, unflatten(form, iter(slices)))
+        if not isinstance(outcome, tuple) or len(outcome) != 2:
             raise TypeMismatchError("the step of a scan gives (state, output)", where=user_span(),
                                     hint="return state, None without outputs")
-        state, y = made
+        state, y = outcome
         _check_state(state, state_form, types)
-        found: list[Any] = []
-        out_form = flatten(y, found)
-        outputs.append(found)
+        leaves_of_y: list[Any] = []
+        out_form = flatten(y, leaves_of_y)
+        outputs.append(leaves_of_y)
     if reverse:
         outputs.reverse()
     if not turns:
@@ -83,14 +83,14 @@ def _turns(leaves: list[Any], length: int | None) -> int:
     if () in extents or len(extents) > 1:
         raise ShapeError(f"scan walks along the first dimension of its arrays; their shapes are {', '.join(str(x.shape) for x in leaves)}",
                          where=user_span())
-    found = next(iter(extents))[0] if extents else length
-    if found is None or length is not None and length != found:
-        raise UserError("scan needs xs, or length= for the number of turns" if found is None
-                        else f"scan over {found} elements with length={length}", where=user_span())
-    if found > MOST_TURNS:
-        raise UserError(f"a scan over {found} turns: each is recorded, and programs of more than {MOST_TURNS} take minutes to compile",
+    extent = next(iter(extents))[0] if extents else length
+    if extent is None or length is not None and length != extent:
+        raise UserError("scan needs xs, or length= for the number of turns" if extent is None
+                        else f"scan over {extent} elements with length={length}", where=user_span())
+    if extent > MOST_TURNS:
+        raise UserError(f"a scan over {extent} turns: each is recorded, and programs of more than {MOST_TURNS} take minutes to compile",
                         where=user_span(), hint="compile a function that scans a piece, and call it piece by piece with the state it gave")
-    return int(found)
+    return int(extent)
 
 
 def _check_state(state: Any, form: Any, types: list[Any]) -> None:

@@ -68,9 +68,9 @@ def selected(x: Array, key: Any) -> Array:
     if isinstance(key, Array) and not key.ndim:
         return selected(x[None], key[None])
     plan, indices = subscript_plan(x.shape, key, Array, positions_of)
-    given = [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)]
+    key_arrays = [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)]
     # Integers and integer arrays beside the mask are the compiler's: the framework has other rules for them.
-    return _read(x, plan, indices, all(k.dtype == BOOL for k in given) and not any(i[0] == "at" for i in plan.items))
+    return _read(x, plan, indices, all(k.dtype == BOOL for k in key_arrays) and not any(i[0] == "at" for i in plan.items))
 
 
 def repeated(x: Array, counts: Array, axis: int) -> Array:
@@ -101,15 +101,15 @@ def unique_all(x: Array, /) -> UniqueAll:
 @of_arrays
 def unique_counts(x: Array, /) -> UniqueCounts:
     """The distinct elements in order, and how often each occurs. Raises: UserError in a trace."""
-    found = _unique(x, "unique_counts")
-    return UniqueCounts(found.values, found.counts)
+    unique = _unique(x, "unique_counts")
+    return UniqueCounts(unique.values, unique.counts)
 
 
 @of_arrays
 def unique_inverse(x: Array, /) -> UniqueInverse:
     """The distinct elements in order, and which one each element of `x` is. Raises: UserError in a trace."""
-    found = _unique(x, "unique_inverse")
-    return UniqueInverse(found.values, found.inverse_indices)
+    unique = _unique(x, "unique_inverse")
+    return UniqueInverse(unique.values, unique.inverse_indices)
 
 
 @of_arrays
@@ -129,13 +129,13 @@ def _unique(x: Array, name: str) -> UniqueAll:
     return UniqueAll(values, at, _indices(inverse.reshape(x.shape), x.device), _indices(counts, x.device))
 
 
-def _host(x: Array, wanted: str) -> np.ndarray[Any, Any]:
-    x.buffer(wanted)
+def _host(x: Array, purpose: str) -> np.ndarray[Any, Any]:
+    x.buffer(purpose)
     return installed().host_array(x.node)
 
 
-def _positions(x: Array, wanted: str) -> tuple[Array, ...]:
-    return tuple([_indices(n, x.device) for n in np.nonzero(_host(x, wanted))])
+def _positions(x: Array, purpose: str) -> tuple[Array, ...]:
+    return tuple([_indices(n, x.device) for n in np.nonzero(_host(x, purpose))])
 
 
 def _indices(data: np.ndarray[Any, Any], device: str) -> Array:

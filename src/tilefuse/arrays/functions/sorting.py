@@ -103,14 +103,14 @@ def searchsorted(x1: Array, x2: Array | Number, /, *, side: str = "left", sorter
 def lower_searchsorted(b: TensorBuilder, x1: str, x2: str, side: str, common: DType) -> str:
     """The number of elements of x1 that are smaller (or not greater); NaN counts as the greatest."""
     rank = b.rank_of(x2)
-    wanted = b.expand_dims(b.cast(x2, common), rank)
+    sought = b.expand_dims(b.cast(x2, common), rank)
     have = b.cast(x1, common)
     if side == "left":
-        before = b.elementwise("lt", have, wanted)
+        before = b.elementwise("lt", have, sought)
     else:
-        before = b.elementwise("le", have, wanted)
+        before = b.elementwise("le", have, sought)
     if common.is_float:
-        missing = b.expression(lambda e: call("isnan", e), wanted, dtype=BOOL, name="missing")
+        missing = b.expression(lambda e: call("isnan", e), sought, dtype=BOOL, name="missing")
         below = b.full(b.shape_of(have), True, BOOL)
         if side == "left":
             below = b.expression(lambda e: call("logical_not", call("isnan", e)), have, dtype=BOOL, name="present")
@@ -126,8 +126,8 @@ def isin(x1: Array | Number, x2: Array | Number, /, *, invert: bool = False) -> 
     arrays = [x for x in (x1, x2) if isinstance(x, Array)]
     if not arrays:
         raise TypeMismatchError("isin needs an array", where=user_span(), hint="asarray makes one of numbers")
-    given = [x if isinstance(x, Array) else _scalar(x, arrays[0]) for x in (x1, x2)]
-    return apply(lower_isin, given, (bool(invert), promote(given[0].dtype, given[1].dtype)))
+    pair = [x if isinstance(x, Array) else _scalar(x, arrays[0]) for x in (x1, x2)]
+    return apply(lower_isin, pair, (bool(invert), promote(pair[0].dtype, pair[1].dtype)))
 
 
 def lower_isin(b: TensorBuilder, x1: str, x2: str, invert: bool, common: DType) -> str:
@@ -138,7 +138,7 @@ def lower_isin(b: TensorBuilder, x1: str, x2: str, invert: bool, common: DType) 
     return b.reduce(same, "all" if invert else "any", [rank])
 
 
-def _scalar(given: Number, like: Array) -> Array:
+def _scalar(scalar: Number, like: Array) -> Array:
     """A number as an array without dimensions, in the type in which it meets the other operand."""
-    number = checked_number("searching", given)
+    number = checked_number("searching", scalar)
     return full((), number, dtype=met_by_number(like.dtype, number), device=like.device)

@@ -24,10 +24,10 @@ def _axes(axis: Axis) -> tuple[int, ...] | None:
     return None if axis is None else axes_tuple(axis)
 
 
-def _summed_dtype(dtype: DType, wanted: Any) -> DType:
+def _summed_dtype(dtype: DType, chosen: Any) -> DType:
     """Type of a sum: small integers and bool grow to the default integer, as the standard wants."""
-    if wanted is not None:
-        return as_dtype(wanted)
+    if chosen is not None:
+        return as_dtype(chosen)
     if dtype.kind == "bool":
         return DEFAULT_INT
     if dtype.is_integer and dtype.bits < 64:
@@ -148,8 +148,8 @@ def lower_moment(b: TensorBuilder, x: str, name: str, axes: tuple[int, ...] | No
     over = axes if axes is not None else tuple(range(b.rank_of(x)))
     if not b.rank_of(x):
         x, over = b.reshape(x, [1]), (0,)
-        made = b.mean(x, over) if correction is None else getattr(b, name)(x, over, correction)
-        return str(made)
+        moment = b.mean(x, over) if correction is None else getattr(b, name)(x, over, correction)
+        return str(moment)
     if correction is None:
         return b.mean(x, over, keepdims)
     return str(getattr(b, name)(x, over, correction, keepdims))
@@ -194,12 +194,12 @@ def _running(monoid: str, x: Array, axis: int | None, dtype: Any, initial: bool)
 def lower_running(b: TensorBuilder, x: str, monoid: str, axis: int, dtype: DType, initial: bool) -> str:
     """A scan, after its identity where wanted."""
     d = normal_axis(axis, b.rank_of(x))
-    made = b.scan(b.cast(x, dtype), monoid, d)
+    running = b.scan(b.cast(x, dtype), monoid, d)
     if not initial:
-        return made
+        return running
     shape = b.shape_of(x)
     first = b.full((*shape[:d], 1, *shape[d + 1 :]), 0 if monoid == "sum" else 1, dtype)
-    return b.concatenate([first, made], d)
+    return b.concatenate([first, running], d)
 
 
 @of_arrays

@@ -40,13 +40,13 @@ class Plan:
     def ranges(self, shape: Sequence[int]) -> list[range]:
         """The positions that are selected of each dimension of the array; all where index arrays decide."""
         gathers = any(i[0] == "index" for i in self.items)
-        found = []
+        positions = []
         for item, extent in zip((i for i in self.items if i[0] != "new"), shape, strict=True):
             if item[0] == "slice":
-                found.append(range(item[1], item[1] + item[2] * item[3], item[3]))
+                positions.append(range(item[1], item[1] + item[2] * item[3], item[3]))
             else:
-                found.append(range(extent) if gathers else range(item[1], item[1] + 1))
-        return found
+                positions.append(range(extent) if gathers else range(item[1], item[1] + 1))
+        return positions
 
     def positions(self, b: TensorBuilder, indices: Sequence[str]) -> list[str | None]:
         """Subscript of each dimension of `lower_view`. With index arrays an integer counts as one, as in numpy: it decides where the
@@ -89,8 +89,8 @@ def _as_part(one: Any, array_class: type[HasType], device: str, as_array: Callab
     if isinstance(one, list) and not one:
         return as_array(np.empty(0, np.int64), device)
     if isinstance(one, list) or hasattr(one, "__dlpack__") or isinstance(one, np.ndarray):
-        found = as_array(one, device)
-        return found if found.ndim or found.dtype.kind == "bool" else one
+        array = as_array(one, device)
+        return array if array.ndim or array.dtype.kind == "bool" else one
     return one
 
 
@@ -126,11 +126,11 @@ def masked_key(key: Any, shape: Sequence[int], array_class: type[HasType]) -> tu
 def _check_mask(mask: Any, shape: Sequence[int], at: int) -> bool:
     """Whether a mask has the shape of its dimensions. By the standard it may also have 0 for any of them, and select nothing.
     Raises: AxisError for another shape."""
-    mine, wanted = tuple(mask.shape), tuple(shape[at:at + mask.ndim])
-    if any(m not in (w, 0) for m, w in zip(mine, wanted)):
-        raise AxisError(f"a mask of shape {mine} for dimensions of extents {wanted}", where=user_span(),
+    mine, extents = tuple(mask.shape), tuple(shape[at:at + mask.ndim])
+    if any(m not in (w, 0) for m, w in zip(mine, extents)):
+        raise AxisError(f"a mask of shape {mine} for dimensions of extents {extents}", where=user_span(),
                         hint="a mask has the shape of the dimensions that it selects from")
-    return mine == wanted
+    return mine == extents
 
 
 def _listed(key: Any, shape: Sequence[int], array_class: type[HasType]) -> list[Any]:
@@ -227,18 +227,18 @@ def lower_view(b: TensorBuilder, x: str, plan: Plan) -> str:
             extents.append(shape[_dimension(plan, item)])
 
     def subscripts(i: Sequence[Affine]) -> list[Affine]:
-        left = iter(i)
+        rest = iter(i)
         out: list[Affine] = []
         for item in plan.items:
             match item:
                 case ("slice", first, _, step):
-                    out.append(next(left) * step + first)
+                    out.append(next(rest) * step + first)
                 case ("new",):
-                    next(left)
+                    next(rest)
                 case ("at", position) if not gathers:
                     out.append(number(position))
                 case _:
-                    out.append(next(left))
+                    out.append(next(rest))
         return out
 
     return b.view("subscript", x, extents, subscripts)

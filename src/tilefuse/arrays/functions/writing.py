@@ -63,13 +63,13 @@ def write(x: Array, key: Any, value: Any) -> None:
     fresh, key = _fitting(x, value), with_arrays(key, Array, x.device, as_part)
     if mask_in(key, Array):
         settled = _is_settled(x, fresh, [k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, Array)])
-        made = _put_where(x, key, fresh, False, settled).node
+        node = _put_where(x, key, fresh, False, settled).node
         if settled:
-            installed().compute((made,))
+            installed().compute((node,))
     else:
         plan, indices = subscript_plan(x.shape, key, Array)
-        made = _written_node(x, plan, fresh, indices)
-    _rebind(x, made)
+        node = _written_node(x, plan, fresh, indices)
+    _rebind(x, node)
 
 
 def write_whole(x: Array, made: Array) -> None:
@@ -77,12 +77,12 @@ def write_whole(x: Array, made: Array) -> None:
     _rebind(x, made.to_device(x.device).node)
 
 
-def _rebind(x: Array, made: ArrayNode) -> None:
+def _rebind(x: Array, node: ArrayNode) -> None:
     global _num_writes
-    if made is not x.node:
+    if node is not x.node:
         number = next(_numbers)
-        _written[x.node] = number, ref(made)
-        x.node = made
+        _written[x.node] = number, ref(node)
+        x.node = node
         _num_writes = number  # last: who sees another number finds the write
 
 
@@ -99,10 +99,10 @@ def written_since(node: ArrayNode, write: int) -> bool:
 def latest(node: ArrayNode) -> ArrayNode:
     """The node that replaces a node after all known writes; the node itself where there are none."""
     while node in _written:
-        found = _written[node][1]()
-        if found is None:
+        newer = _written[node][1]()
+        if newer is None:
             break
-        node = found
+        node = newer
     return node
 
 
@@ -115,9 +115,9 @@ def _check_writable(x: Array) -> None:
                         "the function is traced, not at its calls", where=user_span(),
                         hint=f"make it an argument of {name}, or write to a copy: y = asarray(x, copy=True)")
     if isinstance(x.node, Source) and x.node.role != "data" and trace is None:
-        told = "a variable changes by assignments: fetch w.assign(put(w, key, value))" if x.node.role == "variable" else \
+        hint = "a variable changes by assignments: fetch w.assign(put(w, key, value))" if x.node.role == "variable" else \
             "y = put(x, key, value) is another array"
-        raise UserError(f"the {x.node.role} {x.node.name} is not written to", where=user_span(), hint=told)
+        raise UserError(f"the {x.node.role} {x.node.name} is not written to", where=user_span(), hint=hint)
 
 
 # Kinds of types, each holding those of smaller number.
@@ -167,16 +167,16 @@ def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
     assert isinstance(plan, Plan)
     seen = lower_view(b, x, plan)
     at = plan.positions(b, indices)
-    kept = b.cast(value, b.dtype_of(x))
-    wanted = b.shape_of(b.index(seen, at)) if indices else b.shape_of(seen)
-    extra = b.rank_of(kept) - len(wanted)
-    if extra > 0 and set(b.shape_of(kept)[:extra]) == {1}:
-        kept = b.squeeze(kept, list(range(extra)))
-    kept = b.broadcast_to(kept, wanted)
+    fitted = b.cast(value, b.dtype_of(x))
+    shape_there = b.shape_of(b.index(seen, at)) if indices else b.shape_of(seen)
+    extra = b.rank_of(fitted) - len(shape_there)
+    if extra > 0 and set(b.shape_of(fitted)[:extra]) == {1}:
+        fitted = b.squeeze(fitted, list(range(extra)))
+    fitted = b.broadcast_to(fitted, shape_there)
     if indices:
-        fresh = b.index_put(seen, at, kept, accumulate, checked=True)
+        fresh = b.index_put(seen, at, fitted, accumulate, checked=True)
     else:
-        fresh = b.elementwise("add", seen, kept) if accumulate else kept
+        fresh = b.elementwise("add", seen, fitted) if accumulate else fitted
     return _put_back(b, x, fresh, plan.ranges(b.shape_of(x)))
 
 
@@ -227,18 +227,18 @@ def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[
     uses, views = _private_uses(fresh.node, x.node)
     installed().compute([x.node, fresh.node, *(i.node for i in indices)])
     if indices or not plan.is_view() or x.dtype != fresh.dtype and not (_is_converted(x.dtype) and _is_converted(fresh.dtype)):
-        made = apply(lower_put, (x, fresh, *indices), (plan, False)).node
-        installed().compute((made,))
-        return made
+        written = apply(lower_put, (x, fresh, *indices), (plan, False)).node
+        installed().compute((written,))
+        return written
     alone = _is_alone(x, uses, views)
-    made = record_known(lower_put, (x.node, fresh.node), (plan, False), None)
-    if made is x.node or made is fresh.node:
-        return made
-    made.buffer = x.node.buffer if alone else x.node.buffer.clone()
-    plan.of_tensor(made.buffer)[...] = fresh.node.buffer
+    written = record_known(lower_put, (x.node, fresh.node), (plan, False), None)
+    if written is x.node or written is fresh.node:
+        return written
+    written.buffer = x.node.buffer if alone else x.node.buffer.clone()
+    plan.of_tensor(written.buffer)[...] = fresh.node.buffer
     if alone:
         x.node.buffer = None  # its data is the new node's; what led to it can compute it again
-    return made
+    return written
 
 
 def _is_converted(dtype: DType) -> bool:
@@ -249,8 +249,8 @@ def _is_converted(dtype: DType) -> bool:
 
 def _is_settled(x: Array, value: Array | Const, indices: Sequence[Array]) -> bool:
     """Whether a write can happen now: not in a trace, nor over placeholders and variables."""
-    given = (x, value, *indices)
-    return current_trace.get() is None and installed().is_settled([a.node for a in given if isinstance(a, Array)])
+    operands = (x, value, *indices)
+    return current_trace.get() is None and installed().is_settled([a.node for a in operands if isinstance(a, Array)])
 
 
 class _Slot:

@@ -37,10 +37,10 @@ class GraphBuilder:
 
     def input(self, name: str, dtype: DType, shape: Sequence[int], *, constant: bool = False) -> str:
         """Declares an input; returns its value name."""
-        made = Input(self.fresh(name), Type(dtype, tuple(shape)), constant)
-        self.inputs.append(made)
-        self.types[made.name] = made.type
-        return made.name
+        new_input = Input(self.fresh(name), Type(dtype, tuple(shape)), constant)
+        self.inputs.append(new_input)
+        self.types[new_input.name] = new_input.type
+        return new_input.name
 
     def type_of(self, value: str) -> Type:
         return self.types[value]

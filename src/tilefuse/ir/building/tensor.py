@@ -191,6 +191,6 @@ class TensorBuilder(PoolBuilder):
 
     def dropout(self, x: str, p: float, seed: str) -> tuple[str, str]:
         """`x` with each element zeroed with probability `p` and the others divided by 1 - p; and the bool tensor of what was kept."""
-        kept = self.bernoulli(self.shape_of(x), 1.0 - p, seed)
+        mask = self.bernoulli(self.shape_of(x), 1.0 - p, seed)
         scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
-        return self.where(kept, self.elementwise("mul", x, scale), 0), kept
+        return self.where(mask, self.elementwise("mul", x, scale), 0), mask

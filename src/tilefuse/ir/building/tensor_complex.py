@@ -41,9 +41,9 @@ class ComplexBuilder(TensorBuilder):
 
     def input(self, name: str, dtype: DType, shape: Sequence[int], *, constant: bool = False) -> str:
         """Declares an input; its pairs of reals where the type is complex."""
-        wanted = Type(dtype, tuple(shape))
-        have = physical(wanted)
-        return self._typed(super().input(name, have.dtype, have.shape, constant=constant), wanted)
+        type_ = Type(dtype, tuple(shape))
+        have = physical(type_)
+        return self._typed(super().input(name, have.dtype, have.shape, constant=constant), type_)
 
     def expression_dtype(self, e: Expr) -> DType:
         """The dtype of an expression, a complex one of complex expressions. Raises: TypeMismatchError on misuse of a function."""
@@ -58,33 +58,33 @@ class ComplexBuilder(TensorBuilder):
             part = super(ComplexBuilder, self).map("part", dtype_of(e, self._splitter.part_dtype_of), shape, axes, e)
             return self.read(part, shape, axes)
 
-        made = Splitter(self.dtype_of, let).split(body)
-        if not isinstance(made, Split):
-            return super().map(name, dtype, shape, axes, made)
+        split = Splitter(self.dtype_of, let).split(body)
+        if not isinstance(split, Split):
+            return super().map(name, dtype, shape, axes, split)
         have = physical(Type(dtype, tuple(shape)))
-        return self._typed(super().map(name, have.dtype, have.shape, (*axes, PART_AXIS), made.merged()), Type(dtype, tuple(shape)))
+        return self._typed(super().map(name, have.dtype, have.shape, (*axes, PART_AXIS), split.merged()), Type(dtype, tuple(shape)))
 
     def reduce_node(self, monoid: str, dtype: DType, shape: Sequence[int], axes: Sequence[str], over: Sequence[tuple[str, int]],
                     body: Expr, name: str = "") -> str:
         """A sum of the pairs; a product has no such node. Raises: TypeMismatchError for another reduction of complex numbers."""
-        made = self._splitter.split(body)
-        if not isinstance(made, Split):
-            return super().reduce_node(monoid, dtype, shape, axes, over, made, name)
+        split = self._splitter.split(body)
+        if not isinstance(split, Split):
+            return super().reduce_node(monoid, dtype, shape, axes, over, split, name)
         if monoid != "sum":
             raise _without_order(monoid)
         have = physical(Type(dtype, tuple(shape)))
-        value = super().reduce_node(monoid, have.dtype, have.shape, (*axes, PART_AXIS), over, made.merged(), name)
+        value = super().reduce_node(monoid, have.dtype, have.shape, (*axes, PART_AXIS), over, split.merged(), name)
         return self._typed(value, Type(dtype, tuple(shape)))
 
     def scatter_node(self, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
         """A scatter of the pairs. Raises: TypeMismatchError where complex numbers are combined otherwise than by a sum."""
-        made = self._splitter.split(body)
-        if not isinstance(made, Split):
+        split = self._splitter.split(body)
+        if not isinstance(split, Split):
             return super().scatter_node(monoid, base, over, target, body)
         if monoid not in ("set", "sum"):
             raise _without_order(monoid)
         with self._as_pairs(base):
-            value = super().scatter_node(monoid, base, [*over, (PART_AXIS, 2)], [*target, Index(axis(PART_AXIS))], made.merged())
+            value = super().scatter_node(monoid, base, [*over, (PART_AXIS, 2)], [*target, Index(axis(PART_AXIS))], split.merged())
         return self._typed(value, self.types[base])
 
     def library(self, name: str, operator: str, type: Type, operands: Sequence[str],
@@ -165,20 +165,20 @@ class ComplexBuilder(TensorBuilder):
             return super().reduce(x, monoid, axes, keepdims, dtype)
         shape = self.shape_of(x)
         over = normal_axes(axes, len(shape))
-        kept = [d for d in range(len(shape)) if d not in over]
-        rest = [shape[d] for d in kept]
+        kept_dims = [d for d in range(len(shape)) if d not in over]
+        rest = [shape[d] for d in kept_dims]
         count = 1
         for d in over:
             count *= shape[d]
-        made = self.reshape(self.permute(self.cast(x, dtype or self.dtype_of(x)), [*over, *kept]), [count, *rest])
+        total = self.reshape(self.permute(self.cast(x, dtype or self.dtype_of(x)), [*over, *kept_dims]), [count, *rest])
         if not count:
-            made, count = self.full((1, *rest), 1, self.dtype_of(made)), 1
+            total, count = self.full((1, *rest), 1, self.dtype_of(total)), 1
         while count > 1:
             half = count // 2
-            made_half = self.elementwise("mul", self.slice(made, [0], [half], axes=[0]), self.slice(made, [half], [2 * half], axes=[0]))
-            last = [self.slice(made, [count - 1], [count], axes=[0])] if count % 2 else []
-            made, count = self.concatenate([made_half, *last], 0), half + len(last)
-        return self.reshape(made, kept_shape(shape, over, keepdims))
+            made_half = self.elementwise("mul", self.slice(total, [0], [half], axes=[0]), self.slice(total, [half], [2 * half], axes=[0]))
+            last = [self.slice(total, [count - 1], [count], axes=[0])] if count % 2 else []
+            total, count = self.concatenate([made_half, *last], 0), half + len(last)
+        return self.reshape(total, kept_shape(shape, over, keepdims))
 
     def scan(
         self, x: str, monoid: str, axis_at: int, exclusive: bool = False, reverse: bool = False, dtype: DType | None = None
@@ -189,16 +189,16 @@ class ComplexBuilder(TensorBuilder):
         if monoid not in ("sum", "prod") or exclusive or reverse:
             raise _without_order(f"a running {monoid}")
         x = self.cast(x, dtype or self.dtype_of(x))
-        wanted = self.types[x]
-        d = normal_axis(axis_at, len(wanted.shape))
-        if not wanted.shape:
+        type_ = self.types[x]
+        d = normal_axis(axis_at, len(type_.shape))
+        if not type_.shape:
             return x
         if monoid == "sum":
             with self._as_pairs(x):
-                made = super().scan(x, monoid, d)
-            return self._typed(made, wanted)
+                running = super().scan(x, monoid, d)
+            return self._typed(running, type_)
         reach = 1
-        while reach < wanted.shape[d]:
+        while reach < type_.shape[d]:
             x, reach = self._times_earlier(x, d, reach), 2 * reach
         return x
 
@@ -234,9 +234,9 @@ class ComplexBuilder(TensorBuilder):
         right = self.reshape(squares, [*batch, 2 * k, 2 * n])
         with self._as_pairs(a):
             left = self.reshape(a, [*lead, m, 2 * k])
-        made = self.matmul(left, right)
+        product = self.matmul(left, right)
         shape = (*broadcast_shapes(lead, batch), m, n)
-        return self._typed(self.reshape(made, [*shape, 2]), Type(dtype, shape))
+        return self._typed(self.reshape(product, [*shape, 2]), Type(dtype, shape))
 
 
 class AdjointBuilder(ComplexBuilder):
@@ -246,14 +246,14 @@ class AdjointBuilder(ComplexBuilder):
     @contextmanager
     def within(cls, b: TensorBuilder, values: Iterable[str]) -> Iterator[AdjointBuilder]:
         """A builder that adds to the graph of another one, in which these values are pairs of reals."""
-        made = cls(b.name)
-        made.inputs, made.nodes, made.constant_data, made.span = b.inputs, b.nodes, b.constant_data, b.span
-        made.types, made._counts = dict(b.types), b._counts
+        builder = cls(b.name)
+        builder.inputs, builder.nodes, builder.constant_data, builder.span = b.inputs, b.nodes, b.constant_data, b.span
+        builder.types, builder._counts = dict(b.types), b._counts
         for value in values:
             have = b.types[value]
-            made.types[value] = Type(COMPLEX_OF[have.dtype], have.shape[:-1])
+            builder.types[value] = Type(COMPLEX_OF[have.dtype], have.shape[:-1])
         before = len(b.nodes)
-        yield made
+        yield builder
         b.types.update({node.name: node.type for node in b.nodes[before:]})
 
     def matmul(self, a: str, b: str, transpose_a: bool = False, transpose_b: bool = False, precision: str = "default") -> str:

@@ -234,10 +234,10 @@ class ElementwiseBuilder(GraphBuilder):
             return x
 
         def body(value: Expr, *limits: Expr) -> Expr:
-            left = list(limits)
+            rest = list(limits)
             if low is not None:
-                value = call("maximum", value, left.pop(0))
-            return call("minimum", value, left.pop(0)) if high is not None else value
+                value = call("maximum", value, rest.pop(0))
+            return call("minimum", value, rest.pop(0)) if high is not None else value
 
         return self.expression(body, x, *bound, dtype=self.dtype_of(x), name="clamp")
 
@@ -259,12 +259,12 @@ class ElementwiseBuilder(GraphBuilder):
         at = normal_axis(axis_at, len(have) + 1)
         shape = (*have[:at], depth, *have[at:])
         axes = axis_names(len(shape))
-        kept = (*axes[:at], *axes[at + 1 :])
-        found = self.read_as(indices, I64, have, kept)
+        kept_axes = (*axes[:at], *axes[at + 1 :])
+        index = self.read_as(indices, I64, have, kept_axes)
         if wrap:
-            found = call("select", call("lt", found, const(0, I64)), call("add", found, const(depth, I64)), found)
+            index = call("select", call("lt", index, const(0, I64)), call("add", index, const(depth, I64)), index)
         here: Expr = Index(number(0) if depth == 1 else axis(axes[at]))
-        return self.make_map("one_hot", dtype, shape, axes, call("select", call("eq", found, here), const(on, dtype), const(off, dtype)))
+        return self.make_map("one_hot", dtype, shape, axes, call("select", call("eq", index, here), const(on, dtype), const(off, dtype)))
 
 
 def _dtype_of_array(data: np.ndarray) -> DType:

@@ -25,8 +25,8 @@ def wrapped(e: Expr, extent: int) -> Expr:
 
 def subscript(e: Expr, extent: int, wrap: bool, checked: bool) -> Expr:
     """An i64 index as a subscript of an axis. `wrap`: negative ones count from the end; `checked`: one out of range is an error."""
-    found = wrapped(e, extent) if wrap else e
-    return in_range(found, extent, I64) if checked and extent else found
+    index = wrapped(e, extent) if wrap else e
+    return in_range(index, extent, I64) if checked and extent else index
 
 
 def position(name: str, extent: int) -> Index:
@@ -50,10 +50,10 @@ class GatherBuilder(ReduceBuilder):
         shape = (*have[:d], *chosen, *have[d + 1 :])
         axes = axis_names(len(shape))
         middle = axes[d : d + len(chosen)]
-        found = self._subscript(indices, chosen, middle, have[d], wrap, checked)
-        kept = [*axes[:d], *axes[d + len(chosen) :]]
-        around = iter(position(a, s) for a, s in zip(kept, (*have[:d], *have[d + 1 :]), strict=True))
-        body = Lookup(x, tuple(found if n == d else next(around) for n in range(len(have))))
+        place = self._subscript(indices, chosen, middle, have[d], wrap, checked)
+        around_axes = [*axes[:d], *axes[d + len(chosen) :]]
+        around = iter(position(a, s) for a, s in zip(around_axes, (*have[:d], *have[d + 1 :]), strict=True))
+        body = Lookup(x, tuple(place if n == d else next(around) for n in range(len(have))))
         return self.make_map("take", self.dtype_of(x), shape, axes, body)
 
     def embedding(self, weight: str, indices: str, checked: bool = False) -> str:
@@ -65,8 +65,8 @@ class GatherBuilder(ReduceBuilder):
         have, shape = self.shape_of(x), self.shape_of(indices)
         d = normal_axis(axis_at, len(have))
         axes = axis_names(len(shape))
-        found = self._subscript(indices, shape, axes, have[d] if have else 1, wrap, checked)
-        body = Lookup(x, tuple(found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))))
+        place = self._subscript(indices, shape, axes, have[d] if have else 1, wrap, checked)
+        body = Lookup(x, tuple(place if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))))
         return self.make_map("gather", self.dtype_of(x), shape, axes, body)
 
     def gather_nd(self, x: str, indices: str, batch_dims: int = 0, wrap: bool = True, checked: bool = False) -> str:
@@ -90,8 +90,8 @@ class GatherBuilder(ReduceBuilder):
         """Component `n` of the subscript tuple at `axes`."""
         shape = self.shape_of(indices)
         read = self.read(indices, shape, (*axes, ""))
-        found = converted(type(read)(indices, (*read.index[:-1], number(n))), self.dtype_of(indices), I64)
-        return subscript(found, extent, wrap, checked)
+        component = converted(type(read)(indices, (*read.index[:-1], number(n))), self.dtype_of(indices), I64)
+        return subscript(component, extent, wrap, checked)
 
     def index(self, x: str, indices: Sequence[str | None], wrap: bool = True, checked: bool = False) -> str:
         """x[indices] with index tensors broadcast together (None: the whole dimension), as in numpy.
@@ -103,10 +103,10 @@ class GatherBuilder(ReduceBuilder):
         at = [d for d, i in enumerate(full) if i is not None]
         if not at:
             return x
-        shape, axes, middle, kept = self._indexed_domain(have, at, [self.shape_of(i) for i in full if i is not None])
+        shape, axes, middle, around_axes = self._indexed_domain(have, at, [self.shape_of(i) for i in full if i is not None])
         chosen = [shape[axes.index(a)] for a in middle]
         subscripts: list[Expr] = []
-        rest = iter(kept)
+        rest = iter(around_axes)
         for d, i in enumerate(full):
             at_i = position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap, checked)
             subscripts.append(at_i)
@@ -132,8 +132,8 @@ class GatherBuilder(ReduceBuilder):
         """A scatter whose arithmetic is done in the compute dtype of `base`; "set" copies elements as they are."""
         have = self.dtype_of(base)
         work = have if monoid == "set" else I32 if have == BOOL else compute_dtype(have)
-        made = self.scatter_node(monoid, self.cast(base, work), over, target, converted(body, body_dtype, work))
-        return self.cast(made, have)
+        scattered = self.scatter_node(monoid, self.cast(base, work), over, target, converted(body, body_dtype, work))
+        return self.cast(scattered, have)
 
     def scatter_node(self, monoid: str, base: str, over: Sequence[tuple[str, int]], target: Sequence[Expr], body: Expr) -> str:
         """The plain scatter node of the graph: `body` over the domain `over` into a copy of `base` (`base` itself if that is empty)."""
@@ -158,8 +158,8 @@ class GatherBuilder(ReduceBuilder):
             return self.reshape(one, [])
         d = normal_axis(axis_at, len(have))
         axes = axis_names(len(shape))
-        found = self._subscript(indices, shape, axes, have[d], wrap, checked)
-        target = [found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
+        place = self._subscript(indices, shape, axes, have[d], wrap, checked)
+        target = [place if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
         body = self.read(updates, shape, axes)
         return self._scattered(monoid, base, list(zip(axes, shape, strict=True)), target, body, self.dtype_of(updates))
 
@@ -187,10 +187,10 @@ class GatherBuilder(ReduceBuilder):
         at = [d for d, i in enumerate(full) if i is not None]
         if not at:
             return self.elementwise("add", base, values) if accumulate else self.broadcast_to(values, have)
-        shape, axes, middle, kept = self._indexed_domain(have, at, [self.shape_of(i) for i in full if i is not None])
+        shape, axes, middle, around_axes = self._indexed_domain(have, at, [self.shape_of(i) for i in full if i is not None])
         chosen = [shape[axes.index(a)] for a in middle]
         target: list[Expr] = []
-        rest = iter(kept)
+        rest = iter(around_axes)
         for d, i in enumerate(full):
             at_i = position(next(rest), have[d]) if i is None else self._subscript(i, chosen, middle, have[d], wrap, checked)
             target.append(at_i)
@@ -213,8 +213,8 @@ class GatherBuilder(ReduceBuilder):
         d = normal_axis(axis_at, self.rank_of(base))
         shape = self.shape_of(source)
         axes = axis_names(len(shape))
-        found = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], wrap, checked)
-        target = [found if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
+        place = self._subscript(indices, (shape[d],), (axes[d],), self.shape_of(base)[d], wrap, checked)
+        target = [place if n == d else position(a, s) for n, (a, s) in enumerate(zip(axes, shape, strict=True))]
         return self._scattered(
             monoid, base, list(zip(axes, shape, strict=True)), target, self.read(source, shape, axes), self.dtype_of(source)
         )

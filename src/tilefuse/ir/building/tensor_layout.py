@@ -36,10 +36,10 @@ class LayoutBuilder(ElementwiseBuilder):
         """
         have = self.shape_of(x)
         lead = len(shape) - len(have)
-        wanted = tuple(have[d - lead] if s == -1 and d >= lead else s for d, s in enumerate(shape))
-        if lead < 0 or any(h not in (1, s) for h, s in zip(have, wanted[lead:], strict=False)):
+        extents = tuple(have[d - lead] if s == -1 and d >= lead else s for d, s in enumerate(shape))
+        if lead < 0 or any(h not in (1, s) for h, s in zip(have, extents[lead:], strict=False)):
             raise ShapeError(f"{self.types[x]} does not broadcast to {tuple(shape)}")
-        return self.view("expand", x, wanted, lambda i: [number(0) if h == 1 else e for h, e in zip(have, i[lead:], strict=True)])
+        return self.view("expand", x, extents, lambda i: [number(0) if h == 1 else e for h, e in zip(have, i[lead:], strict=True)])
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """The elements of `x` in row-major order under another shape; one extent may be -1.
@@ -47,19 +47,19 @@ class LayoutBuilder(ElementwiseBuilder):
         Raises: ShapeError when the numbers of elements differ.
         """
         have = self.shape_of(x)
-        wanted = list(shape)
-        if -1 in wanted:
-            rest = prod(s for s in wanted if s != -1)
-            wanted[wanted.index(-1)] = prod(have) // rest if rest else 0
-        if prod(wanted) != prod(have) or any(s < 0 for s in wanted):
+        full_shape = list(shape)
+        if -1 in full_shape:
+            rest = prod(s for s in full_shape if s != -1)
+            full_shape[full_shape.index(-1)] = prod(have) // rest if rest else 0
+        if prod(full_shape) != prod(have) or any(s < 0 for s in full_shape):
             raise ShapeError(f"{self.types[x]} with {prod(have)} elements cannot take the shape {tuple(shape)}")
-        extents = dict(zip(axis_names(len(wanted)), wanted, strict=True))
-        strides = row_major_strides(tuple(wanted))
+        extents = dict(zip(axis_names(len(full_shape)), full_shape, strict=True))
+        strides = row_major_strides(tuple(full_shape))
 
         def subscripts(i: tuple[Affine, ...]) -> Sequence[Affine]:
             return delinearise(simplify(linearise(i, strides), extents), have, extents)
 
-        return self.view("reshape", x, wanted, subscripts)
+        return self.view("reshape", x, full_shape, subscripts)
 
     def permute(self, x: str, order: Sequence[int]) -> str:
         """Dimension d of the result is dimension order[d] of `x`.
@@ -89,19 +89,19 @@ class LayoutBuilder(ElementwiseBuilder):
         have = self.shape_of(x)
         rank = len(have) + len(listed)
         new = {normal_axis(a, rank) for a in listed}
-        left = iter(have)
-        shape = [1 if d in new else next(left) for d in range(rank)]
+        rest = iter(have)
+        shape = [1 if d in new else next(rest) for d in range(rank)]
         return self.view("expand_dims", x, shape, lambda i: [e for d, e in enumerate(i) if d not in new])
 
     def squeeze(self, x: str, axes: Sequence[int] | int | None = None) -> str:
         """`x` without the given dimensions that have extent 1 (all such where None); others stay."""
         have = self.shape_of(x)
-        gone = {d for d in normal_axes(axes, len(have)) if have[d] == 1}
-        shape = [s for d, s in enumerate(have) if d not in gone]
+        dropped = {d for d in normal_axes(axes, len(have)) if have[d] == 1}
+        shape = [s for d, s in enumerate(have) if d not in dropped]
 
         def subscripts(i: tuple[Affine, ...]) -> Sequence[Affine]:
-            left = iter(i)
-            return [number(0) if d in gone else next(left) for d in range(len(have))]
+            rest = iter(i)
+            return [number(0) if d in dropped else next(rest) for d in range(len(have))]
 
         return self.view("squeeze", x, shape, subscripts)
 
@@ -179,13 +179,13 @@ class LayoutBuilder(ElementwiseBuilder):
         length = max(min(have[a] + min(offset, 0), have[b] - max(offset, 0)), 0)
         if offset < 0:
             length = max(min(have[a] + offset, have[b]), 0)
-        kept = [s for d, s in enumerate(have) if d not in (a, b)]
+        kept_extents = [s for d, s in enumerate(have) if d not in (a, b)]
 
         def subscripts(i: tuple[Affine, ...]) -> Sequence[Affine]:
-            left = iter(i[:-1])
-            return [i[-1] + max(-offset, 0) if d == a else i[-1] + max(offset, 0) if d == b else next(left) for d in range(len(have))]
+            rest = iter(i[:-1])
+            return [i[-1] + max(-offset, 0) if d == a else i[-1] + max(offset, 0) if d == b else next(rest) for d in range(len(have))]
 
-        return self.view("diagonal", x, [*kept, length], subscripts)
+        return self.view("diagonal", x, [*kept_extents, length], subscripts)
 
     def windows(self, x: str, axis_at: int, size: int, step: int) -> str:
         """All windows of `size` elements, `step` apart, along the axis; the position inside the window is a new last axis.
@@ -331,8 +331,8 @@ class LayoutBuilder(ElementwiseBuilder):
             return Read(parts[0], index)
         half = (len(parts) + 1) // 2
         middle = start + sum(self.shape_of(x)[d] for x in parts[:half])
-        left = self._choose_part(parts[:half], d, start, axes, extents)
-        return Guard((Bound(axis(axes[d]), start, middle),), left, self._choose_part(parts[half:], d, middle, axes, extents))
+        first_half = self._choose_part(parts[:half], d, start, axes, extents)
+        return Guard((Bound(axis(axes[d]), start, middle),), first_half, self._choose_part(parts[half:], d, middle, axes, extents))
 
     def stack(self, xs: Sequence[str], axis_at: int) -> str:
         """The tensors one after another along a new axis."""

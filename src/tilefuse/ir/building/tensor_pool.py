@@ -47,16 +47,16 @@ class Window:
 
     def limits(self) -> list[Bound]:
         """Bounds that hold exactly for the taps of the window that lie inside the input; none where all always do."""
-        found: list[Bound] = []
+        edges: list[Bound] = []
         if self.end is not None:
             beyond = simplify(self.position - self.end, self.extents)
             span = bounds(beyond, self.extents)
             if span is None or span[1] >= 0:
-                found.append(Bound(beyond, -self.taps, 0))
+                edges.append(Bound(beyond, -self.taps, 0))
         span = bounds(self.position, self.extents)
         if span is None or span[0] < 0 or span[1] >= self.extent:
-            found.append(Bound(self.position, 0, self.extent))
-        return found
+            edges.append(Bound(self.position, 0, self.extent))
+        return edges
 
 
 def pooled_extent(extent: int, kernel: int, stride: int, padding: tuple[int, int], dilation: int, ceil_mode: bool) -> int:
@@ -123,8 +123,8 @@ class PoolBuilder(GatherBuilder):
         dims = len(output_size)
         axes, taps = axis_names(len(shape)), axis_names(dims, "k")
         windows: list[Window] = []
-        for n, (extent, wanted) in enumerate(zip(shape[len(shape) - dims :], output_size, strict=True)):
-            outputs = extent if wanted is None else wanted
+        for n, (extent, output_extent) in enumerate(zip(shape[len(shape) - dims :], output_size, strict=True)):
+            outputs = extent if output_extent is None else output_extent
             out = axes[len(shape) - dims + n]
             extents = {out: outputs}
             if outputs and extent % outputs == 0:
@@ -155,14 +155,14 @@ class PoolBuilder(GatherBuilder):
         if prod(out_shape) == 0:
             empty = self.full(out_shape, 0, have)
             return empty, self.full(out_shape, 0, I64) if with_indices else None
-        made = self.reduce_node(plain, work, out_shape, axes, over, body)
+        pooled = self.reduce_node(plain, work, out_shape, axes, over, body)
         if monoid == "mean":
-            made = self._divided(made, work, have, windows, divisor)
+            pooled = self._divided(pooled, work, have, windows, divisor)
         indices = None
         if with_indices:
             tap = self.reduce_node(f"arg{plain}", I64, out_shape, axes, over, body)
             indices = self._flat_indices(tap, windows, shape if index_space == "tensor" else shape[len(lead) :])
-        return self.cast(made, have), indices
+        return self.cast(pooled, have), indices
 
     def _divided(self, total: str, work: DType, result: DType, windows: Sequence[Window], divisor: int | None) -> str:
         """Sums over numbers of taps, in the dtype `result`."""

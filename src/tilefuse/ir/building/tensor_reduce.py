@@ -42,18 +42,18 @@ class ReduceBuilder(LayoutBuilder):
         have, shape = self.dtype_of(x), self.shape_of(x)
         over_axes = normal_axes(axes, len(shape))
         names = axis_names(len(shape))
-        wanted = BOOL if monoid in ("any", "all") else I64 if monoid in ("argmax", "argmin") else dtype or have
-        work = compute_dtype(have) if monoid in ("argmax", "argmin") else compute_dtype(wanted)
+        final_dtype = BOOL if monoid in ("any", "all") else I64 if monoid in ("argmax", "argmin") else dtype or have
+        work = compute_dtype(have) if monoid in ("argmax", "argmin") else compute_dtype(final_dtype)
         if work == BOOL and monoid not in ("any", "all"):
             work = I32
         element = converted(self.read(x, shape, names), have, work)
         kept = [d for d in range(len(shape)) if d not in over_axes]
         result_dtype = I64 if monoid in ("argmax", "argmin") else work
-        made = self.reduce_node(
+        reduced = self.reduce_node(
             monoid, result_dtype, [shape[d] for d in kept], [names[d] for d in kept], [(names[d], shape[d]) for d in over_axes], element
         )
-        made = self.cast(made, wanted)
-        return self.expand_dims(made, over_axes) if keepdims and over_axes else made
+        reduced = self.cast(reduced, final_dtype)
+        return self.expand_dims(reduced, over_axes) if keepdims and over_axes else reduced
 
     def reduce_node(
         self,
@@ -78,8 +78,8 @@ class ReduceBuilder(LayoutBuilder):
         have, shape = self.dtype_of(x), self.shape_of(x)
         if not shape:
             return self._scan_scalar(x, monoid, exclusive, dtype or have)
-        wanted = dtype or have
-        work = I32 if wanted == BOOL else compute_dtype(wanted)
+        result_dtype = dtype or have
+        work = I32 if result_dtype == BOOL else compute_dtype(result_dtype)
         d = normal_axis(axis_at, len(shape))
         names = axis_names(len(shape))
         along = axis(names[d])
@@ -87,19 +87,19 @@ class ReduceBuilder(LayoutBuilder):
         if reverse:
             source[d] = (shape[d] - 1) - along
         element = converted(Read(x, tuple(number(0) if s == 1 else e for s, e in zip(shape, source, strict=True))), have, work)
-        made = super().add_scan(self.hint or f"scan_{monoid}", monoid, work, shape, names, names[d], element)
+        running = super().add_scan(self.hint or f"scan_{monoid}", monoid, work, shape, names, names[d], element)
         if exclusive:
             back = tuple(along - 1 if n == d else number(0) if s == 1 else axis(names[n]) for n, s in enumerate(shape))
-            shifted: Expr = Guard((Bound(along - 1, 0, shape[d]),), Read(made, back), identity_of(monoid, work))
-            made = self.make_map("shift", work, shape, names, shifted)
+            shifted: Expr = Guard((Bound(along - 1, 0, shape[d]),), Read(running, back), identity_of(monoid, work))
+            running = self.make_map("shift", work, shape, names, shifted)
         if reverse:
-            made = self.flip(made, [d])
-        return self.cast(made, wanted)
+            running = self.flip(running, [d])
+        return self.cast(running, result_dtype)
 
-    def _scan_scalar(self, x: str, monoid: str, exclusive: bool, wanted: DType) -> str:
+    def _scan_scalar(self, x: str, monoid: str, exclusive: bool, result_dtype: DType) -> str:
         if not exclusive:
-            return self.cast(x, wanted)
-        return self.full((), identity_of(monoid, wanted).value, wanted)
+            return self.cast(x, result_dtype)
+        return self.full((), identity_of(monoid, result_dtype).value, result_dtype)
 
     # Composites: one library node each, expanded by the pass `decompose`
 
@@ -141,21 +141,21 @@ class ReduceBuilder(LayoutBuilder):
 
     def norm(self, x: str, p: float = 2.0, axes: Axes = None, keepdims: bool = False, dtype: DType | None = None) -> str:
         """The p-norm over `axes`, for any p including 0 (number of nonzeros) and the infinities. Accumulates in the compute dtype."""
-        wanted = dtype or self.dtype_of(x)
-        work = compute_dtype(wanted)
+        result_dtype = dtype or self.dtype_of(x)
+        work = compute_dtype(result_dtype)
         size = self.elementwise("abs", self.cast(x, work))
         if p in (float("inf"), float("-inf")):
-            return self.cast(self.reduce(size, "max" if p > 0 else "min", axes, keepdims), wanted)
+            return self.cast(self.reduce(size, "max" if p > 0 else "min", axes, keepdims), result_dtype)
         if p == 0:
             nonzero = self.elementwise("ne", size, 0)
-            return self.cast(self.reduce(self.cast(nonzero, work), "sum", axes, keepdims), wanted)
+            return self.cast(self.reduce(self.cast(nonzero, work), "sum", axes, keepdims), result_dtype)
         if p == 1:
-            return self.cast(self.reduce(size, "sum", axes, keepdims), wanted)
+            return self.cast(self.reduce(size, "sum", axes, keepdims), result_dtype)
         if p == 2:
             squares = self.reduce(self.elementwise("mul", size, size), "sum", axes, keepdims)
-            return self.cast(self.elementwise("sqrt", squares), wanted)
+            return self.cast(self.elementwise("sqrt", squares), result_dtype)
         powers = self.reduce(self.elementwise("pow", size, p), "sum", axes, keepdims)
-        return self.cast(self.elementwise("pow", powers, 1.0 / p), wanted)
+        return self.cast(self.elementwise("pow", powers, 1.0 / p), result_dtype)
 
     def layer_norm(self, x: str, axes: Axes, weight: str | None = None, bias: str | None = None, eps: float = 1e-5) -> tuple[str, str, str]:
         """(x - mean) * rstd * weight + bias over `axes`; results y, mean and rstd (the last two in the compute dtype, extents 1 on `axes`).
@@ -164,8 +164,8 @@ class ReduceBuilder(LayoutBuilder):
         """
         over = normal_axes(axes, self.rank_of(x))
         attributes: dict[str, Attribute] = {"axes": over, "eps": eps, "has_weight": weight is not None, "has_bias": bias is not None}
-        more = tuple(v for v in (weight, bias) if v is not None)
-        return self._norm_results("layer_norm", x, kept_shape(self.shape_of(x), over, True), attributes, more)
+        parameters = tuple(v for v in (weight, bias) if v is not None)
+        return self._norm_results("layer_norm", x, kept_shape(self.shape_of(x), over, True), attributes, parameters)
 
     def rms_norm(self, x: str, axes: Axes, weight: str | None = None, eps: float = 1e-6) -> tuple[str, str]:
         """x * rstd * weight with rstd = 1 / sqrt(mean(x * x) + eps) over `axes`; results y and rstd.
@@ -174,14 +174,14 @@ class ReduceBuilder(LayoutBuilder):
         """
         over = normal_axes(axes, self.rank_of(x))
         attributes: dict[str, Attribute] = {"axes": over, "eps": eps, "has_weight": weight is not None}
-        more = () if weight is None else (weight,)
-        y = self.composite("rms_norm", x, self.shape_of(x), attributes | {"result": 0}, *more)
+        parameters = () if weight is None else (weight,)
+        y = self.composite("rms_norm", x, self.shape_of(x), attributes | {"result": 0}, *parameters)
         rstd = self.composite(
             "rms_norm",
             x,
             kept_shape(self.shape_of(x), over, True),
             attributes | {"result": 1},
-            *more,
+            *parameters,
             dtype=compute_dtype(self.dtype_of(x)),
         )
         return y, rstd
@@ -194,16 +194,16 @@ class ReduceBuilder(LayoutBuilder):
         Shapes: x: [N, C, ...]; weight, bias: [C]; mean, rstd: [N, groups] in the compute dtype
         """
         attributes: dict[str, Attribute] = {"groups": groups, "eps": eps, "has_weight": weight is not None, "has_bias": bias is not None}
-        more = tuple(v for v in (weight, bias) if v is not None)
-        return self._norm_results("group_norm", x, (self.shape_of(x)[0], groups), attributes, more)
+        parameters = tuple(v for v in (weight, bias) if v is not None)
+        return self._norm_results("group_norm", x, (self.shape_of(x)[0], groups), attributes, parameters)
 
     def _norm_results(
-        self, operator: str, x: str, small: Sequence[int], attributes: dict[str, Attribute], more: tuple[str, ...]
+        self, operator: str, x: str, small: Sequence[int], attributes: dict[str, Attribute], parameters: tuple[str, ...]
     ) -> tuple[str, str, str]:
         statistic = compute_dtype(self.dtype_of(x))
-        y = self.composite(operator, x, self.shape_of(x), attributes | {"result": 0}, *more)
-        mean = self.composite(operator, x, small, attributes | {"result": 1}, *more, dtype=statistic)
-        return y, mean, self.composite(operator, x, small, attributes | {"result": 2}, *more, dtype=statistic)
+        y = self.composite(operator, x, self.shape_of(x), attributes | {"result": 0}, *parameters)
+        mean = self.composite(operator, x, small, attributes | {"result": 1}, *parameters, dtype=statistic)
+        return y, mean, self.composite(operator, x, small, attributes | {"result": 2}, *parameters, dtype=statistic)
 
 
 def identity_of(monoid: str, dtype: DType) -> Const:

@@ -79,9 +79,9 @@ def sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
 
 def number_of(node: Node, name: str, default: float) -> float:
     """An attribute that is a number, `default` where the node lacks it."""
-    found = node.attribute(name, default)
-    assert isinstance(found, (int, float))
-    return found
+    value = node.attribute(name, default)
+    assert isinstance(value, (int, float))
+    return value
 
 
 def wide_dtype(b: TensorBuilder, x: str) -> DType:
@@ -94,10 +94,10 @@ def reduced_sum(b: TensorBuilder, fn: Callable[..., Expr], xs: Sequence[str], ax
     shape = b.shape_of(xs[0])
     names = axis_names(len(shape))
     body = fn(*(b.read_as(x, work, shape, names) for x in xs))
-    kept = [d for d in range(len(shape)) if d not in axes]
+    kept_dims = [d for d in range(len(shape)) if d not in axes]
     over = [(names[d], shape[d]) for d in sorted(axes)]
-    made = b.reduce_node("sum", work, [shape[d] for d in kept], [names[d] for d in kept], over, body, name="sum")
-    return b.expand_dims(made, sorted(axes)) if axes else made
+    total = b.reduce_node("sum", work, [shape[d] for d in kept_dims], [names[d] for d in kept_dims], over, body, name="sum")
+    return b.expand_dims(total, sorted(axes)) if axes else total
 
 
 def softmax_gradient(b: TensorBuilder, y: str, g: str, at: int) -> str:
@@ -117,20 +117,20 @@ def _matmul(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     left, right = node.operands[:2]
     flip_left, flip_right = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
     precision = str(node.attribute("precision", "default"))
-    made: list[str | None] = [None] * len(node.operands)
+    gradients: list[str | None] = [None] * len(node.operands)
     if request.wanted[0]:
         if flip_left:
-            made[0] = _summed_product(b, right, g, flip_right, True, left, precision)
+            gradients[0] = _summed_product(b, right, g, flip_right, True, left, precision)
         else:
-            made[0] = _summed_product(b, g, right, False, not flip_right, left, precision)
+            gradients[0] = _summed_product(b, g, right, False, not flip_right, left, precision)
     if request.wanted[1]:
         if flip_right:
-            made[1] = _summed_product(b, g, left, True, flip_left, right, precision)
+            gradients[1] = _summed_product(b, g, left, True, flip_left, right, precision)
         else:
-            made[1] = _summed_product(b, left, g, not flip_left, False, right, precision)
+            gradients[1] = _summed_product(b, left, g, not flip_left, False, right, precision)
     if len(node.operands) > 2 and request.wanted[2]:
-        made[2] = sized(b, g, b.shape_of(node.operands[2]))
-    return made
+        gradients[2] = sized(b, g, b.shape_of(node.operands[2]))
+    return gradients
 
 
 def _summed_product(b: TensorBuilder, x: str, y: str, flip_x: bool, flip_y: bool, like: str, precision: str) -> str:
@@ -172,20 +172,20 @@ def _attention(b: TensorBuilder, request: Request) -> Sequence[str | None]:
         hidden = b.dtype_of(mask) == BOOL
         scores = b.where(mask, scores, float("-inf")) if hidden else b.elementwise("add", scores, b.cast(mask, b.dtype_of(scores)))
     weights = b.softmax(scores, len(b.shape_of(scores)) - 1)
-    made: list[str | None] = [None] * len(node.operands)
+    gradients: list[str | None] = [None] * len(node.operands)
     if request.wanted[2]:
-        made[2] = sized(b, b.matmul(weights, g, transpose_a=True), b.shape_of(value))
+        gradients[2] = sized(b, b.matmul(weights, g, transpose_a=True), b.shape_of(value))
     if not any(request.wanted[n] for n in (0, 1, *range(3, len(node.operands)))):
-        return made
+        return gradients
     shift = softmax_gradient(b, weights, b.matmul(g, value, transpose_b=True), len(b.shape_of(weights)) - 1)
     if len(node.operands) > 3 and request.wanted[3]:
-        made[3] = sized(b, shift, b.shape_of(node.operands[3]))
+        gradients[3] = sized(b, shift, b.shape_of(node.operands[3]))
     scaled = b.elementwise("mul", shift, scale)
     if request.wanted[0]:
-        made[0] = sized(b, b.matmul(scaled, key), b.shape_of(query))
+        gradients[0] = sized(b, b.matmul(scaled, key), b.shape_of(query))
     if request.wanted[1]:
-        made[1] = sized(b, b.matmul(scaled, query, transpose_a=True), b.shape_of(key))
-    return made
+        gradients[1] = sized(b, b.matmul(scaled, query, transpose_a=True), b.shape_of(key))
+    return gradients
 
 
 def _causal(b: TensorBuilder, scores: str) -> str:
@@ -206,22 +206,22 @@ def _geometry(node: Node) -> dict[str, Attribute]:
     return {name: value for name, value in node.attributes if name in _GEOMETRY}
 
 
-def _convolved(b: TensorBuilder, x: str, weight: str, like: Node, wanted: Type) -> str:
+def _convolved(b: TensorBuilder, x: str, weight: str, like: Node, type_: Type) -> str:
     """A convolution with the geometry of `like`, without bias."""
-    return b.library("convolution", "convolution", wanted, (x, weight), _geometry(like) | {"has_bias": False})
+    return b.library("convolution", "convolution", type_, (x, weight), _geometry(like) | {"has_bias": False})
 
 
 def _convolution_gradients(
-    b: TensorBuilder, g: str, x: str, weight: str, like: Node, wanted: tuple[bool, bool]
+    b: TensorBuilder, g: str, x: str, weight: str, like: Node, needs: tuple[bool, bool]
 ) -> list[str | None]:
     """Gradients of a convolution's input and weight: two results of one call."""
-    attributes = _geometry(like) | {"mask": (*wanted, False)}
+    attributes = _geometry(like) | {"mask": (*needs, False)}
 
     def result(n: int) -> str:
         kind = b.type_of((x, weight)[n])
         return b.library("convolution_backward", "convolution_backward", kind, (g, x, weight), attributes | {"result": n})
 
-    return [result(n) if wanted[n] else None for n in range(2)]
+    return [result(n) if needs[n] else None for n in range(2)]
 
 
 @adjoint_of("convolution")
@@ -229,11 +229,11 @@ def _convolution(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """Two results of `convolution_backward`, and the sum over all positions for the bias."""
     node, g = request.node, request.gradients[0]
     x, weight = node.operands[:2]
-    made = _convolution_gradients(b, g, x, weight, node, (request.wanted[0], request.wanted[1]))
+    gradients = _convolution_gradients(b, g, x, weight, node, (request.wanted[0], request.wanted[1]))
     if len(node.operands) > 2:
         over = [d for d in range(b.rank_of(g)) if d != 1]
-        made.append(b.reduce(g, "sum", over, dtype=wide_dtype(b, g)) if request.wanted[2] else None)
-    return made
+        gradients.append(b.reduce(g, "sum", over, dtype=wide_dtype(b, g)) if request.wanted[2] else None)
+    return gradients
 
 
 @adjoint_of("convolution_backward")
@@ -257,9 +257,9 @@ def _convolution_backward(b: TensorBuilder, request: Request) -> Sequence[str | 
             shape = b.shape_of(g)
             of_g.append(b.broadcast_to(b.reshape(upper, (1, -1, *(1 for _ in shape[2:]))), shape))
     total = of_g[0] if of_g else None
-    for more in of_g[1:]:
+    for term in of_g[1:]:
         assert total is not None
-        total = b.elementwise("add", total, more)
+        total = b.elementwise("add", total, term)
     return total, of_x, of_weight
 
 
@@ -280,8 +280,8 @@ def _ordered(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     attributes = dict(node.attributes) | {"result": 1}
     places = request.results.get(1) or b.library("order", node.detail, Type(I64, b.shape_of(g)), node.operands, attributes)
     work = wide_dtype(b, x)
-    made = b.scatter(b.full(b.shape_of(x), 0, work), places, b.cast(g, work), _ordered_axis(node), "sum", wrap=False)
-    return (made, *(None for _ in node.operands[1:]))
+    gradient = b.scatter(b.full(b.shape_of(x), 0, work), places, b.cast(g, work), _ordered_axis(node), "sum", wrap=False)
+    return (gradient, *(None for _ in node.operands[1:]))
 
 
 def _ordered_axis(node: Node) -> int:
@@ -289,5 +289,5 @@ def _ordered_axis(node: Node) -> int:
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
     at = _AXIS_POSITION[node.detail]
     named = (pair[1] for pair in kwargs if isinstance(pair, tuple) and pair[0] == "dim")
-    found = next(named, args[at] if at < len(args) else -1)
-    return found if isinstance(found, int) else -1
+    axis = next(named, args[at] if at < len(args) else -1)
+    return axis if isinstance(axis, int) else -1

@@ -54,11 +54,11 @@ def _from_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 def _to_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     """Each element that stands for its conjugate, too, has twice the gradient."""
     over, divided, count = _settings(request.node)
-    held = b.shape_of(request.node.operands[0])
-    g = _transform(b, FROM_REAL, Type(b.dtype_of(request.gradients[0]), held), request.gradients[0], over, divided, True)
-    axes = axis_names(len(held))
-    element = b.read(g, held, axes)
+    shape = b.shape_of(request.node.operands[0])
+    g = _transform(b, FROM_REAL, Type(b.dtype_of(request.gradients[0]), shape), request.gradients[0], over, divided, True)
+    axes = axis_names(len(shape))
+    element = b.read(g, shape, axes)
     along = axis(axes[over[-1]])
     double = call("mul", const(2, b.dtype_of(g)), element)
-    twice: Expr = Guard((Bound(along, 1, 1 + count - held[over[-1]]),), double, element) if held[over[-1]] > 1 else element
-    return (b.make_map("fft", b.dtype_of(g), held, axes, twice),)
+    twice: Expr = Guard((Bound(along, 1, 1 + count - shape[over[-1]]),), double, element) if shape[over[-1]] > 1 else element
+    return (b.make_map("fft", b.dtype_of(g), shape, axes, twice),)

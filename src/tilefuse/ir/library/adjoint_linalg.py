@@ -62,10 +62,10 @@ def _conjugate(b: TensorBuilder, x: str) -> str:
     return b.elementwise("conj", x) if b.dtype_of(x).is_complex else x
 
 
-def _only_values(b: TensorBuilder, request: Request, values: int, told: str) -> None:
+def _only_values(b: TensorBuilder, request: Request, values: int, operator: str) -> None:
     """Raises: UserError where complex vectors have a gradient: they are determined up to a phase."""
     if b.dtype_of(request.node.operands[0]).is_complex and set(request.gradients) != {values}:
-        raise UserError(f"no gradient is defined for {told} of complex matrices", where=request.node.span,
+        raise UserError(f"no gradient is defined for {operator} of complex matrices", where=request.node.span,
                         hint="they are determined up to a phase; the values have one")
 
 
@@ -78,17 +78,17 @@ def of_complex(operator: str, real_results: Sequence[int] = ()) -> Callable[[Lib
     OF_COMPLEX.add(operator)
 
     def over(rule: LibraryAdjoint) -> LibraryAdjoint:
-        def made(b: TensorBuilder, request: Request) -> Sequence[str | None]:
+        def complex_rule(b: TensorBuilder, request: Request) -> Sequence[str | None]:
             node = request.node
             wide = [node.operands[n] for n in complex_operands(node.attribute("args", ()))]
             if not wide:
                 return rule(b, request)
-            for found in (request.results, request.gradients):
-                wide += [value for n, value in found.items() if n not in real_results]
+            for values_by_number in (request.results, request.gradients):
+                wide += [value for n, value in values_by_number.items() if n not in real_results]
             with AdjointBuilder.within(b, wide) as complex_builder:
                 return rule(complex_builder, request)
 
-        return made
+        return complex_rule
 
     return over
 
@@ -98,10 +98,10 @@ def _negative(b: TensorBuilder, x: str) -> str:
 
 
 def _total(b: TensorBuilder, parts: Sequence[str]) -> str:
-    made = parts[0]
+    total = parts[0]
     for p in parts[1:]:
-        made = b.elementwise("add", made, p)
-    return made
+        total = b.elementwise("add", total, p)
+    return total
 
 
 def _symmetric(b: TensorBuilder, x: str) -> str:
@@ -216,8 +216,8 @@ def _cholesky(b: TensorBuilder, request: Request) -> Sequence[str | None]:
     on = (Bound(axis(axes[-1]) - axis(axes[-2]), 0, 1),)
     half = b.make_map("half_diagonal", dtype, shape, axes, Guard(on, call("mul", element, const(0.5, dtype)), element))
     turned = _turned(b, factor)
-    left = _solve(b, turned, half)
-    return (_symmetric(b, _turned(b, _solve(b, turned, _turned(b, left)))),)
+    half_solved = _solve(b, turned, half)
+    return (_symmetric(b, _turned(b, _solve(b, turned, _turned(b, half_solved)))),)
 
 
 @adjoint_of("aten.linalg_eigh.default")

@@ -182,8 +182,8 @@ def _group_norm(b: TensorBuilder, request: Request) -> Sequence[str | None]:
             return b.reshape(v, (groups, -1))
         return b.reshape(v, parts if b.shape_of(v) == shape else (shape[0], groups, *(1 for _ in parts[2:])))
 
-    made = _normalised_gradients(b, request, x, (statistics[0], statistics[1]), tuple(range(2, len(parts))), (1, 2), split)
-    return [None if v is None else b.reshape(v, b.shape_of(o)) for v, o in zip(made, node.operands, strict=True)]
+    gradients = _normalised_gradients(b, request, x, (statistics[0], statistics[1]), tuple(range(2, len(parts))), (1, 2), split)
+    return [None if v is None else b.reshape(v, b.shape_of(o)) for v, o in zip(gradients, node.operands, strict=True)]
 
 
 @adjoint_of("rms_norm")
@@ -222,21 +222,21 @@ def _normalised_gradients(
 
     def unpacked(rest: tuple[Expr, ...]) -> tuple[Expr, Expr | None, Expr, Expr | None]:
         """(x, mid, rstd, weight) of the operands that are there."""
-        left = list(rest)
-        v, m, r = left.pop(0), None if mid is None else left.pop(0), left.pop(0)
-        return v, m, r, left.pop(0) if left else None
+        unread = list(rest)
+        v, m, r = unread.pop(0), None if mid is None else unread.pop(0), unread.pop(0)
+        return v, m, r, unread.pop(0) if unread else None
 
-    made: list[str | None] = [None] * len(node.operands)
+    gradients: list[str | None] = [None] * len(node.operands)
     if numbers[0] is not None and request.wanted[numbers[0]] and g is not None:
         def weight_body(u: Expr, *rest: Expr) -> Expr:
             return call("mul", u, _normal(*unpacked(rest)[:3]))
 
         along_weight = reduced_sum(b, weight_body, (g, x, *centre, rstd), others, work)
-        made[numbers[0]] = b.reshape(along_weight, b.shape_of(node.operands[numbers[0]]))
+        gradients[numbers[0]] = b.reshape(along_weight, b.shape_of(node.operands[numbers[0]]))
     if numbers[1] is not None and request.wanted[numbers[1]] and g is not None:
-        made[numbers[1]] = b.reshape(reduced_sum(b, lambda u: u, (g,), others, work), b.shape_of(node.operands[numbers[1]]))
+        gradients[numbers[1]] = b.reshape(reduced_sum(b, lambda u: u, (g,), others, work), b.shape_of(node.operands[numbers[1]]))
     if not request.wanted[0]:
-        return made
+        return gradients
     parts: list[str] = []
     count = float(_count(b, x, axes))
     if g is not None:
@@ -251,8 +251,8 @@ def _normalised_gradients(
             return call("mul", call("mul", const(-1 / count, work), u), call("mul", _normal(v, m, r), call("mul", r, r)))
 
         parts.append(b.expression(rstd_body, b.reshape(at_rstd, b.shape_of(rstd)), x, *centre, rstd, dtype=work, name="rstd"))
-    made[0] = _sum_of(b, parts, work)
-    return made
+    gradients[0] = _sum_of(b, parts, work)
+    return gradients
 
 
 def _normal(x: Expr, mid: Expr | None, rstd: Expr) -> Expr:
@@ -297,13 +297,13 @@ def _spread_gradient(
     level = None if mid is None else reduced_sum(b, plain, (g, *([weight] if weight is not None else [])), axes, work)
 
     def body(u: Expr, q: Expr, *rest: Expr) -> Expr:
-        left = list(rest)
-        s = None if level is None else left.pop(0)
-        v, m, r, w = unpacked(tuple(left))
+        unread = list(rest)
+        s = None if level is None else unread.pop(0)
+        v, m, r, w = unpacked(tuple(unread))
         p = scaled(u, w)
         if s is not None:
             p = call("sub", p, call("mul", const(1 / count, work), s))
         return call("mul", r, call("sub", p, call("mul", _normal(v, m, r), call("mul", const(1 / count, work), q))))
 
-    more = (level,) if level is not None else ()
-    return b.expression(body, g, along, *more, *operands, dtype=b.dtype_of(x), name="norm")
+    levels = (level,) if level is not None else ()
+    return b.expression(body, g, along, *levels, *operands, dtype=b.dtype_of(x), name="norm")

@@ -51,8 +51,8 @@ def _float(value: Attribute) -> float:
 
 
 def _axes(node: Node, x: Array) -> tuple[int, ...]:
-    given = node.attribute("axes")
-    return tuple(range(x.ndim)) if given is None else tuple(a % max(x.ndim, 1) for a in _ints(given))
+    axes = node.attribute("axes")
+    return tuple(range(x.ndim)) if axes is None else tuple(a % max(x.ndim, 1) for a in _ints(axes))
 
 
 # ---------------------------------------------------------------- softmax family and moments
