@@ -1,4 +1,4 @@
-"""Model files: which kind a path names by its suffix, and those that are no ONNX models, read."""
+"""Model files: the kind that a path's suffix names, and readers for kinds other than ONNX."""
 from __future__ import annotations
 
 import importlib
@@ -61,7 +61,7 @@ def exported_program(path: Path) -> Any:
 
 
 def _loaded(path: Path, log: _Told) -> Any:
-    """The program; the modules that register the classes in its structures are imported, as the model itself had imported them."""
+    """The program. Imports the modules that register the classes in its structures, as the model itself did."""
     import torch
 
     while True:
@@ -76,7 +76,7 @@ def _loaded(path: Path, log: _Told) -> Any:
 
 
 class _Told(logging.Filter):
-    """Keeps what torch logs of a file that it cannot read from the terminal: the error tells it in a line."""
+    """Hides torch's log messages about an unreadable file: the error carries their content in a line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _Told(logging.Filter):
         self.imported: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False always. Looks for the class that a structure needs, and for the last line of the reason."""
+        """False always. Extracts the class that a structure needs, and the last line of the reason."""
         error = record.exc_info[1] if record.exc_info else None
         text = f"{record.getMessage()}\n{error or ''}"
         self.last = text.strip().rpartition("\n")[2]

@@ -1,6 +1,6 @@
-"""A model in parts as one file: the ONNX model, how it was split, and the programs of its parts as they were compiled so far.
+"""A model in parts as one file: the ONNX model, its split, and the compiled programs of its parts.
 
-Loading compiles nothing. Sizes that had no program when the file was written run by the reference implementation of ONNX.
+Loading compiles nothing. Sizes without a program in the file run by the reference implementation of ONNX.
 """
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class SavedSplit:
     """Contents of the file of a model in parts.
 
     model     the whole ONNX model, weights included
-    facts     how it was split, as plain data (`SplitModel.facts`)
-    programs  the programs of its parts, in the order in which `facts` numbers them
+    facts     its split, as plain data (`SplitModel.facts`)
+    programs  the programs of its parts, in the order of their numbers in `facts`
     """
 
     model: onnx.ModelProto
@@ -47,7 +47,7 @@ class SavedSplit:
 def write_split(saved: SavedSplit, title: str, path: Path | str, sign: Path | str | None = None) -> None:
     """Writes a model in parts to one file; it appears whole or not at all.
 
-    title: how messages name the model. sign: file with the key that signs it; None: the one of the options, if they name one.
+    title: the model's name in messages. sign: file with the key that signs it; None: the key of the options, if they name one.
     Raises: UserError when it cannot be written or the key cannot be read; UnsupportedError for a model of more than 2 GB.
     """
     target = Path(path)
@@ -74,14 +74,14 @@ def write_split(saved: SavedSplit, title: str, path: Path | str, sign: Path | st
 
 
 def read_split(path: Path | str, device: Any = None, require_signature: Path | str | None = None) -> SavedSplit:
-    """The contents of a file, its programs ready to run. Their machine code runs in this process: load what you trust.
+    """The contents of a file, its programs ready to run. Their machine code runs in this process: load only trusted files.
 
     Raises: as `load_program`.
     """
     options = Options.from_environment()
     named = require_signature or options.require_signature
     key = read_key(named) if named else None
-    unsigned = options.with_overrides(require_signature="")  # the whole file is verified, its programs are signed with it
+    unsigned = options.with_overrides(require_signature="")  # the signature covers the whole file, including its programs
     programs: list[Any] = []
     try:
         with verified_file(path, PURPOSE, key) as file, zipfile.ZipFile(file) as archive, tempfile.TemporaryDirectory() as folder:

@@ -1,12 +1,12 @@
-"""An ONNX model in parts: what tilefuse expresses is compiled, single operators that it cannot run by ONNX's reference implementation.
+"""An ONNX model in parts: tilefuse compiles the operators that it can express; ONNX's reference implementation runs the others.
 
     call -> part: compiled for these sizes?   its program
                   worth a compile?            imported with these sizes and, where they decide shapes, this data; compiled and kept
                   else                        the reference implementation, on the host
 
-Sizes behind an operator like NonZero are known only when it has run. The first size of a part is compiled at once; another one when it
-returns, for one that comes once is not worth a compile. An import that stops at a node moves this node: behind the data that it waits for,
-or to the reference implementation.
+Sizes after an operator like NonZero are known only when it has run. The first size of a part is compiled at once; another one when it
+returns, since a size that occurs once does not pay for a compile. A node that stops an import moves: behind the data that it waits for, or
+to the reference implementation.
 """
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from tilefuse.runtime.calls.library import DTYPE_NAMES
 from tilefuse.runtime.spec import KernelCode, ProgramSpec
 from tilefuse.runtime.spec import Value as SpecValue
 
-# Data of an operand decides a program when it is no larger than this: counts, shapes, axes. Units: elements.
+# Maximum size of an operand whose data may decide a program: counts, shapes, axes. Units: elements.
 MOST_DECIDING_ELEMENTS = 64
-# A size is compiled at this call with it, except a part's first size. As `compile_at_call` of torch's backend.
+# Number of the call at which a size is compiled, except a part's first size. As `compile_at_call` of torch's backend.
 COMPILE_AT_CALL = 2
-# Programs kept of one part, those called last, and sizes whose calls are counted.
+# Programs kept per part (the most recently called), and sizes whose calls are counted.
 MOST_PROGRAMS, MOST_COUNTED = 16, 4096
-# Errors that the reference implementation raises for operands or operators that it cannot take.
+# Errors that the reference implementation raises for operands or operators that it does not support.
 REFERENCE_ERRORS = (RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, AssertionError,
                     OSError)
 
@@ -55,7 +55,7 @@ SizeKey = tuple[object, ...]
 
 @dataclass
 class _Compiled:
-    """State of one part: its programs by sizes, how often others were called, and operands whose data decides a program."""
+    """State of one part: its programs by sizes, call counts of other sizes, and operands whose data decides a program."""
 
     programs: OrderedDict[SizeKey, Any] = field(default_factory=OrderedDict)
     calls: OrderedDict[SizeKey, int] = field(default_factory=OrderedDict)
@@ -66,14 +66,14 @@ class _Compiled:
 class SplitModel:
     """A callable over a model's parts; its results in order, as those of a program. See the module.
 
-    make: the program of an imported part; None: no other programs than those known. device: where programs run. known: what `facts` gave
-    of an earlier model. Threads may call it at the same time.
+    make: compiles an imported part; None: only the known programs exist. device: the programs' device. known: `facts` of an earlier model.
+    Threads may call it at the same time.
     """
 
     def __init__(self, source: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any] | None,
                  device: torch.device, device_name: str, runs: bool = True,
                  known: tuple[Mapping[str, Any], Sequence[Any]] | None = None) -> None:
-        """Raises: UserError for a bad model or missing shapes; UnsupportedOpError for an operator that nobody runs."""
+        """Raises: UserError for a bad model or missing shapes; UnsupportedOpError for an operator that nothing runs."""
         model, self._title = load_model(source)
         self._model = with_constants_held(model)
         self.device = device
@@ -98,7 +98,7 @@ class SplitModel:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Compiles what reads inputs alone, whose sizes are known, and makes sure that somebody runs what it cannot hold."""
+        """Compiles the parts that read only inputs, whose sizes are known, and checks that the reference implementation runs the others."""
         stand_ins = {name: np.broadcast_to(np.zeros((), NUMPY_DTYPES[dtype.name]), shape) for name, (dtype, shape) in self._types.items()}
         at = 0
         while at < len(self._parts):
@@ -124,15 +124,14 @@ class SplitModel:
                                    hint="compile it with device= of a device that is here")
         positional = self._in_order(arguments, named)
         inputs = {name: self._checked(name, value) for name, value in zip(self.inputs, positional, strict=True)}
-        # A call stays with the parts that it began with: another thread may move a node meanwhile. Where it moves one itself, it begins
-        # anew.
+        # A call keeps its list of parts: another thread may move a node meanwhile. After moving a node itself, it starts again.
         results: Any = CHANGED
         while results is CHANGED:
             results = self._through(self._parts, inputs | self._constants)
         return [as_numpy(r) for r in results] if all_numpy(positional) else [self._tensor(r) for r in results]
 
     def _through(self, parts: Sequence[Part], values: dict[str, Any]) -> Any:
-        """The results by way of these parts; CHANGED where the model has other parts now."""
+        """The results computed by these parts; CHANGED where the model has other parts now."""
         for part in parts:
             outputs = self._run(part, values)
             if outputs is CHANGED:
@@ -143,7 +142,7 @@ class SplitModel:
         return [values[name] for name in self.results]
 
     def _run(self, part: Part, values: Mapping[str, Any]) -> Any:
-        """The values that a part gives; CHANGED where the model has other parts now."""
+        """The values that a part computes; CHANGED where the model has other parts now."""
         if part.ours and all(_is_plain(values[name]) for name in part.takes):
             program = self._compiled(part, values)
             if program is CHANGED:
@@ -199,7 +198,7 @@ class SplitModel:
         return self._known.setdefault((part.keys, part.gives), _Compiled())
 
     def _evaluator(self, part: Part) -> Any:
-        """The reference implementation of a part. Raises: UnsupportedOpError where it has none, with the reason why we have none."""
+        """The reference implementation of a part. Raises: UnsupportedOpError where it has none, with the reason why tilefuse has none."""
         state = self._state(part)
         with self._lock:
             if state.evaluator is None:
@@ -212,9 +211,9 @@ class SplitModel:
             return state.evaluator
 
     def _compiled(self, part: Part, values: Mapping[str, Any], deciding: bool = True) -> Any:
-        """The program of a part for these values; None where none is worth it, CHANGED where the model has other parts now.
+        """The program of a part for these values; None where compiling does not pay, CHANGED where the model has other parts now.
 
-        deciding: whether the values' data may be looked at, not only their sizes.
+        deciding: whether the program may depend on the values' data, and not only on their sizes.
         """
         with self._lock:
             state = self._state(part)
@@ -238,7 +237,7 @@ class SplitModel:
             return program
 
     def _imported(self, part: Part, state: _Compiled, values: Mapping[str, Any], deciding: bool) -> Any:
-        """The graph of a part for these values; None where data is needed that may not be looked at, CHANGED after a node was moved."""
+        """The graph of a part for these values; None where it depends on data that may not be read, CHANGED after a node was moved."""
         model = part_model(self._model, part, {name: _stand_in(values[name]) for name in part.takes})
         while True:
             outcome = import_until(model, self._title, {}, {name: as_numpy(values[name]) for name in state.deciding})
@@ -255,7 +254,7 @@ class SplitModel:
             return CHANGED
 
     def _move(self, stop: Stop) -> None:
-        """Another place for the node that stopped an import: behind its operands where it waits for data, else outside."""
+        """Moves the node that stopped an import: behind its operands where it waits for data, else to the reference implementation."""
         key = key_of(stop.node)
         if isinstance(stop.error, ValueNeededError) and key not in self._waiting:
             self._waiting[key] = stop.error.message
@@ -293,7 +292,7 @@ class SplitModel:
         return self.spec.source(kernel)
 
     def explain(self, json: bool = False) -> Any:
-        """Which parts are compiled, which run by the reference implementation and why, and the kernels so far; text, or plain data."""
+        """The compiled parts, the parts in the reference implementation with reasons, and the kernels so far; as text or plain data."""
         from tilefuse.driver.explain.explain import joined_explanations
         from tilefuse.runtime.explanation import explanation_text
 
@@ -345,7 +344,7 @@ class SplitModel:
         return self._title
 
     def facts(self) -> tuple[dict[str, Any], list[Any]]:
-        """How the model is split, as plain data, and the programs in the order in which the data numbers them."""
+        """The model's split as plain data, and the programs in the order of their numbers in the data."""
         programs: list[Any] = []
         rows: list[dict[str, Any]] = []
         with self._lock:
@@ -375,7 +374,7 @@ class SplitModel:
 
 
 def load_split(path: Path | str, device: Any = None, require_signature: Path | str | None = None) -> SplitModel:
-    """The saved model in parts, ready to run. Its machine code runs in this process: load what you trust.
+    """The saved model in parts, ready to run. Its machine code runs in this process: load only trusted files.
 
     Raises: as `load_program`.
     """

@@ -1,11 +1,11 @@
-"""Compiles in a process beside this one, so that no call waits for them: that process fills the cache, and this one then finds the program.
+"""Compiles in a second process, so that no call waits for them: that process fills the cache, and this one then loads the program.
 
     this process    import -> request --pipe--> other process    plan, sources, machine code -> cache
                     calls run in torch                            reply: done, or why not
                     the next call: program found in the cache
 
-Nothing is taken from the other process but files that the cache holds under digests of all that decides them, so a program is the same
-whichever process made it. A failure there is a reason to compile here.
+The other process transfers only cache files under digests of all their inputs, so a program is the same whichever process made it. After a
+failure there, this process compiles.
 """
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tilefuse.ir.custom import custom_texts
 from tilefuse.target.device import DeviceSpec
 
 LENGTH = struct.Struct("<q")
-# Torch tells the layouts of these operators' results by the device at hand, which the other process does not see.
+# Torch computes the layouts of these operators' results for the current device, which the other process does not see.
 ASKS_THE_DEVICE = "library.convolution"
-# -P: no module of the working folder, which need not be on this process's path, in the place of one of Python's.
+# -P: modules of the working folder, which may not be on this process's path, must not replace Python's own.
 COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.reuse.background_process")
 
 
@@ -44,8 +44,8 @@ COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.reuse.backg
 class Request:
     """One compile as the other process needs it.
 
-    free_results, static, given_up: as for `generate`. found: the program's digest, and the seed that it starts from. arithmetic: of torch's
-    products and convolutions of f32.
+    free_results, static, given_up: as for `generate`. found: the program's digest, and its seed. arithmetic: f32 settings of torch's
+    products and convolutions.
     """
 
     imported: Imported
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(eq=False)
 class Ticket:
-    """A compile that was asked for. reason: why the other process made no program; "" where it did, or is not done."""
+    """A requested compile. reason: why the other process made no program; "" on success and before the reply."""
 
     request: Request
     reason: str = ""
@@ -74,11 +74,11 @@ class Ticket:
 
 def request_of(imported: Imported, device: DeviceSpec, options: Options, free_results: Collection[int] = (),
                static: Collection[str] = (), given_up: Collection[str] = ()) -> Request | None:
-    """The request for a program; None where another process would not make the same one, or could not hand it over."""
+    """The request for a program; None where another process would make another one, or could not receive it."""
     graph = imported.graph
     if not is_keepable(options) or not options.cache or custom_texts(graph) or any(n.kind.startswith(ASKS_THE_DEVICE) for n in graph.nodes):
         return None
-    # Other data (weights on a device) is bound when the program is built, here.
+    # Other data (weights on a device) is bound here, when the program is built.
     texts = {name: data for name, data in imported.constants.items() if isinstance(data, np.ndarray)}
     silent = replace(options, progress=False, trace="", logs="", debug=0)
     request = Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up), Found(""),
@@ -87,9 +87,9 @@ def request_of(imported: Imported, device: DeviceSpec, options: Options, free_re
 
 
 class BackgroundProcess:
-    """The other process with a thread of this one that hands it requests, one after another.
+    """The other process, and a thread of this one that sends it requests one after another.
 
-    It ends with this process, however that ends: its input is closed then. After it ended by itself, it starts again for the next request.
+    It ends with this process in every case, because its input is then closed. If it ended by itself, the next request starts it again.
     """
 
     def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
@@ -104,18 +104,18 @@ class BackgroundProcess:
         self._is_starting = False
 
     def has_room(self) -> bool:
-        """Whether a request would be the one in work or the next. Making one costs its sender time, so no more of them wait, and none
-        while the process starts: sizes that return until then may never come again."""
+        """Whether a request would be the current one or the next. Making a request costs its sender time, so no more may wait, and none
+        while the process starts: sizes that return until then may never return again."""
         with self._changed:
             return not self._is_starting and self._is_busy + len(self._waiting()) < 2
 
     def start(self) -> None:
-        """Starts the process, where it does not run; it takes seconds until it can serve. Asking starts it, too."""
+        """Starts the process if it is not running; it can serve after some seconds. Asking starts it too."""
         with self._changed:
             self._begin()
 
     def ask(self, request: Request) -> Ticket:
-        """Asks for a compile, and returns at once. What nobody holds the ticket of any more is not begun."""
+        """Requests a compile and returns at once. A request whose ticket was dropped is not started."""
         ticket = Ticket(request)
         with self._changed:
             self._tickets.append(weakref.ref(ticket))
@@ -124,12 +124,12 @@ class BackgroundProcess:
         return ticket
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Waits until the process has started and all that was asked for is done; False after the time. Units: seconds"""
+        """Waits until the process has started and all requests are done; False after the time limit. Units: seconds"""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_closed or not (self._is_starting or self._is_busy or self._waiting()), timeout_s)
 
     def close(self) -> None:
-        """Ends the process; what was asked for is given up."""
+        """Ends the process; open requests are dropped."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -139,21 +139,21 @@ class BackgroundProcess:
             process.wait()
 
     def _begin(self) -> None:
-        """Starts the thread, where it does not run. Requires: the lock."""
+        """Starts the thread if it is not running. Requires: the lock."""
         if self._thread is None and not self._is_closed:
             self._is_starting = True
             self._thread = threading.Thread(target=self._attend, name="tilefuse-background", daemon=True)
             self._thread.start()
 
     def _waiting(self) -> list[Ticket]:
-        """Tickets that are not in work yet and that somebody holds, the oldest first. Requires: the lock."""
+        """Open tickets that are still referenced, oldest first. Requires: the lock."""
         alive = [t for t in (ref() for ref in self._tickets) if t is not None]
         self._tickets = [weakref.ref(t) for t in alive]
         return alive
 
     def _attend(self) -> None:
-        """The thread: hands over requests and notes the replies."""
-        # Where the process does not start, the first request is told why.
+        """The thread: sends requests and records the replies."""
+        # If the process does not start, the first request gets the reason.
         self._open()
         while True:
             with self._changed:
@@ -178,10 +178,11 @@ class BackgroundProcess:
             del ticket
 
     def _open(self) -> str:
-        """Starts the process where it does not run, and waits until it can serve; why it cannot be, or ""."""
+        """Starts the process if it is not running, and waits until it can serve; the reason if it cannot, or ""."""
         if self._process is not None and self._process.poll() is None:
             return ""
-        # The other process finds the same packages; no GPU, whose memory belongs to this one; no Ctrl-C, which is meant for this one.
+        # The other process uses the same packages, no GPU (its memory belongs to this process), and ignores Ctrl-C, which is meant for this
+        # one.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path), "CUDA_VISIBLE_DEVICES": ""}
         # Lines that a compile logs there are logged here.
         environment = {name: value for name, value in environment.items() if name not in (VARIABLE, OUT_VARIABLE)}
@@ -199,7 +200,7 @@ class BackgroundProcess:
         return ""
 
     def _replied(self, request: Request) -> str:
-        """The process's reply to a request: "" for done, else why not."""
+        """The process's reply to a request: "" on success, else the reason."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -229,7 +230,7 @@ def send(pipe: IO[bytes], message: Any) -> None:
 
 
 def receive(pipe: IO[bytes]) -> Any:
-    """The next message. Raises: EOFError at the end of the pipe. Requires: the writer is a process of ours."""
+    """The next message. Raises: EOFError at the end of the pipe. Requires: the writer is a process of this package."""
     head = pipe.read(LENGTH.size)
     if len(head) < LENGTH.size:
         raise EOFError
@@ -253,7 +254,7 @@ def _close() -> None:
 
 
 atexit.register(_close)
-# A forked child has none of its parent's threads: it gets a process of its own.
+# A forked child has none of its parent's threads, so it starts a process of its own.
 os.register_at_fork(after_in_child=_PROCESS.clear)
 
 

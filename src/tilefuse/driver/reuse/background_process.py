@@ -1,7 +1,7 @@
-"""The process that compiles in the background (see `background`): reads requests, fills the cache, replies "" or why not.
+"""The process that compiles in the background (see `background`): reads requests, fills the cache, replies "" or a reason.
 
 It replies "" once before the first request, when it can serve. It runs at low priority, and ends when its input does. An error that is no
-`CompilerError` ends it; its parent reads the last line of that.
+`CompilerError` ends it; its parent reads the last line of the message.
 """
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tilefuse.runtime.stores.cache import cache_of
 
 # Below the user's own processes. Units: steps of Unix priority
 PRIORITY_STEPS = 10
-# Time without a request after which there is time for torch to load more. Units: seconds.
+# Time without a request after which torch loads more of its modules. Units: seconds.
 QUIET_S = 1.0
 
 
 def main() -> None:
     """Serves requests until the input ends."""
     os.nice(PRIORITY_STEPS)
-    # Replies go through a pipe of their own; what anything prints goes to the errors.
+    # Replies use a pipe of their own; everything that is printed goes to the errors.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def served(request: Request) -> str:
-    """Makes the program of a request, where the cache does not have it; the reply."""
+    """Makes the program of a request, if the cache does not have it; returns the reply."""
     _calculate_as(*request.arithmetic)
     options, facts = request.options, facts_of(request)
     try:
@@ -65,7 +65,7 @@ def served(request: Request) -> str:
 
 
 def _load_torch() -> None:
-    """Makes torch load what it needs to tell layouts of results, while no request waits: few need it. Cost: 3 s (sympy, dynamo)."""
+    """Loads torch's modules for computing result layouts, while no request waits: few need them. Cost: 3 s (sympy, dynamo)."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(), torch.no_grad():
@@ -73,7 +73,7 @@ def _load_torch() -> None:
 
 
 def _calculate_as(products: str, convolutions: str) -> None:
-    """Sets torch's arithmetic of f32 as the parent has it: it decides programs."""
+    """Sets torch's f32 arithmetic to the parent's: programs depend on it."""
     if framework_products() != products:
         torch.backends.cuda.matmul.allow_tf32 = products == "tf32"
     if framework_convolutions() != convolutions:

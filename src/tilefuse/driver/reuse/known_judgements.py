@@ -1,7 +1,7 @@
-"""Which judgements of patterns hold for a compile: those made by the same compiler for the same device under the same options.
+"""Judgements of patterns that are valid for a compile: those made by the same compiler for the same device under the same options.
 
-`known_programs.py` finds whole programs; where a graph is new, or one node of it has changed, what it shares with graphs that were planned
-before is found here.
+`known_programs.py` reuses whole programs. For a graph that is new, or has one changed node, this file reuses the schedules of patterns that
+it shares with earlier graphs.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilefuse.target.device import DeviceSpec
 
 
 def family(device: DeviceSpec, options: Options) -> str:
-    """Equal where a pattern's schedule and price are decided by the same files, device record and options."""
+    """Equal where the same files, device record and options decide a pattern's schedule and price."""
     changed = sorted((name, value) for name, value in options.changed().items() if name not in known_programs.SILENT_OPTIONS)
     facts = [known_programs.compiler_fingerprint(), repr(device), options.code_key(), changed]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
@@ -27,7 +27,7 @@ def family(device: DeviceSpec, options: Options) -> str:
 def judgements(device: DeviceSpec, options: Options) -> Iterator[JudgementStore | None]:
     """The store for a compile, written when it ends; None where judgements are not kept.
 
-    Measured times decide prices too and are no part of a family; with `verify` everything is to be tried as it stands.
+    Measured times decide prices too and belong to no family; with `verify`, everything is computed again.
     """
     if not (known_programs.enabled and options.cache and options.plan_cache) or options.measure or options.verify >= 2:
         yield None

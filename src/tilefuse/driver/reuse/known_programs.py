@@ -1,9 +1,9 @@
-"""Programs that were compiled before, here or in another process: found without passes, planning, scheduling and printing.
+"""Programs compiled before, here or in another process: reused without passes, planning, scheduling and printing.
 
     graph text + layouts + constants that passes may read + device + options + the compiler's own files  ->  digest  ->  plan and sources
 
-A program is known only if everything that decides its text is the same; timing a plan's kernels decides it too and is no text, so such
-compiles are never kept. Machine code is looked up by its sources afterwards, as for any program.
+A program is known only if everything that decides its text is equal. Timing a plan's kernels decides it too and is no text, so such
+compiles are never stored. Machine code is looked up by its sources afterwards, as for any program.
 """
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tilefuse.runtime.stores.measurements import journal_path
 from tilefuse.runtime.stores.program_store import ProgramStore, StoredProgram
 from tilefuse.target.device import DeviceSpec
 
-# Rooms whose files decide what a graph becomes. Frontends do not: the graph's text is part of the key.
+# Rooms whose files decide the program of a graph. Frontends do not: the graph's text is part of the key.
 DECIDING_ROOMS = ("base", "target", "ir", "runtime", "passes", "kernel", "domain", "printers", "emit", "templates", "plan", "driver",
                   "scripts", "arrays")
-# Options that neither decide a program nor stand for anything in its explanation.
+# Options that change neither a program nor its explanation.
 SILENT_OPTIONS = frozenset({"cache_dir", "jobs", "compile_processes", "progress", "trace", "logs", "debug"})
-# Texts of these artifacts come from the stages that a known program skips.
+# Artifacts whose texts come from stages that a known program skips.
 STAGE_ARTIFACTS = frozenset({"plan", "source", "ir", "rules", "rejected"})
 
 # Switched off by tests that plant faults in the compiler: a known program would hide them.
@@ -41,19 +41,19 @@ enabled = True
 
 
 def is_keepable(options: Options) -> bool:
-    """Whether programs of these options are looked up and kept: not where something is timed, checked, dumped or shown on the way."""
+    """Whether programs of these options are looked up and stored: not where the compile times, checks, dumps or shows anything."""
     return (enabled and options.cache and options.plan_cache and not options.measure and options.verify < 2 and not options.dump_dir
             and not options.stop_after and not any(map(trace.current().shows, STAGE_ARTIFACTS))
             and _only_own_passes(f"{options.passes},{options.device_passes}"))
 
 
 def _only_own_passes(pipeline: str) -> bool:
-    # A pass of a user's has no file that the fingerprint knows.
+    # The fingerprint does not cover the files of a user's pass.
     return all(cls.__module__.startswith("tilefuse.") for name, cls in PASSES.items() if name in pipeline)
 
 
 def compiler_fingerprint() -> str:
-    """A digest of the compiler's own files: another compiler may plan otherwise. Cost: 10 ms, once a process."""
+    """A digest of the compiler's own files: another compiler may plan differently. Cost: 10 ms, once per process."""
     return files_digest(DECIDING_ROOMS)
 
 
@@ -75,7 +75,7 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
                    static: Collection[str] = (), given_up: Collection[str] = (), text: str = "") -> str:
     """The digest under which the program of these arguments of `compile_graph` is kept.
 
-    text: the graph's, where it was printed already.
+    text: the graph's text, if it is already printed.
     Cost: linear in the graph's text and in the small constants' bytes.
     """
     facts = [
@@ -88,7 +88,7 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
 
 def told_in_numbers(text: str, input_layouts: Layouts | None, fallbacks: Iterable[tuple[str, str]],
                     result_layouts: Layouts | None) -> list[object]:
-    """The part of a program's digest in which sizes stand. text: the graph's."""
+    """The part of a program's digest that contains sizes. text: the graph's."""
     return [text, _strides(input_layouts), _strides(result_layouts), sorted(fallbacks)]
 
 
@@ -130,7 +130,7 @@ def find_program(digest: str, options: Options) -> StoredProgram | None:
 
 
 def keep_program(digest: str, made: Any, given: Mapping[str, object], options: Options) -> None:
-    """Keeps what `generate` made; of its constants only those that are not the caller's (`given`)."""
+    """Stores the result of `generate`; of its constants only those that are not the caller's (`given`)."""
     own = {name: data for name, data in made.constants.items() if given.get(name) is not data}
     _store(options).put(digest, StoredProgram(made.spec, own))
 

@@ -1,10 +1,10 @@
-"""Plans that were made before for graphs equal up to sizes: planning of another size starts from one of them.
+"""Earlier plans of graphs that are equal up to sizes: planning another size starts from one of them.
 
     graph text without its numbers + what decides a program besides  ->  key  ->  seeds, one a plan that was made from nothing
     digest of the program + its seed                                 ->  digest of the program that starts from the seed
 
-A program depends on its seed, so the seed is part of its digest. Plans that started from another one are no seeds, and a seed that is kept
-stays: which seed a size starts from does not change once a program was made of it.
+A program depends on its seed, so the seed is part of its digest. Plans that started from a seed are no seeds themselves, and a stored seed
+is never replaced: a size keeps the seed of its first program.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tilefuse.runtime.stores.cache import SEEDS, cache_of
 from tilefuse.runtime.stores.program_store import StoredProgram
 from tilefuse.runtime.stores.text_store import TextStore
 
-# Seeds of one key. Plans are made from nothing where no seed fits, so there is about one for each way to plan a graph.
+# Maximum number of seeds of one key. Where no seed fits, a plan is made without one, so there is about one seed for each distinct plan.
 MOST_SEEDS = 8
 
 # A number that is no part of a name, a type or a function.
@@ -34,9 +34,9 @@ _NUMBER = re.compile(r"(?<![\w.%$])\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Facts about a program that are known before it is made.
+    """Facts about a program that are known before it is compiled.
 
-    digest: the program's, made from nothing. key: of its seeds; "" where none are used or kept. seed: the one to start from.
+    digest: of the program made without a seed. key: of its seeds; "" where none are used or stored. seed: the one to start from.
     """
 
     digest: str
@@ -46,7 +46,7 @@ class Found:
 
 
 def look_up(graph: Graph, facts: Mapping[str, Any]) -> Found:
-    """The program of these arguments of `compile_graph` if it was made before, or the seed that it starts from.
+    """The program of these arguments of `compile_graph` if it is stored, or its seed.
 
     facts: all but the graph, as `program_digest` takes them.
     """
@@ -66,7 +66,7 @@ def look_up(graph: Graph, facts: Mapping[str, Any]) -> Found:
 
 
 def keep_made(found: Found, made: Any, graph: Graph, facts: Mapping[str, Any]) -> None:
-    """Keeps what `generate` made of a graph from `found.seed`, and its decisions if it was made from nothing."""
+    """Stores the result of `generate` for a graph from `found.seed`, and its decisions if it was planned without a seed."""
     started = made.plan.start is not None
     digest = seeded_digest(found.digest, found.seed) if started and found.seed is not None else found.digest
     keep_program(digest, made, facts["constants"], facts["options"])
@@ -76,14 +76,14 @@ def keep_made(found: Found, made: Any, graph: Graph, facts: Mapping[str, Any]) -
 
 
 def uses_seeds(options: Options) -> bool:
-    """Whether plans start from earlier ones and are kept for later ones: not where the options write the plan."""
+    """Whether plans start from earlier ones and are stored for later ones: not where the options contain the plan."""
     return options.reuse_plans and is_keepable(options) and not options.plan and not options.template
 
 
 def seed_key(graph: Graph, facts: Mapping[str, Any], text: str = "") -> str:
-    """The key under which seeds of graphs like this one are kept: equal for graphs equal up to sizes, other numbers and their name.
+    """The key of the seeds for graphs like this one: equal for graphs equal up to sizes, other numbers and their name.
 
-    Legality, tiles and prices are found anew, so numbers that are no sizes need not be equal. text: the graph's, where it was printed.
+    Legality, tiles and prices are computed again, so numbers that are no sizes may differ. text: the graph's, if it is already printed.
     """
     _, _, nameless = (text or print_graph(graph)).partition("(")
     sized = told_in_numbers(nameless, facts["input_layouts"], facts["fallbacks"], facts["result_layouts"])
@@ -93,7 +93,7 @@ def seed_key(graph: Graph, facts: Mapping[str, Any], text: str = "") -> str:
 
 
 def seeded_digest(digest: str, seed: Seed) -> str:
-    """The digest of a program that starts from a seed. digest: of the program made from nothing."""
+    """The digest of a program that starts from a seed. digest: of the program made without one."""
     return hashlib.sha256(f"{digest} {seed.text()}".encode()).hexdigest()
 
 
@@ -102,7 +102,7 @@ def _sizes(graph: Graph) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _distance(seed: Seed, graph: Graph) -> float:
-    """How far a seed's sizes are from a graph's: the sum of the logarithms of their ratios, extents of no elements counted as one."""
+    """Distance between a seed's sizes and a graph's: the sum of the logarithms of their ratios, where extent 0 counts as one."""
     pairs = [(a, b) for (_, there), (_, here) in zip(seed.sizes, _sizes(graph)) for a, b in zip(there, here)]
     return sum(abs(math.log(max(a, 1) / max(b, 1))) for a, b in pairs if a != b)
 

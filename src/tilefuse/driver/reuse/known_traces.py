@@ -1,10 +1,10 @@
-"""Graphs of torch that AOTAutograd traced before, here or in another process: found again without tracing them to ATen operators.
+"""Graphs that AOTAutograd traced before, here or in another process: reused without tracing them to ATen operators.
 
     dynamo's graph + types of its inputs + torch's settings + frontend and compiler  ->  digest  ->  the imported graph
 
-Only inference graphs are kept, and of these only such as torch calls with its own arguments and gives away as they come: no argument is
-changed, no result looks into an argument or another result. What a graph computes stands in it alone if all that it names is torch's own;
-a user's operator, a tensor that the graph holds or a mode in force could change it unseen, so such graphs are traced each time.
+Only inference graphs are stored, and only those that torch calls with its own arguments and returns unchanged: no argument is changed, no
+result is a view of an argument or of another result. A graph's text determines its computation only if all its functions are torch's own. A
+user's operator, a tensor in the graph or an active mode could change it unnoticed, so such graphs are traced each time.
 """
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.runtime.stores.cache import TRACES, cache_of
 from tilefuse.runtime.stores.text_store import TextStore
 
-# Where functions of a graph may come from; each is looked up again by its name, so one that was replaced is not taken for torch's.
+# Modules whose functions a graph may use. Each function is looked up again by its name, so that a replaced one does not pass for torch's.
 OWN_MODULES = ("torch", "operator", "_operator", "math", "builtins")
-# Below torch, but not torch's alone: operators that anybody registers, and functions that call a user's.
+# Modules below torch that are not torch's alone: operators that anyone registers, and functions that call a user's.
 FOREIGN = ("torch.ops.", "torch.autograd.", "torch.utils.", "torch._higher_order_ops.", "torch.library.", "torch._dynamo.", "torch.fx.")
 LEAVES = (int, float, complex, bool, str, type(None), type(...), torch.dtype, torch.device, torch.layout, torch.memory_format)
 
@@ -42,7 +42,7 @@ class Trace:
     """Result of tracing a graph.
 
     device: as `compile_imported` takes it. moved: numbers of arguments that torch passes on another device than the program's.
-    placeholders: torch's names of the arguments; () for a trace found again.
+    placeholders: torch's names of the arguments; () for a stored trace.
     """
 
     imported: Imported
@@ -52,9 +52,9 @@ class Trace:
 
 
 def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, input_names: Sequence[str] = ()) -> str:
-    """The digest under which the trace of dynamo's graph is kept; "" where not all that decides it is known.
+    """The digest of the trace of dynamo's graph; "" where something that decides it is unknown.
 
-    input_names: the user's, which values of the graph are called after.
+    input_names: the user's names, from which values of the graph get theirs.
     Cost: linear in the graph; a fiftieth of the tracing.
     """
     if not is_keepable(options) or options.cuda_graph or _has_modes():
@@ -70,16 +70,16 @@ def trace_digest(gm: fx.GraphModule, inputs: Sequence[Any], name: str, options: 
 
 
 def find_trace(digest: str, options: Options, gm: fx.GraphModule | None = None) -> Trace | None:
-    """The trace kept under a digest. gm: the graph at hand, which tells places: the one that was traced may be another file's."""
+    """The trace stored under a digest. gm: the current graph, which gives source places: the traced one may come from another file."""
     nodes = [] if gm is None else list(gm.graph.nodes)
     return _store(options).get(digest, lambda text: _read(text, nodes))
 
 
 def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options,
                numbers: Mapping[str, int] = MappingProxyType({})) -> None:
-    """Keeps a trace whose graph its text tells whole. num_inputs: dynamo's. numbers: of the nodes of its graph, by name.
+    """Stores a trace whose text determines its graph. num_inputs: dynamo's. numbers: of the nodes of its graph, by name.
 
-    Requires: torch calls its program as it is (`is_called_as_it_is`).
+    Requires: torch calls its program without wrappers (`is_called_as_it_is`).
     """
     imported = trace.imported
     plain = all(type(o.literal) in (int, float, bool, type(None)) for o in imported.outputs)
@@ -97,7 +97,7 @@ def keep_trace(digest: str, trace: Trace, num_inputs: int, options: Options,
 
 
 def _told_span(span_fields: Mapping[str, Any] | None, origin: int, nodes: Sequence[fx.Node]) -> Span | None:
-    """The place of a node: that of the node of dynamo's graph at hand which it was traced from, as far as that is known."""
+    """The source place of a node: that of the node of the current dynamo graph from which it was traced, where that is known."""
     if span_fields is None:
         return None
     span = Span(**span_fields)
@@ -114,7 +114,7 @@ def _read(text: str, dynamo: Sequence[fx.Node] = ()) -> Trace:
 
     rows: list[dict[str, Any]] = [{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()} for row in data["outputs"]]
     outputs = tuple(Output(**row) for row in rows)
-    # The text tells the graph; explanations and errors also tell where in the user's program each node was made.
+    # The text determines the graph; explanations and errors also need the place of each node in the user's program.
     graph = parse_graph(data["graph"])
     graph = replace(graph, nodes=tuple(replace(n, span=_told_span(at, origin, dynamo))
                                        for n, at, origin in zip(graph.nodes, data["spans"], data["origins"], strict=True)))
@@ -124,7 +124,7 @@ def _read(text: str, dynamo: Sequence[fx.Node] = ()) -> Trace:
 
 
 def is_called_as_it_is(num_inputs: int) -> bool:
-    """Whether AOTAutograd, which is compiling a graph now, adds nothing around its program at run time."""
+    """Whether AOTAutograd, which is compiling a graph now, adds no wrapper around its program at run time."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 
     context = torch._guards.TracingContext.try_get()
@@ -136,7 +136,7 @@ def is_called_as_it_is(num_inputs: int) -> bool:
 
 
 def _has_modes() -> bool:
-    """Whether something is in force that may replace operators, or that torch puts back around each call."""
+    """Whether a mode is active that may replace operators, or that torch applies again around each call."""
     from torch.overrides import _get_current_function_mode_stack
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -158,7 +158,7 @@ def _torch_settings() -> list[object]:
 
 
 def _input_text(value: object) -> str | None:
-    """The type of one input, without its values; None for what is no plain tensor."""
+    """The type of one input, without its values; None for anything but a plain tensor."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     if type(value) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or not isinstance(value, torch.Tensor):
@@ -170,7 +170,7 @@ def _input_text(value: object) -> str | None:
 
 
 def _graph_lines(gm: fx.GraphModule) -> list[str] | None:
-    """The graph as text that two graphs share only if they compute the same; None if it names what is not torch's."""
+    """The graph as text that two graphs share only if they compute the same; None if it uses functions that are not torch's."""
     number: dict[fx.Node, int] = {}
     lines: list[str] = []
     for node in gm.graph.nodes:
@@ -196,13 +196,13 @@ def _target_text(node: fx.Node) -> str | None:
 
 
 def _comes_from(modules: Sequence[str], function: object) -> bool:
-    """Whether a function or method is of these modules; one in C may tell none, and is torch's."""
+    """Whether a function or method is from these modules; a C function without a module counts as torch's."""
     return (getattr(function, "__module__", None) or "torch").split(".")[0] in modules
 
 
 @functools.cache
 def _own_name(function: Callable[..., Any]) -> str | None:
-    """The name under which a function of torch or Python is found; None for a user's, or one put in another's place."""
+    """The qualified name of a function of torch or Python; None for a user's function, or a replaced one."""
     try:
         name = str(torch.fx.node._get_qualified_name(function))
     except (AttributeError, RuntimeError):
@@ -218,7 +218,7 @@ def _own_name(function: Callable[..., Any]) -> str | None:
 
 
 def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
-    """An argument as text; None for an object whose text does not tell all of it."""
+    """An argument as text; None for an object that its text does not determine."""
     match value:
         case fx.Node():
             return f"%{number[value]}"
@@ -234,7 +234,7 @@ def _value_text(value: object, number: Mapping[fx.Node, int]) -> str | None:
             return value.hex() if math.isfinite(value) else repr(value)
         case _ if type(value) in LEAVES:
             return f"{type(value).__name__} {value!r}"
-    return None  # a function, say: an argument of a higher-order operator
+    return None  # for example a function: an argument of a higher-order operator
 
 
 def _store(options: Options) -> TextStore:

@@ -1,7 +1,7 @@
-"""How a torch model takes its arguments: in the structure of its example inputs, and with their numbers.
+"""Arguments of a torch model's calls: in the structure of its example inputs, and with their numbers.
 
-A compiled model computes with the numbers, strings and containers that its example inputs had; only tensors may change from call to
-call. So a call is laid out as the examples were, by the model's own parameter names, and what differs is an error, not a wrong result.
+A compiled model computes with the numbers, strings and containers of its example inputs; only tensors may change from call to call. Each
+call is therefore mapped to the examples' structure by the model's own parameter names. A difference is an error and not a wrong result.
 """
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ AGAIN = "the program computes with what its example inputs were; compile for thi
 
 
 class Arguments:
-    """The arguments of calls as the flat list that the program's graph was made for.
+    """Arguments of calls as the flat list that the program's graph takes.
 
-    examples, named: the example inputs. model: its signature tells to which parameters a call's keywords belong; None where a model
-    has none to tell.
+    examples, named: the example inputs. model: its signature assigns a call's keywords to parameters; None for a model without a signature.
     """
 
     def __init__(self, model: Callable[..., Any] | None, examples: Sequence[Any], named: Mapping[str, Any] | None = None) -> None:
         leaves, self._spec = pytree.tree_flatten((tuple(examples), dict(named or {})))
         self._numbers = {n: leaf for n, leaf in enumerate(leaves) if not isinstance(leaf, torch.Tensor)}
         self._shown = _shown(examples, named or {})
-        # Calls with as many plain tensors as the examples were need no walk over their structure.
+        # Calls with as many plain tensors as the examples need no visit of their structure.
         self._num_plain = len(examples) if not named and len(leaves) == len(examples) and not self._numbers else -1
         self._signature = _signature(model)
 
     @classmethod
     def kept(cls, examples: Sequence[Any], named: Mapping[str, Any], shown: str, parameters: Sequence[Sequence[Any]] | None) -> Arguments:
-        """Arguments as `shown` and `parameters` of others tell them, around examples with the same numbers."""
+        """Arguments with the given `shown` text and `parameters`, around examples with the same numbers."""
         arguments = cls(None, examples, named)
         arguments._shown = shown
         if parameters is not None:
@@ -62,13 +61,13 @@ class Arguments:
         return self._shown
 
     def parameters(self) -> list[tuple[str, str, bool]] | None:
-        """(name, kind, whether it has a default) of the model's parameters; None where they cannot be told."""
+        """(name, kind, whether it has a default) of the model's parameters; None where they are unknown."""
         if self._signature is None:
             return None
         return [(p.name, p.kind.name, p.default is not p.empty) for p in self._signature.parameters.values()]
 
     def around(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A call's arguments, by place and by name, around one tensor a leaf (None: a number of the examples, or a tensor nobody reads)."""
+        """A call's arguments, by place and by name, with one tensor per leaf (None: a number of the examples, or an unused tensor)."""
         leaves = [self._numbers.get(n, torch.empty(0)) if t is None else t for n, t in enumerate(tensors)]
         by_place, by_name = pytree.tree_unflatten(leaves, self._spec)
         return tuple(by_place), dict(by_name)
@@ -76,7 +75,7 @@ class Arguments:
     def flat(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> Sequence[Any]:
         """The leaves of a call's arguments, in the order of the examples'.
 
-        Raises: UserError for another structure than that of the examples, and for another number in the place of theirs.
+        Raises: UserError for a structure that differs from the examples', and for a number that differs from theirs.
         """
         if len(arguments) == self._num_plain and not named and all(type(a) is torch.Tensor for a in arguments):
             return arguments
@@ -95,7 +94,7 @@ class Arguments:
         return _bound(self._signature, arguments, named) if named else (arguments, named)
 
     def _leaves(self, tree: object) -> list[Any] | None:
-        """The leaves of a structure like the examples', whose mappings may have their keys in another order; None for any other."""
+        """The leaves of a structure like the examples', whose mappings may have another key order; None for any other structure."""
         leaves: list[Any]
         leaves, spec = pytree.tree_flatten(tree)
         if spec == self._spec:
@@ -108,12 +107,12 @@ class Arguments:
 
 
 def bound(model: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments, by place as far as the model's parameters allow. Raises: UserError where they do not fit its parameters."""
+    """A call's arguments, positional as far as the model's parameters allow. Raises: UserError where they do not fit its parameters."""
     return _bound(_signature(model), arguments, named)
 
 
 def as_tensors(tree: Any) -> Any:
-    """Arguments with torch tensors in place of NumPy's arrays, over the same memory where torch can have it."""
+    """Arguments with torch tensors in place of NumPy arrays, sharing their memory where torch supports it."""
     return pytree.tree_map(lambda leaf: as_tensor(leaf, "of the example inputs") if is_numpy(leaf) else leaf, tree)
 
 
@@ -130,7 +129,7 @@ def _bound(signature: inspect.Signature | None, arguments: tuple[Any, ...],
 
 
 def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:
-    """A signature; None where it cannot be told (functions written in C)."""
+    """A signature; None where it is unknown (functions written in C)."""
     if model is None:
         return None
     try:
@@ -140,7 +139,8 @@ def _signature(model: Callable[..., Any] | None) -> inspect.Signature | None:
 
 
 def _same(argument: Any, number: Any) -> bool:
-    """Whether a call gives the number that the model was compiled for: True is not 1, and 2 is not 2.0, since results differ in type."""
+    """Whether a call's number equals the one that the model was compiled for. True is not 1, and 2 is not 2.0, since results differ in
+    type."""
     if argument is number:
         return True
     return type(argument) is type(number) and not hasattr(number, "__array__") and bool(argument == number)

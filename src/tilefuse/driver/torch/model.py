@@ -1,6 +1,6 @@
-"""A torch module, function or exported program as a graph, with what its results are put together from.
+"""A torch module, function or exported program as a graph, with the parts from which its results are assembled.
 
-Modules and functions are recorded in one run (`frontends/torch/trace.py`); what that cannot record, torch.export traces, or says why not.
+Modules and functions are recorded in one run (`frontends/torch/trace.py`); where that fails, torch.export traces them or gives the reason.
 """
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TorchModel:
-    """The graph, how calls' arguments become its inputs, the pytree structure of the results, and the device on which inputs and
-    weights lie ("host" or CUDA's name)."""
+    """The graph, the mapping from calls' arguments to its inputs, the pytree structure of the results, and the device of inputs and weights
+    ("host" or CUDA's name)."""
 
     imported: Imported
     arguments: Arguments
@@ -32,9 +32,9 @@ class TorchModel:
     place: str
 
 
-# Errors that a model, torch's recording of it, or torch.export raises where something is wrong with the model, its inputs or their match.
+# Errors that a model, torch's recording of it, or torch.export raises where the model or its inputs are wrong, or do not fit each other.
 TRACING_ERRORS = (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, ImportError, LookupError, ArithmeticError)
-# Loggers on which torch tells of a failed trace what the error itself tells as well.
+# Loggers on which torch repeats the message of a failed trace's error.
 TRACING_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbolic_shapes", "torch._export.non_strict_utils",
                    "torch.export._trace")
 
@@ -42,8 +42,8 @@ TRACING_LOGGERS = ("torch._subclasses.fake_tensor", "torch.fx.experimental.symbo
 def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwargs: Mapping[str, Any] | None = None) -> TorchModel:
     """The graph of a module or function for inputs like these, or of an exported program. NumPy's arrays stand for tensors.
 
-    Raises: UserError for what is none of these, without example inputs, or for inputs that do not fit its parameters; what the model itself
-    raises for its example inputs; UnsupportedError where neither way records it; errors of the frontend.
+    Raises: UserError for another kind of object, without example inputs, or for inputs that do not fit its parameters; the model's own
+    errors for its example inputs; UnsupportedError where neither way records it; errors of the frontend.
     """
     from tilefuse.driver.torch.arguments import Arguments, as_tensors, bound
     from tilefuse.frontends.torch.decompositions import whole_resamplings
@@ -77,9 +77,9 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwarg
 
 
 def require_runs(model: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Runs the model as torch does, after tracing it or a call of its program failed.
+    """Runs the model as torch does, after tracing it or calling its program failed.
 
-    Raises: what the model raises: then the model, or its inputs, are at fault and not the tracing.
+    Raises: the model's own error, if it has one: then the model or its inputs are at fault, and not the tracing.
     """
     import torch
 
@@ -93,7 +93,7 @@ def require_runs(model: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps torch's own reports of a trace that failed from the terminal: the error tells the same."""
+    """Hides torch's own reports of a failed trace from the terminal: the error carries the same message."""
     captured = io.StringIO()
     loggers = [logging.getLogger(name) for name in TRACING_LOGGERS]
     for logger in loggers:
@@ -119,7 +119,7 @@ def model_name(model: Any) -> str:
 
 
 def _traced(model: Callable[..., Any], inputs: tuple[Any, ...], name: str, arguments: Arguments) -> TorchModel | None:
-    """The model as one run over stand-ins shows it; None where it takes torch.export, which then also says what is wrong."""
+    """The model as recorded in one run over fake tensors; None where it needs torch.export, which then also reports errors."""
     from tilefuse.frontends.torch.fx import import_traced
     from tilefuse.frontends.torch.trace import NOT_THIS_WAY
     from tilefuse.frontends.torch.trace import trace as record
@@ -149,7 +149,8 @@ def _export(model: Any, tensors: tuple[Any, ...], named: Mapping[str, Any] = Map
 
 
 def _told_apart(arguments: tuple[Any, ...]) -> Any:
-    """Arguments of which no two are one tensor: torch.export would take those for one input, which later calls need not repeat."""
+    """Arguments in which no two are the same tensor: torch.export would make one input of both, and later calls need not pass equal
+    ones."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -185,7 +186,7 @@ def _exported(program: Any, name: str, arguments: Arguments) -> TorchModel:
 
 
 def _exported_for(program: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments like those that a program was exported for, tensors without their extents: it need not hold its example inputs."""
+    """Arguments like those that a program was exported for, with tensors without extents: it need not store its example inputs."""
     import torch
     from torch.export.graph_signature import InputKind
     from torch.utils import _pytree as pytree

@@ -1,6 +1,6 @@
-"""One compiled part of a torch program (inference, forward or backward graph): the program and how torch calls it.
+"""One compiled part of a torch program (inference, forward or backward graph): the program and its calling convention.
 
-Torch calls a part with a list that it gives away ("boxed"), so that arguments can be freed as they are used up.
+Torch passes a list and gives up its ownership ("boxed"), so that arguments can be freed after their last use.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ log = logging.getLogger("tilefuse")
 class CompiledPart:
     """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
 
-    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
-    static: names of inputs that stay where they are from call to call (parameters). replay: whether calls become replays of a CUDA
-    graph: never, auto (where the host would take longer than the device), always. lent: results that may lie in the graph's memory.
-    sizes: those of the program, where torch traced its graph for any.
+    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors). static: names of inputs with
+    the same address at every call (parameters). replay: whether calls become replays of a CUDA graph: never, auto (where the host would
+    take longer than the device), always. lent: results that may lie in the graph's memory. sizes: the program's sizes, where torch traced
+    its graph for any size.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CompiledPart:
         self._kept = tuple(sorted({o.argument for o in imported.outputs if o.argument is not None}))
         self._outputs = imported.outputs
         self._shared = _shared_results(program, imported)
-        # An output is a result, an argument or a literal as it is, found by its place among these; or, rarely, a view made of a result.
+        # An output is a result, an argument or a literal, given by its number among these; rarely, it is a view of a result.
         self._literals = tuple(o.literal for o in imported.outputs if o.argument is None and o.result is None)
         self._places_given = _places_given(imported, len(program.spec.results), self._kept)
         self._views = tuple(n for n, o in enumerate(imported.outputs) if o.argument is None and o.result is not None and (
@@ -63,11 +63,12 @@ class CompiledPart:
             self._run = KeptWeights(program, split, lambda rest: self._replays(rest, static_places, replay, lent))
 
     def explain(self) -> str:
-        """Why these kernels, as text; first the sizes that the program is for, where its graph is called with several."""
+        """Explanation of the kernels as text; first the program's sizes, where its graph is called with several."""
         return (f"for {self.sizes}: " if self.sizes else "") + str(self.program.explain())
 
     def boxed(self) -> Callable[[list[Any]], list[Any]]:
-        """The function that torch calls. Torch wraps functions and reads the mark from their own attributes, so it is a plain one."""
+        """The function that torch calls. Torch wraps functions and reads the mark from their own attributes, so this is a plain
+        function."""
 
         def run(arguments: list[Any]) -> list[Any]:
             return self(arguments)
@@ -97,28 +98,28 @@ class CompiledPart:
         for n in self._views:
             outputs[n] = restore(self._outputs[n], results, ())
         for n in self._windows:
-            # No output may be a view for autograd: one without gradient would ask for it as soon as what it looks into does.
+            # No output may be a view for autograd: an output without gradient would require one as soon as its base does.
             if outputs[n]._is_view():
                 outputs[n] = outputs[n].detach()
         return outputs
 
     def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
-        """The program's boxed calls: as replays, where they may be and the part's settings ask for it."""
+        """The program's boxed calls, as replays where they are possible and the part's settings ask for them."""
         always = replay == "always"
         places = [program.spec.inputs.index(name) for name in static]
         if self.kind != "backward":
-            # Torch guards on the types of parameters and buffers. What a forward part keeps lies elsewhere at each direct call.
+            # Torch guards on the types of parameters and buffers. Values saved by a forward part have a new address at each direct call.
             program.trust(places)
         if replay == "never" or program.device.type != "cuda" or not may_be_replayed(program, always):
             return program.call_boxed
-        # AOTAutograd gives a backward part what its forward part kept, and gradients in the layout that it traced.
+        # AOTAutograd passes a backward part the values saved by its forward part, and gradients in the layout that it traced.
         trusted = range(len(program.spec.inputs)) if self.kind == "backward" else ()
         self.replayed = ReplayedProgram(program, CudaGraphs(program.device), places, always=always, lent=lent,
                                         copies_kept=self.kind != "forward", trusted=trusted)
         return self.replayed
 
     def _call_across(self, arguments: list[Any], tensors: list[torch.Tensor]) -> list[Any]:
-        """A call with arguments on another device: they are moved, and brought back where the program updates them."""
+        """A call with arguments on another device: they are moved, and copied back where the program updates them."""
         device = self.program.device
         names = [self.imported.arguments[n] for n in self._places]
         there = [t.to(device) if n in self._moved else t for n, t in zip(self._places, tensors)]
@@ -153,7 +154,7 @@ def _places_given(imported: Imported, num_results: int, argument_outputs: Sequen
 
 
 def _view_results(program: Program, imported: Imported) -> tuple[int, ...]:
-    """Outputs that may be views: results that lie in another value's memory, and those of library calls."""
+    """Outputs that may be views: results in another value's memory, and those of library calls."""
     spec = program.spec
     computed = {name for step in spec.steps if isinstance(step, LibraryStep) for name in step.results}
     computed |= {v.name for v in spec.values if v.role == "view"}
@@ -162,7 +163,7 @@ def _view_results(program: Program, imported: Imported) -> tuple[int, ...]:
 
 
 def _shared_results(program: Program, imported: Imported) -> tuple[int, ...]:
-    """Results that must be copied: the program gives them as windows onto an input, or onto memory of a result that torch holds apart."""
+    """Results that must be copied: the program returns them as windows onto an input, or onto the memory of another result."""
     value_by_name = {v.name: v for v in program.spec.values}
     memory_of = {o.result: o.memory for o in imported.outputs if o.result is not None}
     owner: dict[str, int] = {}

@@ -1,12 +1,12 @@
-"""Which values a training step keeps between forward and backward: a minimum cut of the joint graph over what each choice moves.
+"""Chooses the values that a training step saves between forward and backward: a minimum cut of the joint graph, weighted by memory traffic.
 
     kept           a write where nothing else brings the value to memory, a read, and memory until the backward takes it
     made again     arithmetic; the operands again where a reduction walks them or where they were used far ahead; a write and a read where
                    a library operator of the backward takes it
     always kept    what a library operator, a random operator or torch itself made
 
-Views and what autograd detaches are free. The cut decides; torch's partitioner, told the decision node by node, divides the graph: random
-operators, effects and writes into arguments are its to keep in order. Graphs that the user checkpoints are torch's alone.
+Views and detached values are free. The cut decides; torch's partitioner gets the decision node by node and divides the graph: it keeps
+random operators, effects and writes into arguments in order. Graphs with user checkpoints are left to torch.
 """
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tilefuse.frontends.torch import ops_library, ops_loss, ops_norm, ops_pool, 
 from tilefuse.frontends.torch.ops import TORCH_OPS
 from tilefuse.target.device import DeviceSpec
 
-# Operators that share their operand's memory, and those whose result is all of it.
+# Operators that share their operand's memory, and those whose result covers all of it.
 WHOLE_VIEWS = frozenset({"view", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze", "alias", "detach",
                          "unfold", "view_as", "reshape", "numpy_T", "lift_fresh"})
 VIEWS = WHOLE_VIEWS | {"slice", "select", "split", "split_with_sizes", "unbind", "as_strided", "diagonal", "chunk", "narrow"}
-# Operations an element: functions by series, roots and quotients, and all others. Source: the operator table's own counts.
+# Operations per element: functions by series, roots and quotients, and all others. Source: the operator table's own counts.
 SLOW = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "tanh", "sigmoid", "erf", "erfc", "sin", "cos", "tan", "pow", "gelu",
                   "silu", "softplus", "mish", "elu", "native_layer_norm", "native_group_norm", "_softmax", "_log_softmax"})
 SLOW_FLOPS, FLOPS = 12, 2
-# Operators with kernels of their own, whose adds to memory nothing is fused with.
+# Operators with kernels of their own that add to memory; nothing is fused with them.
 SCATTERS = frozenset({"index_put", "scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"})
-# Modules whose lowerings no fused kernel computes, and those whose lowerings reduce.
+# Modules whose lowerings no fused kernel computes, and modules whose lowerings reduce.
 LIBRARY_OPS = frozenset(m.__name__ for m in (ops_library, ops_random, ops_search))
 REDUCING_OPS = frozenset(m.__name__ for m in (ops_reduce, ops_norm, ops_loss, ops_pool))
-# Bytes of memory that are worth moving one byte less: where two choices move as much, the one that keeps less is taken.
+# Bytes of saved memory that count as one byte of traffic: of two choices with equal traffic, the one that saves less memory is chosen.
 TIE = 1024
-# Price of reading an argument again in the backward that the forward overwrites: a copy is kept whatever it costs.
+# Cost of recomputing from an argument that the forward overwrites: so high that the value is always saved.
 NEVER = 1 << 60
 
 
 def without_detached(graph: torch.fx.Graph) -> None:
-    """Takes out what autograd detached: it is the same value, and the partitioner would keep it beside or instead of the operands.
+    """Removes detach nodes: their value is the same, and the partitioner would save it beside or instead of the operands.
 
     A detached value that is a result itself stays.
     """
@@ -55,10 +55,10 @@ def without_detached(graph: torch.fx.Graph) -> None:
 
 
 def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device: DeviceSpec) -> bool:
-    """Marks every value of the forward as kept or made again, for torch's partitioner; False where the choice is left to it.
+    """Marks every value of the forward as saved or recomputed, for torch's partitioner; False where the choice is left to torch.
 
-    num_results: how many outputs of the joint graph are the forward's. static: numbers of arguments that stay in memory anyway.
-    Sizes that torch traces as symbols count as those of the first call. Left to torch: steps that the user checkpoints.
+    num_results: number of the joint graph's outputs that are the forward's. static: numbers of arguments that stay in memory anyway.
+    Symbolic sizes count as those of the first call. Steps with user checkpoints are left to torch.
     """
     from torch._functorch.compile_utils import fx_graph_cse
     from torch.utils.checkpoint import CheckpointPolicy
@@ -81,7 +81,7 @@ def prepare(joint: GraphModule, num_results: int, static: Iterable[int], device:
 
 @dataclass
 class Step:
-    """A joint graph with what its values cost. Units: bytes moved through global memory, other costs in as many."""
+    """A joint graph with the costs of its values. Units: bytes moved through global memory; other costs are converted to such bytes."""
 
     graph: torch.fx.Graph
     num_results: int
@@ -96,7 +96,7 @@ class Step:
 
     @cached_property
     def backward(self) -> set[Node]:
-        """Values that need a gradient of a result, or that torch wants in the backward."""
+        """Values that need a gradient of a result, or that torch marks for the backward."""
         backward: set[Node] = set(self.tangents)
         for node in self.graph.nodes:
             if node.op != "output" and (not backward.isdisjoint(node.all_input_nodes) or _is_tagged_backward(node)):
@@ -128,7 +128,7 @@ class Step:
         return {n.args[0] for n in self.graph.nodes if _writes(n) and n.args and isinstance(n.args[0], Node)}
 
     def made_again(self) -> set[Node]:
-        """Values that the backward computes again, by the cheapest cut. Cost: one maximum flow over the values that are free to choose."""
+        """Values that the backward recomputes, by the minimum cut. Cost: one maximum flow over the undecided values."""
         import networkx
 
         flow = networkx.DiGraph()
@@ -138,7 +138,7 @@ class Step:
                 continue
             again, kept = self.remaking(node), self.keeping(node)
             always = again is None and (node in self.forward or node.op == "placeholder")
-            # The forward would have to compute a value that only the backward needs, just to keep it.
+            # Saving a value that only the backward needs would make the forward compute it.
             before, after = "source" if always else (node, "in"), (node, "out")
             if not always and again:
                 _add(flow, "source", before, again)
@@ -154,11 +154,11 @@ class Step:
         return self._needed({n for n in self.graph.nodes if (n, "in") in flow and (n, "in") not in kept_side})
 
     def _is_always_kept(self, node: Node) -> bool:
-        """Whether the backward never makes the node, so that it asks for no operands there."""
+        """Whether the backward never recomputes the node, and so needs none of its operands."""
         return node in self.forward and self.remaking(node) is None
 
     def _needed(self, again: set[Node]) -> set[Node]:
-        """Those values of the backward's side that it really needs, directly or through others of them."""
+        """The backward values that are really needed, directly or through others."""
         todo = [i for n in self.backward for i in n.all_input_nodes] + [n for n in self._results[1] if isinstance(n, Node)]
         needed: set[Node] = set()
         while todo:
@@ -169,7 +169,7 @@ class Step:
         return needed
 
     def keeping(self, node: Node) -> int | None:
-        """Cost of keeping a value; None where it cannot be kept, or where its operand, whose memory it shares, is kept as well."""
+        """Cost of saving a value; None where it cannot be saved, or where its operand, whose memory it shares, is saved too."""
         if _is_size(node):
             return 0
         value = node.meta.get("val")
@@ -182,7 +182,7 @@ class Step:
         return size * (1 if self.in_memory(node) else 2) * TIE + operand_bytes
 
     def remaking(self, node: Node) -> int | None:
-        """Cost of computing a value again in the backward; None where it must not be."""
+        """Cost of recomputing a value in the backward; None where that is forbidden."""
         if node.op != "call_function" or _writes(node):
             return None
         op = _op(node)
@@ -205,7 +205,8 @@ class Step:
         return int(moved * TIE)
 
     def in_memory(self, node: Node) -> bool:
-        """Whether the forward writes the value anyway: arguments, results, what library operators make or take, what is used far on."""
+        """Whether the forward writes the value anyway: arguments, results, operands and results of library operators, values with distant
+        users."""
         if node.op == "placeholder" or node in self._results[0] or self.is_library(_maker(node)):
             return True
         return any(u in self.forward and self.is_library(u) for u in _users(node)) or self.has_far_users(node)
@@ -220,7 +221,7 @@ class Step:
         return lowering.__module__ in LIBRARY_OPS
 
     def is_reduction(self, node: Node) -> bool:
-        """Whether the node needs all of an operand before it gives anything."""
+        """Whether the node needs all of an operand before it produces any result."""
         lowering = TORCH_OPS.get(_full_name(node))
         return lowering is not None and lowering.__module__ in REDUCING_OPS
 
@@ -232,12 +233,12 @@ class Step:
         return self.level[node]
 
     def has_far_users(self, node: Node) -> bool:
-        """Whether kernels of the forward use a value before and behind a library operator that needs it."""
+        """Whether kernels of the forward use a value both before and after a library operator that needs it."""
         users = [u for u in _users(node) if u in self.forward and not self.is_library(u)]
         return len({self.depth(u) for u in users}) > 1
 
     def is_far(self, operand: Node, node: Node) -> bool:
-        """Whether other kernels used an operand before a library operator that stands ahead of the node."""
+        """Whether other kernels used an operand before a library operator that precedes the node."""
         if operand.op == "placeholder" or not self.has_far_users(operand):
             return False
         return self.depth(node) > min(self.depth(u) for u in _users(operand) if u in self.forward and not self.is_library(u))
@@ -248,7 +249,7 @@ class Step:
 
 
 def _add(flow: Any, one: object, other: object, cost: int | None) -> None:
-    """An edge; None stands for a cost without bound, which networkx writes by leaving it out."""
+    """Adds an edge; None stands for infinite capacity, which networkx expresses by a missing attribute."""
     if cost is None:
         flow.add_edge(one, other)
     else:
@@ -269,7 +270,7 @@ def _users(node: Node) -> list[Node]:
 
 
 def _maker(node: Node) -> Node:
-    """The node whose result a value is: itself, or behind an item of several results."""
+    """The node that computes a value: itself, or the operator of which it is one result."""
     while node.op == "call_function" and _op(node) == "getitem" and isinstance(node.args[0], Node):
         node = node.args[0]
     return node
@@ -305,10 +306,10 @@ def _num_bytes(value: torch.Tensor) -> int:
 
 
 def _known(size: int | torch.SymInt) -> int:
-    """A size; that of the traced call where it is a symbol."""
+    """A size; for a symbol, its value in the traced call."""
     return size if isinstance(size, int) else int(size.node.hint or 1)
 
 
 def _is_size(node: Node) -> bool:
-    """Whether a node gives a number, not a tensor: torch carries those over itself."""
+    """Whether a node is a number and not a tensor: torch carries numbers over itself."""
     return isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float)

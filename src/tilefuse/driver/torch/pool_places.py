@@ -1,10 +1,10 @@
-"""Places of maxima between the parts of a training step: 8 bits that count within the window, not 64 that count within the image.
+"""Positions of pooling maxima between the parts of a training step: 8 bits relative to the window instead of 64 bits relative to the image.
 
     p = max_pool(x)[1]                       q = u8(p - place of the window's start), in rows and columns of the window
     dx = max_pool_backward(dy, x, p)   ->    dx = max_pool_near_backward(dy, q)
 
-The cut between forward and backward (`driver/torch/partition.py`) then keeps q and no x. Exact. Left as they are: windows of more than 256
-places, places that anybody else reads, extents that are symbols.
+The cut between forward and backward (`driver/torch/partition.py`) then saves q and not x. Exact. Unchanged are windows of more than 256
+positions, positions with other readers, and symbolic extents.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BACKWARD = {getattr(_ATEN, f"max_pool{rank}d_with_indices_backward").default: r
 
 
 def keep_near_places(graph: Graph) -> None:
-    """Rewrites, in a joint graph, the places that nothing but gradients of the same pooling reads."""
+    """Rewrites, in a joint graph, the positions that are read only by gradients of the same pooling."""
     for places in graph.find_nodes(op="call_function", target=operator.getitem):
         users = list(places.users)
         if not users or places.args[1] != 1 or any(u.op != "call_function" or u.target not in _BACKWARD for u in users):
@@ -57,7 +57,7 @@ def _rewrite(graph: Graph, places: Node, users: Sequence[Node], windows: Windows
 
 @dataclass
 class _Code:
-    """Arithmetic on places, written where the graph's insertion point is. Whole numbers are i32 where the image's places are."""
+    """Arithmetic on positions, emitted at the graph's insertion point. Integers are i32 where the image's positions are."""
 
     graph: Graph
     places: Node
@@ -78,11 +78,11 @@ class _Code:
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of places and of what they are computed from."""
+        """Data type of the positions and of the values that they are computed from."""
         return torch.int32 if prod(self.windows.image) < 2**31 else torch.int64
 
     def _first(self, dim: int) -> Node:
-        """Where the windows begin along a dimension, of shape [number of windows, 1, ...]."""
+        """Start of each window along a dimension, of shape [number of windows, 1, ...]."""
         rank, value = len(self.windows.image), self.places.meta["val"]
         count = value.shape[dim - rank]
         starts = self._call(torch.ops.prims.iota.default, count, start=-self.windows.padding[dim], step=self.windows.stride[dim],

@@ -1,10 +1,10 @@
-"""Records of what torch compiled for whom: noted while torch compiles a frame, for `tilefuse.explain(compiled)` and its kin.
+"""Records of torch's compilations, with the compiled objects that caused them; used by `tilefuse.explain(compiled)` and similar functions.
 
     call of a compiled object -> torch compiles a frame -> graph -> our programs
     its context (on the stack)   compile id, code          name      by the graph's name
 
-A context is torch's object behind one call of `torch.compile`. Torch finds what it compiled for one object at calls of another one of the
-same code, where its guards hold: `is_found_by` asks them. Nothing here runs while a program runs.
+A context is torch's object behind one call of `torch.compile`. Code that torch compiled for one object also serves other objects with the
+same code whose guards hold: `is_found_by` evaluates these guards. Nothing here runs while a program runs.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import torch
 from tilefuse.base.logs import log_of
 
 _BREAKS, _RECOMPILES = log_of("graph_breaks"), log_of("recompiles")
-# Errors that reading torch's own records raises where they have changed: that is no reason for a compile to fail.
+# Errors from reading torch's own records after torch changed them; they must not fail a compile.
 TORCH_CHANGED = (AttributeError, ImportError, TypeError, LookupError, ValueError, RuntimeError)
 # Compiles that are remembered; the oldest go.
 MOST_RECORDS = 1024
@@ -34,7 +34,7 @@ _TORCH = str(Path(torch.__file__).parent)
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A place where torch ended a graph: reason (its first line), the explanation and hint behind it, the user's line."""
+    """A place where torch ended a graph: reason (its first line), explanation and hint, the user's line."""
 
     reason: str
     advice: str
@@ -44,7 +44,7 @@ class GraphBreak:
 
 @dataclass(eq=False)
 class Compilation:
-    """One compile of a frame of the user's program by torch.
+    """One compilation of a frame of the user's program by torch.
 
     contexts    of the calls on whose behalf it was compiled, the innermost first
     roots       code of the functions that those contexts call; callers: their names
@@ -73,12 +73,12 @@ class Compilation:
 
     @property
     def place(self) -> str:
-        """`file:line` of the frame's function; "" for one of torch's, in which it calls a module of its own."""
+        """`file:line` of the frame's function; "" for a frame of torch that calls a module."""
         return f"{self.file}:{self.line}" if self.file and not self.file.startswith(_TORCH) else ""
 
     @property
     def title(self) -> str:
-        """The frame's function in the user's words: torch makes one of what follows a break, and one around a module of its own."""
+        """The frame's function in the user's words. Torch creates functions for the code after a break and around modules."""
         own = None if self.code is None else self.code()
         if self.callers and (self.file.startswith(_TORCH) or own is not None and any(ref() is own for ref in self.roots)):
             return self.callers[0]
@@ -89,7 +89,7 @@ class Compilation:
         return f"{name}, after the break at line {line}"
 
     def is_of(self, context: object) -> bool:
-        """Whether it was compiled at a call of this context."""
+        """Whether it was compiled during a call of this context."""
         return any(ref() is context for ref in self.contexts)
 
 
@@ -103,7 +103,7 @@ class Records:
         self._absorbed: deque[tuple[object, object]] = deque(maxlen=MOST_RECORDS)
 
     def listen(self) -> None:
-        """Has torch tell of every frame that it compiles from now on (its own reset makes it forget)."""
+        """Makes torch report every frame that it compiles from now on (its own reset removes the hooks)."""
         from torch._dynamo.callback import callback_handler
 
         if self._started not in callback_handler.start_callbacks:
@@ -123,7 +123,7 @@ class Records:
             self._found.clear()
 
     def graph(self, gm: torch.fx.GraphModule, name: str) -> None:
-        """Notes the graph of the frame that torch compiles now under this name."""
+        """Records the graph of the frame that torch compiles now under this name."""
         with self._lock, contextlib.suppress(*TORCH_CHANGED):
             self.listen()
             current = self._now()
@@ -132,19 +132,19 @@ class Records:
             current.inputs = tuple(input_names(gm, current))
 
     def of_graph(self, name: str) -> Compilation | None:
-        """The compilation of a graph. name: the graph's, or that of a part of it, which begins with the graph's."""
+        """The compilation of a graph. name: the graph's, or that of one of its parts, which starts with the graph's."""
         graph = name.partition("_")[0]
         with self._lock:
             return next((c for c in reversed(self._found) if c.graph == graph), None)
 
     def left_to_torch(self, name: str, reason: str) -> None:
-        """Notes that torch runs a part of a graph. name: as for `of_graph`."""
+        """Records that torch runs a part of a graph. name: as for `of_graph`."""
         compilation = self.of_graph(name)
         if compilation is not None and (name, reason) not in compilation.in_torch:
             compilation.in_torch.append((name, reason))
 
     def _now(self) -> Compilation:
-        """The compilation that is under way, noted if it is not yet."""
+        """The current compilation; records it if it is new."""
         now = str(torch._guards.CompileContext.current_compile_id())
         last = self._found[-1] if self._found else None
         code, contexts, roots, callers = _surroundings()
@@ -162,7 +162,7 @@ class Records:
         return compilation
 
     def _started(self, callback_args: Any = None) -> None:
-        """Torch begins to compile a frame, or a backward graph, which belongs to a frame compiled before."""
+        """Torch starts to compile a frame, or a backward graph, which belongs to a frame compiled before."""
         if getattr(getattr(callback_args, "callback_trigger", None), "name", "DYNAMO") != "DYNAMO":
             return
         with self._lock, contextlib.suppress(*TORCH_CHANGED):
@@ -180,7 +180,7 @@ class Records:
                 _RECOMPILES.debug("%s", reason)
 
     def _absorb(self) -> None:
-        """Adds what torch told since: breaks, and its records of compiles."""
+        """Adds torch's reports since the last call: breaks, and its records of compilations."""
         from torch._dynamo.utils import get_compilation_metrics
 
         self._take_breaks()
@@ -227,7 +227,7 @@ def graph_break(told: Any) -> GraphBreak:
 
 
 def input_names(gm: torch.fx.GraphModule, found: Compilation | None = None) -> Iterator[str]:
-    """The user's name of every input of dynamo's graph: a parameter's path, an argument's name; torch's own where it tells none."""
+    """The user's name of every input of dynamo's graph: a parameter's path, an argument's name; torch's own name where there is none."""
     root = found.roots[0]() if found is not None and found.roots else None
     parameters = () if root is None else root.co_varnames[1:root.co_argcount]
     for node in gm.graph.find_nodes(op="placeholder"):
@@ -251,8 +251,8 @@ def user_name(source: str, parameters: Sequence[str] = ()) -> str:
 
 
 def contexts_of(compiled: Any) -> list[Any]:
-    """Contexts of torch.compile behind an object: a compiled module, function or method, a module compiled in place, a module that holds
-    such ones. Empty where there are none."""
+    """Contexts of torch.compile behind an object: a compiled module, function or method, a module compiled in place, a module that contains
+    such modules. Empty where there are none."""
     context_by_id: dict[int, Any] = {}
     for one in (compiled, *(compiled.modules() if isinstance(compiled, torch.nn.Module) else ())):
         for context in _own_contexts(one):
@@ -279,7 +279,7 @@ def _content(cell: Any) -> Any:
 
 
 def root_of_call(compiled: Any) -> tuple[CodeType | None, Any]:
-    """Code of the function behind a compiled object, and the module or instance that it is called for; None where there is none."""
+    """Code of the function behind a compiled object, and its module or instance; None where there is none."""
     if isinstance(compiled, torch.nn.Module):
         module = getattr(compiled, "_orig_mod", compiled)
         return getattr(module.forward, "__code__", None), module
@@ -294,9 +294,9 @@ def root_of_call(compiled: Any) -> tuple[CodeType | None, Any]:
 
 
 def is_found_by(made: Compilation, compiled: Any, context: Any) -> bool:
-    """Whether calls of an object find what was compiled for another one of the same code: torch's guards on the object hold for it.
+    """Whether calls of an object use code that was compiled for another one: torch's guards on the object hold.
 
-    Guards on arguments are not asked: a call's arguments are not known here.
+    Guards on arguments are not evaluated: a call's arguments are unknown here.
     """
     root, instance = root_of_call(compiled)
     code = None if made.code is None else made.code()
@@ -319,7 +319,7 @@ def cache_entry(made: Compilation) -> Any:
 
 
 def is_kept(made: Compilation) -> bool:
-    """Whether torch still has what was compiled: it forgets at a reset, and where more was compiled than it keeps."""
+    """Whether torch still has the compiled code: it forgets it at a reset and above its limit."""
     from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
     code = None if made.code is None else made.code()
@@ -339,14 +339,14 @@ def _same_backend(entry: Any, context: Any) -> bool:
 
 
 def _holds(manager: Any, instance: Any) -> bool:
-    """Whether the guards below a manager that look at the instance alone hold. Guards that cannot be asked count as holding."""
+    """Whether the guards below a manager that concern only the instance hold. Guards that cannot be evaluated count as holding."""
     source = str(manager.get_source())
     if source.startswith(("L['self']", "L['fn']")):
         try:
             value = eval(source, {"__builtins__": {}}, {"L": {"self": instance, "fn": instance}})
         except (LookupError, AttributeError):
             return False
-        except (SyntaxError, NameError, TypeError, ValueError, RuntimeError):  # a source that is no expression, or needs more than this
+        except (SyntaxError, NameError, TypeError, ValueError, RuntimeError):  # a source that is no expression, or needs other names
             return True
         if not all(guard(value) for guard in manager.get_leaf_guards() if callable(guard)):
             return False
@@ -354,8 +354,7 @@ def _holds(manager: Any, instance: Any) -> bool:
 
 
 def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[str]]:
-    """The code that torch compiles now, the contexts of the calls that it does so for, and code and names of the functions that they
-    call."""
+    """The code that torch compiles now, the contexts of the calls that caused it, and code and names of the functions that these call."""
     from torch._dynamo.eval_frame import _TorchDynamoContext
 
     code: CodeType | None = None
@@ -382,7 +381,7 @@ def _surroundings() -> tuple[CodeType | None, list[Any], list[CodeType], list[st
 
 
 def _recompile_reason() -> str:
-    """Why torch compiles the frame that it compiles now again; "" for a first compile."""
+    """The reason why torch recompiles the current frame; "" for a first compile."""
     from torch._dynamo.utils import get_metrics_context
 
     metrics = getattr(get_metrics_context(), "_metrics", {})

@@ -1,4 +1,4 @@
-"""Settings of the torch backend: what `mode` and `options` of torch.compile mean for tilefuse."""
+"""Settings of the torch backend: the meaning of torch.compile's `mode` and `options` for tilefuse."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Graphs over named sizes: one callable for all of them, which compiles a size when it is worth it.
+"""Graphs over named sizes: one callable for all of them, which compiles a size when that pays.
 
     call -> values of the symbols -> compiled before?   its program
                                   -> worth a compile?   the graph with these sizes, compiled (in the background, if it may be) and kept
                                   -> else               the traced graph, operator by operator in torch
 
-A size that comes once is not worth a compile: beyond the first few of a graph, a size is compiled when it returns. A program holds one
-size, so no more than `recompile_limit` of them are kept. A program makes room for a size that was called after its own last call only:
-more sizes in turn than are kept would otherwise be compiled at every call.
+A size that occurs once does not pay for a compile: after the first few of a graph, a size is compiled when it returns. A program has one
+size, and at most `recompile_limit` programs are kept. A program is evicted only for a size whose previous call was later than the program's
+last call; otherwise alternating between more sizes than are kept would compile at every call.
 """
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tilefuse.driver.torch.split import Boxed, marked
 from tilefuse.driver.torch.symbols import Binding, Sizes, bindings_of, with_sizes
 from tilefuse.runtime.calls.strided import lies, relaid
 
-# Sizes whose calls are counted. The oldest are forgotten beyond, so that endless new sizes take no endless memory.
+# Sizes whose calls are counted. Beyond this the oldest are forgotten, so that endless new sizes need no endless memory.
 MOST_COUNTED = 4096
 
-# Values of the symbols and, of a backward graph, strides of its arguments.
+# Values of the symbols and, for a backward graph, strides of its arguments.
 Key = tuple[Any, ...]
-# Names of sizes that a text has: caches of a language model are four a layer.
+# Names of sizes in a text: a language model has four caches per layer.
 MOST_NAMED = 3
-# Most sizes that an explanation lists as run in torch.
+# Maximum number of sizes that an explanation lists as run in torch.
 MOST_LISTED = 8
 
 
@@ -47,7 +47,7 @@ class Pending(Protocol):
         """Whether `finish` need not wait."""
 
     def finish(self) -> Boxed:
-        """The program. Cost: loading it; where the background made none, a compile."""
+        """Finishes the program. Cost: loading it; a compile where the background process made none."""
 
 
 class Compiler(Protocol):
@@ -60,15 +60,15 @@ class Compiler(Protocol):
         """Whether `later` would be begun soon."""
 
     def later(self, gm: fx.GraphModule, sizes: str) -> Pending | None:
-        """The compile in the background; None where it cannot be there."""
+        """The compile in the background; None where it must run here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When a size is compiled.
 
-    at_once: how many sizes are compiled at their first call. at_call: number of the call at which any other is; 0: never.
-    most: programs kept. in_background: whether torch runs the calls of those others while they are compiled.
+    at_once: number of sizes that are compiled at their first call. at_call: number of the call at which any other is compiled; 0: never.
+    most: programs kept. in_background: whether torch runs the calls of those others during the compile.
     """
 
     at_once: int
@@ -78,7 +78,7 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings, example_inputs: Sequence[Any]) -> Policy:
-        """The policy for a graph that torch traces now. Before it gives a size a name by itself, it has seen one value of it."""
+        """The policy for a graph that torch traces now. Torch names a size by itself only after it has seen one value of it."""
         seen = 0 if declared_dynamic(example_inputs) else 1
         at_once = 0 if told_dynamic() else max(settings.sizes_at_once - seen, 0)
         return cls(at_once, settings.compile_at_call, settings.recompile_limit, settings.in_background and is_keepable(settings.options))
@@ -87,7 +87,8 @@ class Policy:
     def of_fixed(cls, settings: Settings, variant: int = 0) -> Policy:
         """The policy for a graph of fixed sizes. variant: its number among those of its function (see `Variants`).
 
-        The second call of a first graph waits for the compile: that it returns, it will again. Others are like sizes of an axis.
+        The second call of a first graph waits for the compile: a size that returned once will return again. Other graphs count as sizes of
+        one axis.
         """
         in_background = variant > 0 and settings.in_background and is_keepable(settings.options)
         return cls(int(variant < settings.sizes_at_once), settings.compile_at_call, 1, in_background)
@@ -101,17 +102,17 @@ class Policy:
 
 
 class Variants:
-    """Numbers the graphs of fixed sizes that torch traces of one function for one set of parameters and of settings.
+    """Numbers the graphs of fixed sizes that torch traces of one function for one set of parameters and settings.
 
-    Torch traces a function again for other arguments: first a prompt, then a token and a cache. Other parameters are another model,
-    whose code may be the same, as that of `torch.nn.Sequential` is.
+    Torch traces a function again for other arguments: first a prompt, then a token and a cache. Other parameters mean another model, which
+    may share its code, as instances of `torch.nn.Sequential` do.
     """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def number(self, settings: Settings, example_inputs: Sequence[Any]) -> int:
-        """The number of the graph that torch traces now; 0 for the first, and where torch traces nothing."""
+        """The number of the graph that torch traces now; 0 for the first one, and outside of a trace."""
         traced = torch._guards.CompileContext.current_compile_id()
         if traced is None or traced.frame_id is None or traced.frame_compile_id is None:
             return 0
@@ -145,8 +146,9 @@ def declared_dynamic(example_inputs: Sequence[Any]) -> bool:
 class SizedPart:
     """A graph over named sizes as a boxed callable (see the module). Threads may call it at the same time.
 
-    in_torch: the traced graph, run by torch. The arguments of a backward graph may come in other strides than torch traced, as what our
-    own forward graph saves does: a program is then of one choice of strides as well. titles: the user's names of arguments, by placeholder.
+    in_torch: the traced graph, run by torch. The arguments of a backward graph may have other strides than torch traced, because our
+    forward graph saves values in its own layouts: a program is then specific to the strides as well. titles: the user's names of arguments,
+    by placeholder.
     """
 
     def __init__(self, gm: fx.GraphModule, kind: str, name: str, policy: Policy, compiler: Compiler, in_torch: Boxed,
@@ -202,7 +204,7 @@ class SizedPart:
         return ", ".join(f"{name}={n}" for name, n in list(zip(self._size_names, key[0]))[:MOST_NAMED]) + rest
 
     def notes(self) -> list[str]:
-        """How calls were run so far, for an explanation."""
+        """Statistics of the calls so far, for an explanation."""
         listed = "; ".join(self.sizes_text(key) for key in list(self.compiled)) or "none"
         calls = "call" if self.num_in_torch == 1 else "calls"
         if self._is_bound and not self._bindings:
@@ -222,11 +224,11 @@ class SizedPart:
         return bool(self._bindings) or not self._is_bound
 
     def waiting(self) -> list[tuple[str, str]]:
-        """(sizes, reason) of what runs in torch so far, those called most first."""
+        """(sizes, reason) of the sizes that run in torch so far, most called first."""
         return [(self.sizes_text((sizes,)), f"{n} call{'s' * (n > 1)}, {why}") for sizes, n, why in self._rest()]
 
     def _rest(self) -> list[tuple[tuple[int, ...], int, str]]:
-        """(sizes, number of calls, reason) of what runs in torch, those called most first."""
+        """(sizes, number of calls, reason) of the sizes that run in torch, most called first."""
         compiled = {key[0] for key in list(self.compiled)}
         pending = {key[0]: item for key, item in list(self._pending.items())}
         rest = sorted(((n, sizes) for sizes, n in list(self._num_calls.items()) if sizes not in compiled), key=lambda row: -row[0])
@@ -249,7 +251,7 @@ class SizedPart:
         return (sizes, tuple([arguments[n].stride() for n in self._tensors])) if self._free_layouts else (sizes,)
 
     def _decided(self, key: Key, arguments: list[Any]) -> Boxed | None:
-        """The program of a size that has none yet, where it is worth one now."""
+        """The program of a size that has none yet, where it is worth compiling now."""
         with self._counting:
             before = self._last_call.get(key[0], -1)
             calls = self._counted(key[0])
@@ -270,7 +272,7 @@ class SizedPart:
             return self.compiled[key]
 
     def _later(self, key: Key, arguments: list[Any]) -> Boxed | None:
-        """The program of a size, if it was compiled in the background; if not, sees to it that it will be."""
+        """The program of a size, if it was compiled in the background; otherwise requests that."""
         pending = self._pending.get(key)
         if pending is None and not self._compiler.has_room() or pending is not None and not pending.is_ready():
             self._tell(key)
@@ -300,13 +302,13 @@ class SizedPart:
             self._asking.release()
 
     def _keep(self, key: Key, made: Boxed) -> None:
-        """Keeps a program; the oldest of too many goes. Requires: the lock for compiles."""
+        """Keeps a program; evicts the oldest where there are too many. Requires: the lock for compiles."""
         while len(self.compiled) >= self.policy.most:
             self._forget(self._oldest(self.compiled))
         self.compiled[key] = made
 
     def _fixed(self, key: Key, arguments: Sequence[Any]) -> fx.GraphModule:
-        """The graph with these sizes, and with the strides that its arguments really have."""
+        """The graph with these sizes, and with the real strides of its arguments."""
         gm = with_sizes(self._gm, self._values(key))
         if self._free_layouts:
             for n, node in enumerate(gm.graph.find_nodes(op="placeholder")):
@@ -316,7 +318,7 @@ class SizedPart:
         return gm
 
     def _counted(self, sizes: tuple[int, ...]) -> int:
-        """Number of this call with these sizes. Of more than `MOST_COUNTED` sizes, those called last longest ago are forgotten."""
+        """Number of this call with these sizes. Above `MOST_COUNTED` sizes, the least recently called are forgotten."""
         calls = self._num_calls[sizes] = self._num_calls.pop(sizes, 0) + 1
         self._last_call[sizes] = next(self._clock)
         if len(self._num_calls) > MOST_COUNTED:
@@ -326,11 +328,11 @@ class SizedPart:
         return calls
 
     def _oldest(self, programs: Mapping[Key, object]) -> Key:
-        """The key whose size was called last longest ago."""
+        """The key whose size was called least recently."""
         return min(list(programs), key=lambda k: self._last_call.get(k[0], -1))
 
     def _has_room(self, before: int) -> bool:
-        """Whether a size that was called at this moment before may have a program: there is room, or the oldest is older."""
+        """Whether a size with this previous call may have a program: there is room, or the oldest program's last call was earlier."""
         if len(self.compiled) < self.policy.most:
             return True
         return self.policy.most > 0 and self._last_call.get(self._oldest(self.compiled)[0], -1) < before

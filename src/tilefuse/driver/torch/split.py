@@ -1,8 +1,8 @@
-"""A graph of which torch must run some nodes: those run in torch, and what lies between them is compiled in parts.
+"""Splits a graph in which torch must run some nodes: the nodes between them are compiled in parts.
 
-Nodes that have no place in the IR as they stand: calls that are no operators of the dispatcher (higher-order operators, random
-states of gradient checkpoints, ordered effects), tensors of types or layouts that it lacks, sizes that depend on data. Each
-node gets a level, one more than what it reads wherever the two sides meet; the nodes of a level are one part.
+Torch runs nodes that the IR cannot express: calls that are no operators of the dispatcher (higher-order operators, random states of
+gradient checkpoints, ordered effects), tensors of unknown types or layouts, data-dependent sizes. Each node gets a level, one more than its
+operands' wherever the two sides meet; the nodes of a level are one part.
 """
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes of one level as a graph of their own, and the places of what it takes and gives.
+    """Nodes of one level as a graph of their own, and the places of its inputs and outputs.
 
-    ours: whether tilefuse compiles it. released: places that nothing after it reads.
+    ours: whether tilefuse compiles it. released: places without later readers.
     """
 
     module: fx.GraphModule
@@ -42,7 +42,7 @@ class Part:
 
 
 def marked(run: Function) -> Function:
-    """`run` with the mark by which torch knows that it takes its arguments as one list. Torch reads it from a function's own attributes."""
+    """`run` with the mark for torch that it takes its arguments as one list. Torch reads the mark from a function's own attributes."""
     run.__dict__["_boxed_call"] = True
     return run
 
@@ -51,8 +51,8 @@ def marked(run: Function) -> Function:
 class Split:
     """A graph in parts, in the order in which they run.
 
-    Parts pass values from place to place: inputs stand at the first places, other values as they come.
-    results: of each result its place (None: the constant beside it) and the strides that torch derived (None: as they are).
+    Parts pass values through numbered places: inputs have the first places, other values follow. results: each result's place (None: the
+    constant beside it) and the strides that torch derived (None: unchanged).
     """
 
     parts: tuple[Part, ...]
@@ -84,7 +84,7 @@ class Split:
 
 
 def split(gm: fx.GraphModule) -> Split | None:
-    """The graph in parts; None where no node is torch's, or a node writes to what it is given."""
+    """The graph in parts; None where torch must run no node, or a node writes to one of its inputs."""
     calls = [n for n in gm.graph.nodes if n.op == "call_function"]
     guessed = _guessed(calls)
     foreign = {n for n in calls if n in guessed or not _expressible(n)}
@@ -114,7 +114,7 @@ def split(gm: fx.GraphModule) -> Split | None:
 
 
 def _levels(calls: Sequence[fx.Node], foreign: set[fx.Node]) -> dict[fx.Node, int]:
-    """Even levels are compiled, odd ones are torch's; a node stands above all that it reads."""
+    """Even levels are compiled, odd ones run in torch; a node's level is above those of its operands."""
     levels: dict[fx.Node, int] = {}
     writes = [n for n in calls if _is_write(n)]
     for node in calls:
@@ -126,12 +126,12 @@ def _levels(calls: Sequence[fx.Node], foreign: set[fx.Node]) -> dict[fx.Node, in
             side = 1
         below = [levels[a] for a in node.all_input_nodes if a in levels]
         levels[node] = max((at if at % 2 == side else at + 1 for at in below), default=side)
-    # The value that an input is given at the end is written when nothing reads the input any more.
+    # The final value of an updated input is written after the last read of the input.
     return levels | dict.fromkeys(writes, max(levels.values(), default=0) | 1)
 
 
 def _guessed(calls: Sequence[fx.Node]) -> set[fx.Node]:
-    """Nodes whose traced shapes are not theirs: guesses, and what was traced on them."""
+    """Nodes whose traced shapes are guesses, directly or through their operands."""
     guessed: set[fx.Node] = set()
     for node in calls:
         if guesses_shape(node) or any(a in guessed for a in node.all_input_nodes):
@@ -144,13 +144,13 @@ def _is_write(node: fx.Node) -> bool:
 
 
 def _name(node: fx.Node) -> str:
-    """The operator that a node runs; for effects in order, the operator that has the effect."""
+    """The operator that a node runs; for ordered effects, the operator with the effect."""
     operators = [a for a in node.args if isinstance(a, torch._ops.OpOverload)]
     return str(operators[0] if operators else node.target)
 
 
 def _expressible(node: fx.Node) -> bool:
-    """Whether a node may stand in a graph that is imported; its operator may still be a library call there."""
+    """Whether an imported graph may contain a node; its operator may still be a library call there."""
     target = node.target
     plain = isinstance(target, torch._ops.OpOverload) or target is operator.getitem
     if not plain and not (getattr(target, "__module__", "") in ("_operator", "math") and isinstance(node.meta.get("val"), _NUMBERS)):
@@ -172,7 +172,7 @@ def _has_type(value: object) -> bool:
 
 
 def _mutates(node: fx.Node) -> bool:
-    """Whether a node changes an operand in place, other than as the last word about an input."""
+    """Whether a node changes an operand in place, other than as the final update of an input."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
         return False
@@ -196,7 +196,7 @@ def _module(gm: fx.GraphModule, nodes: Sequence[fx.Node], takes: Sequence[fx.Nod
 
 
 def _constant(gm: fx.GraphModule, result: object) -> Any:
-    """A result that no part gives: a number, or a tensor of the module."""
+    """A result that no part computes: a number, or a tensor of the module."""
     if not isinstance(result, fx.Node):
         return result
     return operator.attrgetter(str(result.target))(gm) if result.op == "get_attr" else None

@@ -1,6 +1,6 @@
-"""Symbolic sizes of an FX graph: which numbers a call gives them, and the graph with those numbers in their places.
+"""Symbolic sizes of an FX graph: their values in a call, and the graph with these values inserted.
 
-AOTAutograd traces a graph once for all values of a size. `bindings_of` finds where each symbol can be read from a call's arguments;
+AOTAutograd traces a graph once for all values of a size. `bindings_of` determines where each symbol can be read from a call's arguments;
 `with_sizes` writes a call's values into a copy of the graph, which is then compiled like any graph of fixed sizes.
 """
 from __future__ import annotations
@@ -23,9 +23,9 @@ Sizes = Mapping[sympy.Symbol, int]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where a call tells a symbol's value: in an argument that is a number, or in a size or stride of a tensor.
+    """The source of a symbol's value in a call: an argument that is a number, or a size or stride of a tensor.
 
-    of: "number", "size" or "stride". factor: the number there is this multiple of the symbol.
+    of: "number", "size" or "stride". factor: the number there divided by the symbol.
     """
 
     symbol: sympy.Symbol
@@ -49,13 +49,13 @@ class Binding:
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether a value is a number or a tensor with sizes that differ from call to call and are known before it."""
+    """Whether a value is a number or a tensor whose sizes differ from call to call and are known before the call."""
     return any(isinstance(n, torch.SymInt) and isinstance(n.node, SymNode) and not free_unbacked_symbols(n)
                and _expression(n).free_symbols for n in _numbers(value))
 
 
 def bindings_of(inputs: Sequence[Any]) -> tuple[Binding, ...] | None:
-    """One binding a symbol of these traced inputs, numbers first; None where a symbol stands in no input alone."""
+    """One binding for each symbol of these traced inputs, numbers first; None where a symbol never stands alone in an input."""
     symbols: dict[sympy.Symbol, None] = {}
     offered: dict[sympy.Symbol, Binding] = {}
     tensors = [(n, x) for n, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
@@ -76,7 +76,7 @@ def bindings_of(inputs: Sequence[Any]) -> tuple[Binding, ...] | None:
 def with_sizes(gm: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
     """A copy of the graph in which symbols have these values: in the types of its nodes, and where a node is a number.
 
-    Sizes that depend on data stay symbols. Requires: torch's guards hold for the values, as they do for those of a call.
+    Data-dependent sizes stay symbols. Requires: torch's guards hold for the values, as they do for those of a call.
     Cost: linear in the nodes.
     """
     fixed = _Fixed(sizes)
@@ -86,14 +86,14 @@ def with_sizes(gm: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
         copies[node] = graph.node_copy(node, lambda n: copies[n])
         copies[node].meta = {key: fixed.of(value) if key == "val" else value for key, value in node.meta.items()}
         if isinstance(copies[node].meta.get("val"), (int, float)) and node.op == "call_function":
-            # Arithmetic on sizes is done: readers get the number.
+            # Arithmetic on sizes is evaluated: readers get the number.
             fixed.numbers[copies[node]] = copies[node].meta["val"]
     _write_numbers(graph, fixed.numbers)
     return fx.GraphModule(gm, graph)
 
 
 def _write_numbers(graph: fx.Graph, numbers: Mapping[fx.Node, float]) -> None:
-    """Puts numbers in the places of nodes that compute them."""
+    """Replaces nodes that compute numbers by the numbers."""
     for node in graph.nodes:
         if any(a in numbers for a in node.all_input_nodes):
             node.args = fx.map_arg(node.args, lambda n: numbers.get(n, n))
@@ -134,11 +134,11 @@ class _Fixed:
         return make(number)
 
     def _tensor(self, traced: torch.Tensor) -> torch.Tensor:
-        """A stand-in like a traced one, of fixed sizes. Dimensions that depend on data stay as they are."""
+        """A fake tensor like a traced one, with fixed sizes. Data-dependent dimensions stay symbolic."""
         shape, strides = ([self.of(n) for n in numbers] for numbers in (traced.shape, traced.stride()))
         if type(traced) is not FakeTensor or not all(type(n) is int for n in (*shape, *strides)):
             return traced.new_empty_strided(shape, strides)
-        # The same, made directly: torch's dispatch of the call above takes ten times as long, for every node of a call's graph.
+        # The same, constructed directly: torch's dispatch of the call above takes ten times as long, for every node of a call's graph.
         return FakeTensor(traced.fake_mode, torch.empty_strided(shape, strides, dtype=traced.dtype, device="meta"), traced.device)
 
 
