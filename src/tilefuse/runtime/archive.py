@@ -1,7 +1,7 @@
-"""A program as one file: spec, sources, machine code, constants. `load` makes a program of what is read here.
+"""A program as one file: spec, sources, machine code, constants. `load` makes a program of the contents.
 
-The machine code of a file runs with all rights of the process that loads it: a file from a stranger is a program from a stranger.
-`signature` says how files are signed and verified.
+The machine code of a file runs with all rights of the process that loads it, so a file from an unknown source is as dangerous as a program
+from one. `signature` describes how files are signed and verified.
 
 ```text
 program.json      the spec            kernels.json   symbol, payload and processor of each kernel
@@ -38,13 +38,13 @@ PURPOSE = "program"
 PROGRAM = "program.json"
 # Contents of a file that is a model in parts, with several programs.
 SPLIT = "split.json"
-# How the model around the program is called, where that is more than tensors by place.
+# Text that describes the arguments of the model around the program, where they are more than positional tensors.
 MODEL = "model.json"
 _SUFFIX = {"cuda": ".cu", "host": ".cpp"}
 
 
 class SaveableProgram(Protocol):
-    """A program with its machine code, one entry a kernel, and the data of its constants. options: those it was compiled with."""
+    """A program with its machine code, one entry for each kernel, and the data of its constants. options: those of its compile."""
 
     spec: ProgramSpec
     options: Options
@@ -59,7 +59,7 @@ class SaveableProgram(Protocol):
 class SavedProgram:
     """Contents of a file: a program as plain data, its compiled kernels with the processor of each, and its constants.
 
-    model: text that says how the model around the program is called; None where there is none.
+    model: text that describes the arguments of the model around the program; None where there is none.
     """
 
     spec: ProgramSpec
@@ -72,8 +72,8 @@ class SavedProgram:
 def save_program(program: SaveableProgram, path: Path | str, sign: Path | str | None = None, model: str | None = None) -> None:
     """Writes `program` to one file; it appears whole or not at all.
 
-    model: text that says how the model around the program is called; `read_saved` gives it back.
-    sign: file with the key that signs it; None: the one of the program's options, if they name one.
+    model: text that describes the arguments of the model around the program; `read_saved` returns it. sign: file with the key that signs
+    it; None: the key of the program's options, if they name one.
     Raises: UserError when it cannot be written, or the key cannot be read.
     """
     target = Path(path)
@@ -109,7 +109,7 @@ def _write(program: SaveableProgram, archive: zipfile.ZipFile) -> None:
 
 
 def _write_constants(program: SaveableProgram, archive: zipfile.ZipFile) -> None:
-    """Constants one after the other, so that loading is one read; a storage that several share is written once."""
+    """Constants in sequence, so that loading is one read; a storage that several share is written once."""
     rows: dict[str, dict[str, Any]] = {}
     places: dict[tuple[int, tuple[int, ...], tuple[int, ...], str], int] = {}
     position = 0
@@ -134,7 +134,8 @@ def _storage(tensor: torch.Tensor) -> bytes:
 
 
 def is_saved(path: Path | str) -> bool:
-    """Whether a file is a saved program, or a saved model in parts: by what it holds, whatever its name. What cannot be read is none."""
+    """Whether a file is a saved program or a saved model in parts, judged by its contents and not its name. False for an unreadable
+    file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return not {PROGRAM, SPLIT}.isdisjoint(archive.namelist())
@@ -143,7 +144,7 @@ def is_saved(path: Path | str) -> bool:
 
 
 def holds_parts(path: Path | str) -> bool:
-    """Whether a file holds a model in parts. One that cannot be read holds none; `load_program` says what is wrong with it."""
+    """Whether a file holds a model in parts. False for an unreadable file; `load_program` reports its error."""
     try:
         with zipfile.ZipFile(path) as archive:
             return SPLIT in archive.namelist()
@@ -170,7 +171,7 @@ def read_saved(path: Path | str, key: Key | None = None) -> SavedProgram:
 
 
 def read_program(path: Path | str) -> tuple[ProgramSpec, dict[str, torch.Tensor]]:
-    """Spec and constants of a saved program, for whichever processor its machine code is. Raises: UserError for no readable program."""
+    """Spec and constants of a saved program, for machine code of any processor. Raises: UserError for an unreadable program."""
     try:
         with zipfile.ZipFile(path) as archive:
             return spec_from_json(archive.read(PROGRAM).decode()), _read_constants(archive)

@@ -1,7 +1,7 @@
-"""Measures a device for the planner: what moving bytes costs at each size, what a launch costs, how many blocks fill the memory.
+"""Measures a device for the planner: copy time by size, launch time, and the number of blocks that saturate the memory.
 
-The figures are intervals between kernels of a running stream (a CUDA graph on a GPU), because that is where planned kernels stand. The
-`Bench` measures; `calibrate` decides what to ask it, so that tests can hand in one of their own.
+The figures are intervals between kernels of a running stream (a CUDA graph on a GPU), because planned kernels run in one. The `Bench`
+measures; `calibrate` chooses the measurements, so that tests can pass a bench of their own.
 """
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
 SMALLEST_BYTES, LARGEST_BYTES = 1 << 12, 1 << 30
-# Sets of buffers together this many times the L2 cache, so that no copy finds its data there.
+# Size of all buffer sets together as a multiple of the L2 cache, so that no copy hits the cache.
 ROTATION = 4
 MAX_SETS = 4096
 REPEATS = 9
 SATURATED = 0.9
-# Bytes of loads that one block of the walking copy has under way: 1024 threads, four vectors of 16 bytes each.
+# Bytes of loads in flight per block of the copy kernel: 1024 threads, four vectors of 16 bytes each.
 WALK_BYTES = 1024 * 64
 THREADS = 256
 
@@ -95,11 +95,11 @@ class Bench(Protocol):
     """Times kernels on one device. Units: microseconds; the median of several repeats."""
 
     def copy_us(self, num_bytes: int, resident: bool) -> float:
-        """Interval of copies that move `num_bytes` (read plus written); `resident`: always the same ones, so that they stay in cache."""
+        """Interval of copies of `num_bytes` (read plus written); `resident`: always the same buffers, so that they stay in cache."""
         ...
 
     def walk_us(self, num_bytes: int, num_blocks: int) -> float:
-        """Interval of copies by `num_blocks` blocks, at most one a multiprocessor."""
+        """Interval of copies by `num_blocks` blocks, at most one per multiprocessor."""
         ...
 
     def empty_us(self, eager: bool) -> float:
@@ -118,7 +118,7 @@ def sizes(smallest: int = SMALLEST_BYTES, largest: int = LARGEST_BYTES) -> tuple
 
 def calibrate(device: DeviceSpec, bench: Bench, *, largest: int = LARGEST_BYTES,
               progress: Callable[[str], None] | None = None) -> Calibration:
-    """The device's measured figures. `progress` is told what is being measured.
+    """The device's measured figures. `progress` gets the name of each measurement.
 
     Cost: about ten seconds on a GPU.
     """
@@ -143,7 +143,7 @@ def calibrate(device: DeviceSpec, bench: Bench, *, largest: int = LARGEST_BYTES,
 
 
 def _filling_blocks(device: DeviceSpec, bench: Bench, curve: tuple[tuple[int, float], ...], launch_us: float) -> int:
-    """The fewest blocks, one a multiprocessor, whose copy reaches `SATURATED` of the curve's last rate."""
+    """The smallest number of blocks, one per multiprocessor, whose copy reaches `SATURATED` of the curve's last rate."""
     num_bytes = min(curve[-1][0], 1 << 28)
     best_us = num_bytes * curve[-1][1] / curve[-1][0]
     counts = block_counts(device.num_multiprocessors)
@@ -151,7 +151,7 @@ def _filling_blocks(device: DeviceSpec, bench: Bench, curve: tuple[tuple[int, fl
 
 
 def rising(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """The points without those that a larger size undercuts: a disturbance only ever lengthens a measurement."""
+    """The points without those that take longer than a larger size: disturbances only lengthen measurements."""
     lowest: list[tuple[int, float]] = []
     least = math.inf
     for size, us in reversed(points):
@@ -161,7 +161,7 @@ def rising(points: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]
 
 
 def block_counts(num_multiprocessors: int) -> tuple[int, ...]:
-    """Numbers of blocks to try, ascending: about sixteen, the last one a block on every multiprocessor."""
+    """Numbers of blocks to try, ascending: about sixteen, up to one block on every multiprocessor."""
     step = max(1, num_multiprocessors // 16)
     return tuple(dict.fromkeys((*range(step, num_multiprocessors, step), num_multiprocessors)))
 
@@ -257,12 +257,12 @@ class _Gpu:
 
 
 def _launch(call: Callable[[], int], alive: object) -> None:
-    """Start a kernel; `alive` is what the prepared call needs kept."""
+    """Starts a kernel; `alive` holds the objects that the prepared call refers to."""
     check(call(), "cuLaunchKernelEx")
 
 
 class _Host:
-    """Calls of host kernels, timed by the clock; the shortest, because other work on the machine only lengthens them."""
+    """Calls of host kernels, timed by the clock; the minimum, because other work on the machine only lengthens them."""
 
     def __init__(self, device: DeviceSpec) -> None:
         self._device = device

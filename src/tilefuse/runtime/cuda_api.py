@@ -1,7 +1,7 @@
-"""The CUDA driver, called directly: which devices there are, loading of machine code, and launches with everything prepared.
+"""The CUDA driver, called directly: devices, loading of machine code, and prepared launches.
 
-A launch is one foreign call with four ready pointers, a few hundred nanoseconds of Python; a wrapper that takes the launch
-apart on every call costs several times that. The structures are the driver's documented binary interface, which is stable.
+A launch is one foreign call with four prepared pointers, a few hundred nanoseconds of Python; a wrapper that decodes the launch on every
+call costs several times that. The structures are the driver's documented binary interface, which is stable.
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LaunchConfig(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class CudaDevice:
-    """A CUDA device as the driver describes it. `facts`: driver attributes by our names; bytes where the name says so."""
+    """A CUDA device as described by the driver. `facts`: driver attributes under our names; bytes where the name says so."""
 
     index: int
     name: str
@@ -88,7 +88,7 @@ def _name(library: Any, code: int) -> str:
 
 
 def check(code: int, call: str, note: str = "") -> None:
-    """Nothing for code 0. Raises: OutOfMemoryError or DeviceError with call, code, its name and `note`."""
+    """Returns for code 0. Raises: OutOfMemoryError or DeviceError with call, code, its name and `note`."""
     if code:
         kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
         raise kind(f"{call} failed with code {code} ({_name(driver(), code)}){f': {note}' if note else ''}",
@@ -148,8 +148,8 @@ def use_device(index: int) -> None:
 def load_function(payload: bytes, symbol: str, launch: Launch, device_index: int) -> int:
     """Handle of kernel `symbol` of a cubin on a device, with the attributes that `launch` needs set.
 
-    Machine code is loaded once a process and device.
-    Raises: DeviceError when it does not fit the device or lacks the symbol, or the launch asks for more than the device has.
+    Machine code is loaded once per process and device.
+    Raises: DeviceError when it does not fit the device or lacks the symbol, or the launch exceeds the device's limits.
     """
     library = driver()
     use_device(device_index)
@@ -182,7 +182,7 @@ def _launch_call() -> Any:
 
 
 def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, ctypes.Array[LaunchAttribute] | None]:
-    """The driver's launch structures, attributes in an array; both must stay alive as long as the configuration is used."""
+    """The driver's launch structures, with attributes in an array; both must stay alive while the configuration is used."""
     config = LaunchConfig(grid_x=launch.num_blocks, grid_y=1, grid_z=1, block_x=launch.num_threads, block_y=1, block_z=1,
                           shared_bytes=launch.shared_bytes, stream=stream)
     chosen = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 else []
@@ -200,9 +200,9 @@ def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, ctypes.Arr
 
 
 def prepare_launch(function: int, launch: Launch, stream: int, parameters_address: int) -> tuple[Callable[[], int], object]:
-    """A call without arguments that starts the kernel and gives the driver's code, and what it needs kept alive.
+    """A call without arguments that starts the kernel and returns the driver's code; and the objects that it needs kept alive.
 
-    parameters_address: of an array with the address of each argument; arguments are read when the call is made.
+    parameters_address: of an array with the address of each argument; the call reads the arguments.
     """
     config, attributes = launch_config(launch, stream)
     call = functools.partial(_launch_call(), ctypes.addressof(config), function, parameters_address, None)
@@ -210,7 +210,7 @@ def prepare_launch(function: int, launch: Launch, stream: int, parameters_addres
 
 
 def create_stream(device_index: int) -> int:
-    """Handle of a new stream of the device that waits for no other one. It is never destroyed. Raises: DeviceError."""
+    """Handle of a new stream of the device, independent of all others. It is never destroyed. Raises: DeviceError."""
     use_device(device_index)
     stream = ctypes.c_void_p()
     check(driver().cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING), "cuStreamCreate")

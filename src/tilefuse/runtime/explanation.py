@@ -1,4 +1,4 @@
-"""A program's explanation as short lines. The data is plain (the driver made it, a saved program carries it); nothing is decided here."""
+"""A program's explanation as short lines. The data is plain (from the driver or a saved program); nothing is decided here."""
 from __future__ import annotations
 
 from collections import Counter
@@ -15,7 +15,7 @@ SHOWN_SIZES = 3
 
 
 def explanation_data(spec: ProgramSpec) -> dict[str, Any]:
-    """A program's explanation as plain data; `seconds` under `plan` are known in the process that planned, and None elsewhere."""
+    """A program's explanation as plain data; `seconds` under `plan` are known only in the process that planned, else None."""
     data: dict[str, Any] = loads(spec.explanation) if spec.explanation else {}
     if spec.places:
         _tell_places(data, spec.places)
@@ -45,7 +45,7 @@ def _tell_places(data: Mapping[str, Any], places: Mapping[str, tuple[str, str, s
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:
-    """The explanation in short lines, for a person without the command line at hand."""
+    """The explanation in short lines, for readers without the command line."""
     head = (f"{explanation['name']} on {explanation['device']}: {explanation['num_kernels']} kernels "
             f"({explanation['num_distinct_kernels']} distinct, {explanation['unfused_kernels']} without fusion), "
             f"{len(explanation['library'])} library calls; "
@@ -88,9 +88,9 @@ def totals_text(totals: Mapping[str, Any]) -> str:
 
 
 def search_text(plan: Mapping[str, Any]) -> str:
-    """Whose plan it is and how the integer program went, in one sentence; empty where greedy connecting alone was asked.
+    """The plan's origin and the integer program's outcome, in one sentence; empty where only greedy connecting ran.
 
-    Units: microseconds saved against one kernel a unit, and the most that any choice of the candidates could save.
+    Units: microseconds saved against one kernel per unit, and an upper bound over all choices of the candidates.
     """
     if plan.get("start"):
         return start_text(plan)
@@ -115,7 +115,7 @@ def search_text(plan: Mapping[str, Any]) -> str:
 
 
 def start_text(plan: Mapping[str, Any]) -> str:
-    """The earlier plan that a plan started from, and what became of it, in one sentence."""
+    """The earlier plan that a plan started from, and the number of its kernels that stand, in one sentence."""
     start = plan["start"]
     sizes = [f"{name} {there} (here {here})" for name, (there, here) in start["sizes"].items()]
     others = f" and {len(sizes) - SHOWN_SIZES} more inputs" if len(sizes) > SHOWN_SIZES else ""

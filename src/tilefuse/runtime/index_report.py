@@ -1,6 +1,6 @@
-"""Report of a host kernel on an index out of range, in the words of the program's source.
+"""Converts a host kernel's report of an index out of range to the names of the program's source.
 
-The kernel knows parameters by number (`support/host_memory.h`, tf_index_fault); the step that launched it knows which values they are.
+The kernel knows parameters by number (`support/host_memory.h`, tf_index_fault); the step that launched it maps them to values.
 """
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from tilefuse.base.errors import IndexRangeError
 from tilefuse.runtime.spec import KernelCode, ProgramSpec, Value
 
-# The status of a kernel that met an index out of range.
+# Status of a kernel that met an index out of range.
 INDEX_OUT_OF_RANGE = -1
 # value, extent, place; found, number of the parameter indexed, dimension, number of the parameter of indices, whether they wrap.
 _LAYOUT = struct.Struct("=3q5i")
 
 
 def index_error(report: bytes, arguments: Sequence[str], spec: ProgramSpec, kernel: KernelCode) -> IndexRangeError:
-    """The error: index, where it stands, what it is a subscript of, and the legal ones. `arguments`: the step's values."""
+    """The error: the index, its place, the subscripted dimension, and the legal range. `arguments`: the step's values."""
     value, extent, place, _, of, dimension, source, wraps = _LAYOUT.unpack_from(report)
     titles = dict(zip(spec.inputs, spec.told_inputs)) | dict(zip(spec.results, spec.told_results))
     by_name = {v.name: v for v in spec.values}

@@ -1,10 +1,11 @@
-"""Forms of weights that a program computes from parameters alone (packed, padded, scaled), kept from call to call.
+"""Forms of weights that a program computes from parameters alone (packed, padded, scaled), stored across calls.
 
     program(x, w):  p = pack(w); y = conv(x, p)    ->    weights(w):  p = pack(w)         when w has changed
                                                          rest(x, w, p):  y = conv(x, p)   at each call
 
-A parameter has changed where it lies elsewhere, its version counter differs, or an optimiser has made a step: torch's fused ones count
-nothing. Writes through `.data`, or by kernels that torch does not know, change no counter: an option asks for kept weights, and says so.
+A parameter has changed if its address or its version counter differs, or an optimiser made a step (torch's fused optimisers change no
+counter). Writes through `.data`, or by kernels unknown to torch, change no counter either: kept weights are therefore an option, and its
+documentation says so.
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Run = Callable[[list[Any]], list[torch.Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A program as two. `weights` makes `kept` from the inputs `read`; `rest` takes all inputs and `kept`."""
+    """A program as two. `weights` computes `kept` from the inputs `read`; `rest` takes all inputs and `kept`."""
 
     weights: ProgramSpec
     rest: ProgramSpec
@@ -35,7 +36,7 @@ class Split:
 
 
 def split_weights(spec: ProgramSpec, static: Collection[str]) -> Split | None:
-    """The program with the steps apart that read nothing but `static` inputs and constants; None where there are none."""
+    """The program split at the steps that read only `static` inputs and constants; None where there are none."""
     value_by_name = {v.name: v for v in spec.values}
     first = _weight_steps(spec, frozenset(static) - frozenset(spec.updates), value_by_name)
     created = dict.fromkeys(r for n in first for r in _written(spec, spec.steps[n], value_by_name))
@@ -56,7 +57,8 @@ def split_weights(spec: ProgramSpec, static: Collection[str]) -> Split | None:
 
 
 def _weight_steps(spec: ProgramSpec, static: frozenset[str], value_by_name: dict[str, Value]) -> set[int]:
-    """Steps that read static inputs, constants and what such steps make, and whose results nobody else writes or is given."""
+    """Steps that read only static inputs, constants and results of such steps, and whose results nothing else writes and no caller
+    receives."""
     steps: set[int] = set()
     stable = set(static) | {v.name for v in spec.values if v.role == "constant"}
     for n, step in enumerate(spec.steps):
@@ -103,7 +105,7 @@ def _root(name: str, value_by_name: dict[str, Value]) -> str:
 
 
 def _is_under(value: Value, names: set[str], value_by_name: dict[str, Value]) -> bool:
-    """Whether a value is one of `names`, or what a view among them lies in."""
+    """Whether a value is one of `names`, or the base of a view among them."""
     return any(value.name in _line(name, value_by_name) for name in names)
 
 
@@ -115,9 +117,9 @@ def _line(name: str, value_by_name: dict[str, Value]) -> list[str]:
 
 
 def _part(spec: ProgramSpec, numbers: Sequence[int], values: Sequence[Value]) -> ProgramSpec:
-    """The program of the steps with these numbers and the kernels that they launch.
+    """The program of the steps with these numbers and their kernels.
 
-    A kernel that starts while the one ahead still runs counts on that one. Where another step is ahead now, it starts when that has ended.
+    A kernel with an early start relies on its predecessor. Where another step precedes it now, it starts after that has ended.
     """
     kernels: dict[tuple[int, bool], KernelCode] = {}
     place: dict[tuple[int, bool], int] = {}
@@ -141,7 +143,7 @@ class _Steps:
         self._is_told = False
 
     def listen(self) -> None:
-        """Has every optimiser tell of its steps from now on."""
+        """Makes every optimiser report its steps from now on."""
         if not self._is_told:
             self._is_told = True
             register_optimizer_step_post_hook(self._step)
@@ -154,9 +156,9 @@ _STEPS = _Steps()
 
 
 class KeptWeights:
-    """A boxed call of a program whose prepared weights are kept. `around(rest)` gives the boxed call of the rest.
+    """A boxed call of a program with stored prepared weights. `around(rest)` returns the boxed call of the rest.
 
-    Calls inside a caller's recording, and with tensors that have no version counter, run the whole program.
+    Calls during a caller's recording, and with tensors without a version counter, run the whole program.
     """
 
     def __init__(self, program: Program, split: Split, around: Callable[[Program], Run]) -> None:
@@ -187,7 +189,7 @@ class KeptWeights:
         return self._rest(tensors)
 
     def _prepare(self, weights: list[torch.Tensor], seen: tuple[list[int], list[int], int]) -> None:
-        """Makes the kept forms, where they lay before if there were any: graphs read them there."""
+        """Computes the stored forms, at their old addresses if there are any: graphs read them there."""
         prepared = self._weights(*weights)
         if self._kept:
             with torch.no_grad():
@@ -202,6 +204,6 @@ class KeptWeights:
 
 
 def _program(whole: Program, spec: ProgramSpec) -> Program:
-    """A program of some of a program's steps, from its machine code and constants."""
+    """A program of some of a program's steps, with its machine code and constants."""
     binary_by_name = {code.name: binary for code, binary in zip(whole.spec.kernels, whole.binaries, strict=True)}
     return Program(spec, whole.constants, whole.device, whole.options, binaries=[binary_by_name[k.name] for k in spec.kernels])

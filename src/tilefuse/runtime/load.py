@@ -1,4 +1,4 @@
-"""Programs of files: loading compiles nothing and needs no part of the compiler. `archive` says what a file holds."""
+"""Programs from files: loading compiles nothing and uses no part of the compiler. `archive` describes the contents of a file."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from tilefuse.target.capabilities import runs_on
 
 def load_program(path: Path | str, device: str | torch.device | None = None, options: Options | None = None,
                  require_signature: Path | str | None = None) -> Program:
-    """The saved program, ready to run; nothing is compiled. Its machine code runs in this process: load what you trust.
+    """The saved program, ready to run; nothing is compiled. Its machine code runs in this process: load only trusted files.
 
     require_signature: file with the key with which it must be signed; None: the one of the options, if they name one. Such a file
     is verified before anything of it is unpacked.

@@ -1,4 +1,4 @@
-"""The page of a program: its explanation, sources and measurements brought to `tilefuse.pages`, and the file written."""
+"""The page of a program: passes its explanation, sources and measurements to `tilefuse.pages`, and writes the file."""
 from __future__ import annotations
 
 import webbrowser
@@ -26,13 +26,13 @@ class ShownProgram(CallableProgram, Protocol):
 
 
 def spec_data(spec: ProgramSpec, *, label: str = "", answers: Sequence[Mapping[str, Any]] = (), side: int | None = None) -> dict[str, Any]:
-    """The part of a page that shows a program which need not run here. answers: as `tilefuse.pages.page` takes them."""
+    """A page's part for a program that need not run here. answers: as `tilefuse.pages.page` takes them."""
     return program_data(explanation_data(spec) or plain_explanation(spec), {k.name: k.source for k in spec.kernels}, label=label,
                         answers=answers, side=side)
 
 
 def running_data(program: ShownProgram, tensors: Sequence[Any] | None = None, *, label: str = "") -> dict[str, Any]:
-    """The part of a page that shows a program: with registers where its kernels are CUDA's, with times where `tensors` are its inputs.
+    """A page's part for a program: with registers where its kernels are CUDA's, with times where `tensors` are its inputs.
 
     Raises: as a call of the program.
     """

@@ -1,4 +1,4 @@
-"""A compiled program: kernels, library calls and copies in order, on torch tensors. It knows nothing of the compiler.
+"""A compiled program: kernels, library calls and copies in order, on torch tensors. It is independent of the compiler.
 
 The work of a call is prepared when the program is built; a call checks its arguments, writes their addresses into a table and
 runs the prepared operations on torch's current stream. Calls may come from several threads and streams at the same time.
@@ -42,12 +42,12 @@ _MASK = POINTER_ALIGNMENT_BYTES - 1
 
 
 class Program:
-    """A callable compiled program. `spec` is its plain-data form; `counts` tells of copies that calls had to make.
+    """A callable compiled program. `spec` is its plain-data form; `counts` counts the copies that calls had to make.
 
-    constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one a
-    kernel code, where they are at hand (a saved program); else they come from the cache or the compilers. begun: as for `build_kernels`.
-    copies_constants: tensors among the constants belong to somebody who may write to them later: the program takes copies. Constants
-    are packed and folded when a program is built; memory that is shared would show some changes and not others.
+    constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one for each kernel
+    code, if available (a saved program); else they come from the cache or the compilers. begun: as for `build_kernels`. copies_constants:
+    whether the program copies tensors among the constants, because their owner may write to them later. Constants are packed and folded
+    when a program is built, so shared memory would show some changes and not others.
     """
 
     def __init__(self, spec: ProgramSpec, constants: Mapping[str, Any], device: str | torch.device = "host", options: Options | None = None,
@@ -71,11 +71,11 @@ class Program:
             make_argument(value_by_name[name], title, i, index_by_name[name], plan.slots_by_root.get(name, ()), name in spec.updates,
                           name in read_by_torch)
             for i, (name, title) in enumerate(zip(spec.inputs, spec.told_inputs, strict=True)))
-        # Facts that the hot loop reads of each argument, as plain tuples: attributes of records cost more than the checks themselves.
+        # Properties of each argument for the hot loop, as plain tuples: attribute access of records costs more than the checks themselves.
         self._expected = [(i, a.dtype, a.shape, a.strides, a.may_be_negated, a.index, a.slot_pairs, a)
                           for i, a in enumerate(self.arguments)]
         self.trust(())
-        # Kernels are invisible to autograd; only what torch itself runs would be recorded.
+        # Kernels are invisible to autograd; it would record only the operators that torch runs.
         self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
         self._idle: dict[int, list[Frame]] = {}
@@ -120,20 +120,20 @@ class Program:
         return self.spec.source(kernel)
 
     def explain(self, json: bool = False) -> Any:
-        """Why these kernels: text, or plain data with `json=True` (what `tilefuse explain --json` prints)."""
+        """The reasons for these kernels: text, or plain data with `json=True` (as `tilefuse explain --json` prints)."""
         data = explanation_data(self.spec)
         return data if json else explanation_text(data) if data else ""
 
     def view(self, path: Path | str | None = None, *, arguments: Sequence[Any] | None = None, show: bool = False) -> Path:
         """Writes the program's page, one HTML file that needs no network, and returns its path (see `runtime.page`).
 
-        path: None is "<name>.html" in the current folder. arguments: those of a call, of which a run is measured. show: open it.
+        path: None is "<name>.html" in the current folder. arguments: those of a call, which is run and measured. show: opens the page.
         Raises: UnsupportedError where the packages of a page are missing (`tilefuse[view]`); UserError where it cannot be written.
         """
         return write_page(self.spec.name, [running_data(self, arguments)], path, show=show)
 
     def __call__(self, *tensors: Any, **named: Any) -> list[torch.Tensor]:
-        """Runs the program; the results in order, new tensors each time (or the views and inputs that they are).
+        """Runs the program; the results in order, as new tensors each time (or as the views and inputs that they are).
 
         Arguments that all are arrays of NumPy are brought to the device, and give arrays of NumPy.
 
@@ -148,7 +148,7 @@ class Program:
         return self._enter(tensors, False)
 
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
-        """A call that empties `tensors`: an argument that only this list holds is freed after its last use (saved activations).
+        """A call that empties `tensors`: an argument that only this list references is freed after its last use (saved activations).
 
         Raises: as a call.
         """
@@ -184,7 +184,7 @@ class Program:
         finally:
             if graded:
                 torch._C._set_grad_enabled(True)
-        # A frame of a call that failed is not used again: its counters may not be zero.
+        # The frame of a failed call is not used again: its counters may not be zero.
         idle.append(frame)
         return results
 
@@ -219,14 +219,14 @@ class Program:
                 raise
             raise self._out_of_memory(error) from error
         finally:
-            # Also after an error: whoever keeps the error must not keep the memory.
+            # Also after an error: a reference to the error must not keep the memory alive.
             frame.clear()
         return results
 
     def trust(self, static: Collection[int]) -> None:
-        """Has calls look at nothing but the addresses of these inputs: the caller sees to it that their types are those compiled for.
+        """Makes calls check only the addresses of these inputs. Requires: the caller guarantees the compiled types.
 
-        While they lie where they lay, the frame's table needs no change for them either.
+        While their addresses stay the same, the frame's table needs no change for them either.
         """
         trusted = frozenset(static)
         self._static = [i for i in range(len(self.arguments)) if i in trusted]
@@ -234,7 +234,7 @@ class Program:
         self._moving = [row for row in self._expected if row[0] not in trusted]
 
     def _take(self, frame: Frame, tensors: Sequence[Any]) -> list[tuple[Any, torch.Tensor]] | None:
-        """Enters a call's arguments into the frame; gives those that the program updates in a copy, with their copies."""
+        """Enters a call's arguments into the frame; returns the updated arguments that were copied, with their copies."""
         device, values, table = self.device, frame.values, frame.slots
         write_back: list[tuple[Any, torch.Tensor]] | None = None
         rows, settled = self._expected, frame.settled
@@ -266,7 +266,7 @@ class Program:
         return write_back
 
     def new_frame(self, stream: int) -> Frame:
-        """A frame for `stream` that no call has yet (a captured graph owns its frame). Raises: OutOfMemoryError with the memory plan."""
+        """A frame for `stream` that no call uses yet (a captured graph owns its frame). Raises: OutOfMemoryError with the memory plan."""
         try:
             return Frame(self._prepared, stream)
         except RuntimeError as error:
@@ -298,14 +298,14 @@ class Program:
         return tuple(by_number[number] for number in range(len(titles)))
 
     def _tell_times(self, tensors: Sequence[Any]) -> None:
-        """Before the first call: one line a step with its time, bytes and bandwidth, where the options ask for it."""
+        """Before the first call: logs one line per step with its time, bytes and bandwidth, if the options ask for it."""
         trace, self._untold = self._untold, None
         assert trace is not None
         for row in self.profile(*tensors, repeats=3):
             trace.line("kernels", str(row))
 
     def _retry(self, frame: Frame, operation: Any, code: int) -> None:
-        """Raises the error of a code. A thread that never used the GPU has no context yet: it gets one, and the launch a second try."""
+        """Raises the error of a code. A thread that never used the GPU has no context yet: it gets one, and the launch is tried again."""
         step = frame.labels[frame.operations.index(operation)]
         kernel = self._kernel_of(step)
         if not self._on_gpu:
@@ -321,7 +321,7 @@ class Program:
               f"{launch.cluster}, {launch.shared_bytes} bytes of shared memory")
 
     def _raise_index_error(self, step: int, report: bytes) -> NoReturn:
-        """Raises: IndexRangeError for what the report of a kernel holds."""
+        """Raises: IndexRangeError with the contents of a kernel's report."""
         kernel_step = self.spec.steps[step]
         assert isinstance(kernel_step, KernelStep)
         raise index_error(report, kernel_step.arguments, self.spec, self._kernel_of(step))
@@ -403,7 +403,7 @@ def kernel_text(kernel: KernelCode) -> str:
 
 
 def _read_by_torch(spec: ProgramSpec) -> frozenset[str]:
-    """Inputs that nothing but torch's own operators reads."""
+    """Inputs that only torch's own operators read."""
     others: set[str] = {*spec.results, *(v.base for v in spec.values if v.role == "view")}
     torchs: set[str] = set()
     for step in spec.steps:
@@ -420,7 +420,7 @@ def _read_by_torch(spec: ProgramSpec) -> frozenset[str]:
 
 
 def _write_back(caller_tensor: Any, tensor: torch.Tensor) -> None:
-    """An updated argument that was copied gets its new contents."""
+    """Copies the new contents into an updated argument that had been copied."""
     target = caller_tensor if isinstance(caller_tensor, torch.Tensor) else torch.from_dlpack(caller_tensor)
     target.detach().copy_(as_complex(tensor) if target.is_complex() else tensor)
 

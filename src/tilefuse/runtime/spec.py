@@ -62,7 +62,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class LibraryStep:
-    """Calls a library operator of `runtime.calls.library` on operand values; each result is stored to a value ("" = not wanted)."""
+    """Calls a library operator of `runtime.calls.library` on operand values; each result is stored to a value ("" = unused)."""
 
     operator: str
     operands: tuple[str, ...]
@@ -85,11 +85,10 @@ Step = Union[KernelStep, LibraryStep, CopyStep]
 class ProgramSpec:
     """A whole program. `inputs` and `results` are value names in call order (constants are not among the inputs).
 
-    Constants' data travels beside the spec (name -> array). `updates` are inputs that the program writes. Titles are what the source
-    calls inputs and results, in the same order, where that is no name of a value ("layer/out"); empty where the names are the same.
-    weight_titles: (name, what the source calls it) of constants that it calls otherwise.
-    given_up: inputs that nobody holds but the call (what a training step's forward part kept), so that their memory is free after their
-    last use.
+    Constants' data is stored beside the spec (name -> array). `updates` are inputs that the program writes. Titles are the source's names
+    of inputs and results, in the same order, where they are no value names ("layer/out"); empty where the names are the same.
+    weight_titles: (name, the source's name) of constants with another name there.
+    given_up: inputs that only the call references (saved by a training step's forward part); their memory is free after their last use.
     """
 
     name: str
@@ -106,14 +105,15 @@ class ProgramSpec:
     result_titles: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
     weight_titles: tuple[tuple[str, str], ...] = ()
-    # How long planning took: the only thing here that differs from run to run, so it is neither compared nor saved.
+    # Planning time: the only field that differs from run to run, so it is neither compared nor saved.
     plan_seconds: float | None = field(default=None, compare=False)
-    # Operator, module and place of the nodes that the compiler was given, where the explanation is that of an equal graph of another time.
+    # Operator, module and source place of the nodes given to the compiler, where the explanation comes from an equal graph compiled
+    # earlier.
     places: Mapping[str, tuple[str, str, str]] = field(default_factory=dict, compare=False)
 
     @property
     def told_inputs(self) -> tuple[str, ...]:
-        """Inputs as the source calls them, in call order."""
+        """Inputs by the source's names, in call order."""
         return self.input_titles or self.inputs
 
     @property

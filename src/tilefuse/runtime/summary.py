@@ -1,8 +1,8 @@
-"""An explanation on one screen: predicted time by cause, the costliest places, and facts about each that say what would change it.
+"""An explanation on one screen: predicted time by cause, the costliest places, and facts on how to change each.
 
-Reads the explanation as plain data (`docs/explanation.md`) and decides nothing. A place is all steps that run the same code: equal
-kernels, or calls of one operator on values of equal types. Every remark on a place is a fact of the plan: the part of the machine that
-its prediction waits for, a priced other choice, the reason of a rejected candidate, or of a fallback.
+Reads the explanation as plain data (`docs/explanation.md`) and decides nothing. A place is all steps that run the same code: equal kernels,
+or calls of one operator on values of equal types. Every remark on a place is a fact of the plan: the resource that limits its predicted
+time, a priced other choice, the reason of a rejected candidate, or of a fallback.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_PLACES = 5
 MOST_FACTS = 3
 MOST_NAMES = 3
 
-# Words for the figures behind a prediction that are times.
+# Descriptions of the figures of a prediction that are times.
 CAUSE_BY_FIGURE = {
     "global time": "memory", "L2 time": "L2 cache", "shared time": "shared memory", "scattered time": "scattered additions",
     "time of partial sectors": "partial sectors", "time to start blocks": "starting blocks", "arithmetic time": "arithmetic",
@@ -25,9 +25,9 @@ CAUSE_BY_BOUND = {"bandwidth": "memory", "flops": "arithmetic", "launch": "launc
 AT_FULL_BANDWIDTH = "memory at full bandwidth"
 BELOW_FULL_BANDWIDTH = "memory below full bandwidth"
 LAUNCHES = "launches"
-# Times in an explanation are rounded to the tenth of a nanosecond: sums of two differ by so much.
+# Times in an explanation are rounded to a tenth of a nanosecond: two sums may differ by this much.
 ROUNDED_US = 1e-3
-# Operators that move no data of their own inside a kernel: a title leaves them out where it has others.
+# Operators that move no data of their own inside a kernel: a title omits them where it has others.
 LAYOUT_OPERATORS = frozenset({"view", "t", "transpose", "permute", "reshape", "expand", "unsqueeze", "squeeze", "contiguous", "unsafe_view",
                               "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand", "Flatten", "Identity"})
 
@@ -62,7 +62,7 @@ class Step:
 
 @dataclass(slots=True)
 class Place:
-    """Steps of one form, in order of execution; `share` of the program's predicted time; `facts` say what holds it where it is."""
+    """Steps of one form, in order of execution; `share` of the program's predicted time; `facts` give the reasons for it."""
 
     steps: list[Step]
     share: float = 0.0
@@ -96,7 +96,7 @@ def steps_of(explanation: Mapping[str, Any]) -> list[Step]:
 
 
 def _behind(number: int, parts: int) -> str:
-    """The end of names of one part: values of two parts may have equal names."""
+    """Suffix of the names of one part: values of two parts may have equal names."""
     return f" of part {number}" if parts > 1 else ""
 
 
@@ -134,7 +134,7 @@ def _title(names: Sequence[str], record: Mapping[str, Any], nodes: Mapping[str, 
 
 
 def _path(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) -> str:
-    """The module that all these nodes belong to, as far as they agree."""
+    """The module that contains all these nodes: the common prefix of their paths."""
     paths = [str(nodes[n].get("path", "")).split(".") for n in names if n in nodes and nodes[n].get("path")]
     common: list[str] = []
     for words in zip(*paths, strict=False):
@@ -145,7 +145,7 @@ def _path(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _lines(names: Sequence[str], nodes: Mapping[str, Mapping[str, Any]]) -> str:
-    """The lines of one file that these nodes were written in; "" for nodes of several files, or without lines."""
+    """The lines of one file in which these nodes were written; "" for nodes of several files, or without lines."""
     places = [str(nodes[n].get("place", "")).rpartition(":") for n in names if n in nodes and nodes[n].get("place")]
     files = {file for file, _, _ in places}
     numbers = [int(line) for _, _, line in places if line.isdecimal()]
@@ -169,7 +169,7 @@ def _causes(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     cause = CAUSE_BY_BOUND.get(bound, bound or "kernels")
     times = {n: float(figures[n]) for n in CAUSE_BY_FIGURE if n in figures}
     if times and bound != "flops":
-        # The figure that decided is the one that the rest of the time equals; a kernel of stages has traffic inside its arithmetic.
+        # The limiting figure equals the rest of the time; a staged kernel's arithmetic includes its traffic.
         cause = CAUSE_BY_FIGURE[min(times, key=lambda n: abs(times[n] - rest))]
     if cause != "memory":
         yield cause, rest
@@ -229,7 +229,7 @@ def _facts(place: Place, explanation: Mapping[str, Any], answers: Sequence[Mappi
 
 
 def _other_choices(answers: Sequence[Mapping[str, Any]], values: frozenset[str], home: Mapping[str, Step]) -> Iterator[str]:
-    """Priced other choices by their verdict: those that would be faster, those that cost more, those that no kernel can make."""
+    """Priced other choices by their verdict: faster ones, costlier ones, and those that no kernel can compute."""
     by_verdict: dict[str, list[str]] = {}
     for answer in answers:
         first, second = str(answer["first"]), str(answer["second"])
@@ -247,7 +247,7 @@ def _other_choices(answers: Sequence[Mapping[str, Any]], values: frozenset[str],
 
 
 def _bound_text(step: Step) -> str:
-    """The part of the machine that a step waits for, with the numbers that say so."""
+    """The resource that limits a step, with the numbers that show it."""
     record = step.record
     if step.kind == "call":
         moved = f"moves {bytes_text(step.num_bytes)}" if step.num_bytes else "its bytes are not known"
@@ -268,7 +268,7 @@ def _bound_text(step: Step) -> str:
 
 
 def _busy(record: Mapping[str, Any], figures: Mapping[str, float], moving: bool) -> str:
-    """Blocks of a kernel; where it waits for memory also how much it has in flight."""
+    """Blocks of a kernel; where memory latency limits it, also its bytes in flight."""
     launch = record.get("launch") or {}
     if "busy multiprocessors" not in figures or int(launch.get("num_threads", 1)) == 1:  # blocks of the host have no occupancy
         return ""
@@ -374,7 +374,7 @@ def _first_names(names: Sequence[str], before: str = "") -> str:
 
 
 def _common_path(paths: Sequence[str]) -> str:
-    """Modules of several steps as one text: "layers.*.norm"; a few by their names where they are not alike, then their number."""
+    """Modules of several steps as one text: "layers.*.norm"; the first few and their number where they differ otherwise."""
     distinct = list(dict.fromkeys(p for p in paths if p))
     words = [p.split(".") for p in distinct]
     if len(distinct) > 1 and len({len(w) for w in words}) == 1:
@@ -405,5 +405,5 @@ def counted(count: int, noun: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters; a longer one ends in three points."""
+    """A text of at most this many characters; a longer one ends in three points."""
     return text if len(text) <= most else f"{text[:most - 3]}..."

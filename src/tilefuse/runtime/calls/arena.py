@@ -1,4 +1,4 @@
-"""Where intermediate values live: offsets in one allocation, from live ranges, by best fit.
+"""Memory of intermediate values: offsets in one allocation, from live ranges, by best fit.
 
 ```text
 step      0    1    2    3
@@ -17,7 +17,7 @@ ALIGNMENT_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Memory wanted from the first to the last step that touches it, both included. Units: bytes, step numbers."""
+    """Memory that is live from the first to the last step that touches it, both included. Units: bytes, step numbers."""
 
     name: str
     num_bytes: int
@@ -39,8 +39,8 @@ def aligned(num_bytes: int) -> int:
 
 
 def place(extents: Sequence[Extent]) -> Placement:
-    """Offsets such that extents that live at the same time do not overlap; larger extents are placed first, each in the
-    smallest gap that takes it.
+    """Offsets such that live ranges that overlap in time do not overlap in memory; larger extents first, each in the smallest gap that
+    fits.
 
     Cost: quadratic in the number of extents that live at the same time.
     Source: greedy by size with best fit, as Pisarchyk and Lee 2020, arXiv:2001.03288, section 5.
@@ -69,7 +69,7 @@ def _best_gap(num_bytes: int, neighbours: Iterable[tuple[int, Extent]]) -> int:
 
 
 def live_peak_bytes(extents: Sequence[Extent]) -> int:
-    """Most bytes that live at one time: what no placement can undercut. Units: bytes."""
+    """Most bytes live at one time: a lower bound for every placement. Units: bytes."""
     change: dict[int, int] = {}
     for e in extents:
         change[e.first] = change.get(e.first, 0) + aligned(e.num_bytes)

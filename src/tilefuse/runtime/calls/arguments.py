@@ -1,7 +1,7 @@
-"""A program's demands on each argument, and the conversion of one that does not fit as it is.
+"""A program's requirements for each argument, and the conversion of an argument that does not meet them.
 
-Wrong shape, dtype or device is the caller's slip and an error that names the argument. Other strides, or an address that is
-not a multiple of 16, are legal in torch: the kernels were compiled for one layout, so such an argument is copied into it.
+A wrong shape, dtype or device is the caller's error, and the message names the argument. Other strides, or an address that is no multiple
+of 16, are legal in torch. The kernels were compiled for one layout, so such an argument is copied into it.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tilefuse.runtime.spec import Value
 class Argument:
     """One input of a program. `index` numbers its value; `slots` are the pointer arguments that point into it.
 
-    may_stay: only torch's own operators read it, and it is one number: it may lie in the host's memory, too.
+    may_stay: the argument is one number that only torch's own operators read, so it may lie in host memory too.
     """
 
     name: str
@@ -69,7 +69,7 @@ def is_numpy(array: Any) -> bool:
 def as_numpy(result: Any) -> Any:
     """A result as an array of NumPy over the same host memory; bf16 and 8-bit floats in the types of ml_dtypes, as they were given.
 
-    Results that are no tensors stay as they are.
+    Results that are not tensors are returned unchanged.
     """
     if not isinstance(result, torch.Tensor):
         return result
@@ -82,7 +82,7 @@ def as_numpy(result: Any) -> Any:
 
 
 def all_numpy(tensors: Sequence[Any]) -> bool:
-    """Whether a call's arrays all are NumPy's, so that its results are as well."""
+    """Whether all arrays of a call are NumPy's; then its results are NumPy's too."""
     return bool(tensors) and type(tensors[0]) is not torch.Tensor and all(map(is_numpy, tensors))
 
 
@@ -135,7 +135,7 @@ def check_argument(array: Any, want: Argument, device: torch.device) -> torch.Te
                          hint="a program is compiled for one set of shapes; compile for this one")
     if tensor.device != device:
         if tensor.dim() == 0 and tensor.device.type == "cpu" and not want.updated:
-            # Attention gives its backward operator the state of the generator as numbers of the host; to move one waits for the device.
+            # Attention passes the state of the generator to its backward operator as numbers on the host; moving one waits for the device.
             return tensor if want.may_stay else tensor.to(device)
         raise UserError(f"{where} is on {tensor.device}, the program runs on {device}", hint=f"move it with .to('{device}')")
     if tensor.layout != torch.strided:
@@ -149,7 +149,7 @@ def check_argument(array: Any, want: Argument, device: torch.device) -> torch.Te
 
 
 def adapt(array: Any, want: Argument, device: torch.device) -> torch.Tensor:
-    """The argument as the kernels need it: itself, or a copy with the right strides and alignment.
+    """The argument as the kernels require it: itself, or a copy with the right strides and alignment.
 
     Raises: as `check_argument`.
     """
@@ -161,9 +161,9 @@ def adapt(array: Any, want: Argument, device: torch.device) -> torch.Tensor:
 
 
 def bind_constant(array: Any, value: Value, device: torch.device, copies: bool = False) -> torch.Tensor:
-    """A constant on the program's device, in the layout of its value; the caller's own memory where that fits.
+    """A constant on the program's device, in the layout of its value; in the caller's own memory where that fits.
 
-    copies: a tensor is copied where it would fit (arrays of NumPy come from importers, which keep none).
+    copies: copy a tensor even where it fits (arrays of NumPy come from importers, which keep no reference).
 
     Raises: TypeMismatchError or ShapeError when the data is not what the program was compiled for.
     """

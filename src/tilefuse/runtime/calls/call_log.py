@@ -1,4 +1,4 @@
-"""The log of calls: programs and recordings log their calls while the log `calls` is shown, at no cost while it is not.
+"""The log of calls: programs and recordings log their calls while the log `calls` is shown, and cost nothing otherwise.
 
 A wrapper replaces the instance's method while the log is on.
 """

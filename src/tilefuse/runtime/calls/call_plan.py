@@ -1,7 +1,7 @@
-"""A program's spec turned into what each call has to do, as plain data: pointer slots, allocations, releases, the arena.
+"""The plan of a call as plain data, derived from a program's spec: pointer slots, allocations, releases, the arena.
 
-Every pointer argument of every kernel step is one slot of one table. Storage that only kernels touch lies in the arena;
-what library calls or the caller see is a tensor of its own. Torch does not come in here.
+Every pointer argument of every kernel step is one slot of one table. Storage that only kernels touch lies in the arena; storage that
+library calls or the caller use is a tensor of its own. This file does not use torch.
 """
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tilefuse.target.memory import SMALL_TENSOR_BYTES
 ITEMSIZE: dict[str, int] = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i16": 2, "i8": 1,
                             "u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 LARGE_BYTES = SMALL_TENSOR_BYTES
-# Bytes of inputs that a call may hold longer than its steps need them, so that few steps release something. Small values go with the large
-# ones behind them at any size from 16 to 128 KiB: the backward part of 50 layers of [64, 512] releases after 74 of its 151 steps (100 at 0,
-# 49 at 1 MiB), that of ViT-S after 131 of 158 (131, 119).
+# Bytes of inputs that a call may hold longer than necessary, so that few steps release anything. From 16 to 128 KiB, small values are
+# released together with the large ones after them.
+# Steps that release: 50 layers of [64, 512], backward: 74 of 151 (100 at 0, 49 at 1 MiB); ViT-S: 131 of 158 (131, 119).
 WAITING_BYTES = 1 << 16
 
 
@@ -32,7 +32,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where a call's bytes go. Units: bytes. `peak_bytes` is beyond inputs and constants; `unplanned_bytes` if nothing were shared."""
+    """Memory of a call by use. Units: bytes. `peak_bytes` excludes inputs and constants; `unplanned_bytes`: without any sharing."""
 
     constant_bytes: int
     input_bytes: int
@@ -76,7 +76,7 @@ class CallPlan:
 
 @dataclass(slots=True)
 class _Use:
-    """First and last step that touches a storage; whether anything but a kernel touches it; whether the caller gets it."""
+    """First and last step that touches a storage; whether other steps than kernels touch it; whether the caller receives it."""
 
     first: int
     last: int
@@ -199,7 +199,7 @@ def _extents(draft: _Draft, names: Sequence[str]) -> list[Extent]:
 
 
 def _own_memory(draft: _Draft) -> list[str]:
-    """Storages that a call makes: no inputs, no constants."""
+    """Storages that a call allocates: all but inputs and constants."""
     return [n for n in draft.uses if draft.values[n].role in ("intermediate", "result")]
 
 
@@ -208,9 +208,9 @@ def _scratch_extents(draft: _Draft) -> list[Extent]:
 
 
 def _in_arena(draft: _Draft) -> list[str]:
-    """Storages that only kernels touch; without those for which holding the arena for the whole call would raise the peak.
+    """Storages that only kernels touch, except those for which holding the arena during the whole call would raise the peak.
 
-    Tried in turn: all; the small ones; of these such as live for few steps; none.
+    Tries in turn: all; the small ones; the small ones that live for few steps; none.
     """
     candidates = [n for n in _own_memory(draft) if not draft.uses[n].foreign]
     if not candidates:
@@ -220,7 +220,7 @@ def _in_arena(draft: _Draft) -> list[str]:
     if _peak(draft, candidates, given_up) <= everything + LARGE_BYTES:
         return candidates
     small = [n for n in candidates if storage_bytes(draft.values[n]) < LARGE_BYTES]
-    # Where a caller gives up what it kept for this call, memory is what counts.
+    # A caller that gives up its inputs for this call needs memory most.
     steps = len(draft.spec.steps)
     while given_up and small and _peak(draft, small, given_up) > everything + min(LARGE_BYTES, everything // 1024):
         steps = min(steps - 1, steps // 2)
@@ -229,7 +229,7 @@ def _in_arena(draft: _Draft) -> list[str]:
 
 
 def _peak(draft: _Draft, arena: Sequence[str], given_up: Sequence[Extent] = ()) -> int:
-    """Most bytes that a call holds beyond its inputs and constants, with those inputs that are `given_up`."""
+    """Most bytes that a call holds beyond its inputs and constants, including the inputs that are `given_up`."""
     inside = set(arena)
     others = [n for n in _own_memory(draft) if n not in inside]
     return _placement(draft, arena).num_bytes + live_peak_bytes([*_extents(draft, others), *given_up])
@@ -272,10 +272,10 @@ def _assemble(draft: _Draft, arena: Sequence[str]) -> CallPlan:
 
 
 def _let_go(draft: _Draft) -> list[tuple[str, int]]:
-    """Inputs with the step after which the call lets go of them: a boxed call may be the last that holds them.
+    """Inputs with the step after which the call releases them: a boxed call may hold the last reference.
 
-    A training step's backward part is given hundreds of small values, whose memory the gradients need. Those wait until they fill
-    `WAITING_BYTES`, so that few steps have something to release; after the last step all are let go anyway.
+    A training step's backward part receives hundreds of small values, whose memory the gradients need. Their release waits until they sum
+    to `WAITING_BYTES`, so that few steps release anything; the last step releases all.
     """
     end, given_up = len(draft.spec.steps) - 1, set(draft.spec.given_up)
     ends = sorted((use.last, n, name) for n, (name, use) in enumerate(draft.uses.items()) if draft.values[name].role == "input")
@@ -294,7 +294,7 @@ def _let_go(draft: _Draft) -> list[tuple[str, int]]:
 
 
 def _views(draft: _Draft) -> tuple[tuple[str, ...], ...]:
-    """When each view that a library call, a copy or the caller needs as a tensor is made: before its first such use."""
+    """The step before which each view is created that a library call, a copy or the caller needs as a tensor."""
     created: dict[str, None] = {}
     rows: list[tuple[str, ...]] = []
     for step in (*draft.spec.steps, None):

@@ -1,4 +1,4 @@
-"""Times of whole calls, several callables side by side in interleaved rounds, and how far such figures can be trusted.
+"""Times of whole calls: several callables in interleaved rounds, with an estimate of the measurement's noise.
 
 Three quantities, each with its name:
 
@@ -24,15 +24,15 @@ MEASURED: Mapping[str, str] = {
     "call": "one call, from entering it until its results are ready",
     "device": "the device's time of one call, between events, its work enqueued ahead",
     "replay": "one replay of the call as a CUDA graph"}
-# Rounds in which the callables take turns: enough for a range of their ratios.
+# Rounds in which the callables alternate: enough for a range of their ratios.
 ROUNDS = 7
-# Calls that are enqueued behind one hold of the device, and the clock by which a hold's length is counted: more than any device has.
+# Maximum number of calls enqueued behind one hold of the device, and the clock rate that converts its length: above any device's.
 HELD_CALLS, HOLD_HZ = 8, 2.5e9
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How long to measure each callable: at least so many calls, and at least so long. Units: seconds."""
+    """Measurement time of each callable: a minimum of calls and of seconds. Units: seconds."""
 
     warmup_s: float = 0.2
     iterations: int = 10
@@ -56,7 +56,7 @@ class CallTimes:
 
     @property
     def spread(self) -> float:
-        """Range of the rounds' medians as a share of the median of all: what the same measurement may give the next time."""
+        """Range of the rounds' medians as a share of the overall median: the expected difference between two such measurements."""
         medians = self.medians
         return (max(medians) - min(medians)) / statistics.median(self.samples) if medians else 0.0
 
@@ -71,7 +71,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Time of one callable over that of another: of all samples, and the least and largest of a round."""
+    """Time of one callable over that of another: from all samples, and the least and largest of a round."""
 
     ratio: float
     low: float
@@ -79,23 +79,23 @@ class Ratio:
 
     @property
     def is_within_noise(self) -> bool:
-        """Whether rounds disagree about which of the two is quicker, or there are too few to tell."""
+        """Whether rounds disagree about which of the two is faster, or there are too few rounds."""
         return self.low <= 1.0 <= self.high or self.low == self.high
 
 
 def ratio_of(over: CallTimes, under: CallTimes) -> Ratio:
-    """How many times as long `over` takes as `under`."""
+    """Ratio of the time of `over` to the time of `under`."""
     ratios = [a / b for a, b in zip(over.medians, under.medians) if b]
     return Ratio(statistics.median(over.samples) / statistics.median(under.samples), min(ratios), max(ratios))
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest sample that at least so many percent of the samples do not exceed. Requires: they are in order."""
+    """The smallest sample that is at least as large as this percentage of the samples. Requires: they are sorted."""
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 def time_calls(calls: Mapping[str, Call], device: torch.device, budget: Budget, measured: str = "call") -> dict[str, CallTimes]:
-    """Times of the callables, which take turns in rounds, so that what disturbs the machine disturbs all of them.
+    """Times of the callables, which alternate in rounds, so that disturbances of the machine affect all of them.
 
     Raises: OptionError for an unknown quantity, or one that the host does not have; whatever a call raises.
     """
@@ -116,7 +116,7 @@ def time_calls(calls: Mapping[str, Call], device: torch.device, budget: Budget, 
 
 
 def _warm(call: Call, device: torch.device, seconds: float) -> None:
-    """Calls for so long, once at least: what is compiled, loaded or recorded at first calls is not measured."""
+    """Calls for this long, at least once: compiling, loading and recording at first calls is not measured."""
     until = time.perf_counter() + seconds
     call()
     while time.perf_counter() < until:
@@ -130,7 +130,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _round(call: Call, device: torch.device, measured: str, least: int, seconds: float, into: CallTimes) -> None:
-    """One round: so many calls at least, for so long at least, after one that is not counted: caches hold another callable's data."""
+    """One round: a minimum of calls and time, after one uncounted call, because caches hold another callable's data."""
     began = time.perf_counter()
     call()
     _wait(device)
@@ -153,7 +153,7 @@ def _round(call: Call, device: torch.device, measured: str, least: int, seconds:
 
 
 def _held_samples_us(call: Call, device: torch.device, count: int) -> list[float]:
-    """Device time of single calls: enqueued while the device is held, so that it never waits for the host."""
+    """Device time of single calls, enqueued while the device is held, so that it never waits for the host."""
     samples: list[float] = []
     with torch.cuda.device(device):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The protocol of a program that can be called: what the recording, timing and replaying of calls need of `runtime.program.Program`."""
+"""The protocol of a callable program: the part of `runtime.program.Program` that recording, timing and replaying need."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ AroundStep = Callable[[int, Operation], int | None]
 
 
 class CallableProgram(Protocol):
-    """A program whose calls run on frames. `arguments` says how each input is compiled, `device` where kernels run."""
+    """A program whose calls run on frames. `arguments`: the compiled form of each input; `device`: where kernels run."""
 
     spec: ProgramSpec
     device: torch.device

@@ -1,7 +1,7 @@
-"""A program recorded as one CUDA graph: the arguments are copied into fixed buffers, and a replay costs one call.
+"""A program recorded as one CUDA graph: arguments are copied into fixed buffers, and a replay costs one call.
 
-Arguments that stay where they are (parameters) need no copy: named as `zero_copy`, the graph reads their own memory, and a
-changed address records a new graph. Results lie in the graph's memory and are overwritten by the next replay unless copied.
+Arguments with fixed addresses (parameters) need no copy: named as `zero_copy`, the graph reads their own memory, and a changed address
+records a new graph. Results lie in the graph's memory; unless copied, the next replay overwrites them.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_RECORDINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """One graph: what it reads, what it gives, and all it needs kept alive (the frame owns table and counters).
+    """One graph: its inputs, its results, and the objects that it keeps alive (the frame owns table and counters).
 
     places: the input that each result is, or -1.
     """
@@ -39,8 +39,8 @@ class _Recording:
 class CapturedProgram:
     """A callable like the program it records. Calls from several streams run one after the other.
 
-    zero_copy: inputs read where they are (copied all the same if their layout is not the compiled one).
-    copy_results: whether each call gives tensors of its own.
+    zero_copy: inputs read in place (copied all the same if their layout is not the compiled one). copy_results: whether each call returns
+    tensors of its own.
     """
 
     def __init__(self, program: CallableProgram, examples: Sequence[Any], zero_copy: Collection[str] = (),
@@ -66,7 +66,7 @@ class CapturedProgram:
 
     @property
     def inputs(self) -> tuple[torch.Tensor, ...]:
-        """The tensors that the latest recording reads: filling them and calling with them copies nothing."""
+        """The tensors that the latest recording reads: a caller that fills them and passes them avoids the copies."""
         return next(reversed(self._recordings.values())).inputs
 
     def __call__(self, *tensors: Any) -> list[torch.Tensor]:
@@ -80,7 +80,7 @@ class CapturedProgram:
         with self._guard, torch.no_grad():
             checked = self._checked(tensors)
             if not all(self._as_compiled(i, checked[i]) for i in self._in_place):
-                # Its copy would lie elsewhere each time: a plain call costs less than a recording.
+                # Its copy would have another address each time: a plain call costs less than a recording.
                 return self.program(*tensors)
             recording = self._recording(checked)
             self._follow()
@@ -102,7 +102,7 @@ class CapturedProgram:
         return self._copied
 
     def again(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """A call with the zero-copy arguments of the call before, which are not looked at again.
+        """A call with the zero-copy arguments of the previous call, which are not checked again.
 
         Requires: the others are tensors of the compiled types and shapes on the program's device, which is torch's current one.
         """
@@ -117,14 +117,14 @@ class CapturedProgram:
             return [self._result(tensor, place, tensors) for tensor, place in zip(recording.results, recording.places)]
 
     def _follow(self) -> None:
-        """Lets the current stream wait for the previous call's, where it is another one: both use the same buffers."""
+        """Makes the current stream wait for the previous call's stream, if it is another one: both use the same buffers."""
         stream = torch.cuda.current_stream()
         if self._last_stream is not None and stream != self._last_stream:
             stream.wait_stream(self._last_stream)
         self._last_stream = stream
 
     def _result(self, tensor: torch.Tensor, place: int, arguments: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The result that the caller gets: its own argument where the program gives an input back."""
+        """The result that the caller gets: its own argument where the program returns an input."""
         if place >= 0:
             return arguments[place]
         return tensor.clone() if self.copy_results else tensor
@@ -136,7 +136,7 @@ class CapturedProgram:
         return [check_argument(t, want, self.program.device) for t, want in zip(tensors, arguments)]
 
     def _as_compiled(self, i: int, tensor: torch.Tensor) -> bool:
-        """Whether kernels can read the argument where it is."""
+        """Whether kernels can read the argument in place."""
         want = self.program.arguments[i]
         return fits(tensor, want.shape, want.strides)
 
@@ -189,7 +189,7 @@ class CapturedProgram:
         return _Recording(graph, inputs, results, places, frame)
 
     def _warm_up(self, frame: Any, inputs: tuple[torch.Tensor, ...]) -> None:
-        """One run outside the graph, since libraries set themselves up on first use; inputs that it updates are restored."""
+        """One run outside the graph, since libraries initialise at first use; inputs that it updates are restored."""
         before_run = [(inputs[a.position], inputs[a.position].clone()) for a in self.program.arguments if a.updated]
         self.program.run_frame(frame, inputs)
         for tensor, before in before_run:

@@ -1,7 +1,7 @@
-"""One call's working state: the pointer table, the tensors, and the list of operations ready to run.
+"""One call's working state: the pointer table, the tensors, and the list of prepared operations.
 
-A frame belongs to one call at a time, and on a GPU to one stream: it owns the counters that kernels leave at zero, which
-two kernels at the same time must not share. Every operation is a call without arguments that gives 0 (or None) when all is well.
+A frame belongs to one call at a time, and on a GPU to one stream. It owns the counters that kernels leave at zero, which two concurrent
+kernels must not share. Every operation is a call without arguments that returns 0 (or None) on success.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Operation = Callable[[], int | None]
 
 @dataclass(slots=True)
 class Counts:
-    """How often a program had to do what its compiled form hoped to avoid."""
+    """Number of times that a program had to make copies which its compiled form tries to avoid."""
 
     calls: int = 0
     argument_copies: int = 0
@@ -63,7 +63,7 @@ class Frame:
         self.template: list[Any] = [None] * len(prepared.index_by_name)
         self.arena: torch.Tensor | None = None
         self.arena_base = 0
-        # Where the trusted arguments of the last call lay, if they were read there (`Program.trust`).
+        # Addresses of the trusted arguments of the last call, if they were read in place (`Program.trust`).
         self.settled: list[int] | None = None
         self._arena_slots = np.array([s.number for s in plan.arena_slots], dtype=np.intp)
         self._arena_offsets = np.array([s.offset_bytes for s in plan.arena_slots], dtype=np.uint64)
@@ -110,7 +110,7 @@ class Frame:
                 self._take_arena()
             else:
                 self._add(-1, self._take_arena)
-        # The arguments' addresses, for the CUDA driver, which wants a pointer to each.
+        # Addresses of the arguments: the CUDA driver takes a pointer to each argument.
         self._addresses = self.table.ctypes.data + 8 * np.arange(max(plan.num_slots, 1), dtype=np.uint64)
         joined: set[int] = set()
         for number, step in enumerate(spec.steps):
@@ -151,7 +151,7 @@ class Frame:
     def _take_arena(self) -> None:
         self.arena = torch.empty(self.prepared.plan.memory.arena_bytes, dtype=torch.uint8, device=self.prepared.device)
         base = self.arena.data_ptr()
-        # The allocator mostly gives the same block again; then the table still holds.
+        # The allocator mostly returns the same block again; then the table is still right.
         if base != self.arena_base:
             self.arena_base = base
             self.table[self._arena_slots] = self._arena_offsets + np.uint64(base)
@@ -180,7 +180,7 @@ class Frame:
             raise InternalError(f"view {value.name} is {value.dtype}, its base {base.name} is {base.dtype}")
         index, base_index = self.prepared.index_by_name[value.name], self.prepared.index_by_name[base.name]
         values, shape, strides = self.values, value.shape, value.strides
-        # Torch's own entry for compiled programs: a third of what `as_strided` takes.
+        # Torch's own entry for compiled programs: takes a third of the time of `as_strided`.
         window = torch._C._dynamo.guards._reinterpret_tensor
 
         def view() -> None:
@@ -194,7 +194,7 @@ class Frame:
         if not self.prepared.on_gpu:
             return functools.partial(function, self.table.ctypes.data + 8 * first, self.report, REPORT_BYTES)
         code = self.prepared.spec.kernels[step.kernel]
-        # The driver wants the address of each argument: of every pointer in the table, or of all of them as one structure.
+        # The driver takes the address of each argument: of every pointer in the table, or of all of them as one structure.
         addresses = self._addresses[first:first + 1] if code.one_structure else self._addresses[first:]
         call, structures = prepare_launch(function, code.launch, stream, addresses.ctypes.data)
         self._kept.append(structures)
@@ -207,7 +207,7 @@ class Frame:
                    for i, n in enumerate(step.results) if n]
         operator, values, counts = step.operator, self.values, self.prepared.counts
         run = prepare_call(operator, dict(step.attributes), [value_by_name[n] for n in step.operands], self.prepared.device)
-        # Types of an operator's results are checked once a frame, their places at each call.
+        # Types of an operator's results are checked once per frame, their addresses at each call.
         is_checked = False
 
         def call() -> None:
@@ -230,7 +230,7 @@ class Frame:
         return call
 
     def _add_saved(self, number: int, later: Step) -> int:
-        """Adds a copy of what a later step will read, made before step `number` overwrites it; its place in `values`."""
+        """Adds a copy of a value that step `number` overwrites and a later step reads; returns its index in `values`."""
         assert isinstance(later, CopyStep)
         place, source, values = len(self.values), self.prepared.index_by_name[later.source], self.values
         self.template.append(None)
@@ -253,7 +253,7 @@ class Frame:
         return copy
 
     def _copies(self, numbers: Sequence[int]) -> Operation:
-        """Several copy steps as one call a dtype: a model's running statistics are a hundred tensors of a few hundred elements."""
+        """Several copy steps as one call per dtype: a model's running statistics are a hundred tensors of a few hundred elements."""
         spec, index_by_name, values = self.prepared.spec, self.prepared.index_by_name, self.values
         dtype_by_name = {v.name: v.dtype for v in spec.values}
         groups: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -286,7 +286,7 @@ class Frame:
 
 
 def _check_results(operator: str, tensors: Sequence[torch.Tensor | None], results: Sequence[tuple[int, int, Value, Any, Any]]) -> None:
-    """Raises InternalError where an operator's results are none, or not of the planned types."""
+    """Raises InternalError where an operator's results are missing, or not of the planned types."""
     for position, _, value, *_ in results:
         tensor = tensors[position]
         if tensor is None:
@@ -297,7 +297,7 @@ def _check_results(operator: str, tensors: Sequence[torch.Tensor | None], result
 
 
 def independent_copies(spec: ProgramSpec, plan: CallPlan, value_by_name: Mapping[str, Value], number: int) -> list[int]:
-    """Copy step `number` and those right behind it that can be done in one call: none needs memory made, none reads what another writes."""
+    """Copy step `number` and the following ones that can run as one call: none allocates memory, none reads what another writes."""
     last = number
     while last + 1 < len(spec.steps) and isinstance(spec.steps[last + 1], CopyStep):
         if plan.allocate_before[last + 1] or plan.views_before[last + 1]:
@@ -308,7 +308,7 @@ def independent_copies(spec: ProgramSpec, plan: CallPlan, value_by_name: Mapping
 
 
 def overwritten_sources(spec: ProgramSpec, value_by_name: Mapping[str, Value], number: int) -> list[int]:
-    """Later copy steps whose source is the input that copy step `number` overwrites: two inputs that change places."""
+    """Later copy steps whose source is the input that copy step `number` overwrites: two inputs that are swapped."""
     step = spec.steps[number]
     assert isinstance(step, CopyStep)
     target, _ = root_of(value_by_name[step.target], value_by_name)
@@ -326,5 +326,5 @@ def allocator(value: Value, device: torch.device) -> Callable[[], torch.Tensor]:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch says that memory is out. For the host's it has no class of its own: its allocator's name is in the text."""
+    """Whether an error of torch means out of memory. For host memory there is no exception class: the allocator's name is in the text."""
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)

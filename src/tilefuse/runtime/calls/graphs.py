@@ -1,8 +1,8 @@
-"""CUDA graphs of a program's calls: recording, the memory that the recordings of one stream share, and what a replay needs of torch.
+"""CUDA graphs of a program's calls: recording, the memory shared by the recordings of one stream, and torch's state for a replay.
 
-Recordings made for one stream run one after the other, so those whose results are copied out at once use one pool of memory. A lock
-keeps copying in, replaying and copying out together; another stream has a pool of its own. A recording that lends its results has
-memory to itself: another's intermediate values would overwrite them.
+Recordings for one stream run one after the other, so those whose results are copied out at once share one pool of memory. A lock covers
+copying in, replaying and copying out; another stream has its own pool. A recording that lends its results has a pool to itself: another's
+intermediate values would overwrite them.
 """
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Recorded:
 
 
 class Recorder:
-    """The stream on which calls for one stream of the caller's are recorded, and the workspace of cuBLAS there.
+    """The stream that records calls for one of the caller's streams, with cuBLAS's workspace on it.
 
-    A recorded product keeps the address of cuBLAS's workspace of its stream and thread. The stream is nobody else's, so that no product
-    outside uses the workspace at the same time. The workspace lies in a pool that lives on: torch may give it up (other recordings make
-    torch clear all workspaces), and its memory must not become a tensor's then.
+    A recorded product uses the address of cuBLAS's workspace for its stream and thread. No other code uses this stream, so that no other
+    product uses the workspace at the same time. The workspace lies in a pool that stays alive: torch may free workspaces (other recordings
+    make it clear them all), and the memory must not be reused for a tensor.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -47,14 +47,14 @@ class Recorder:
         self._device = device
 
     def prepare(self) -> None:
-        """Has this thread's cuBLAS make its workspace for the stream, where it has none."""
+        """Makes this thread's cuBLAS allocate its workspace for the stream, if it has none."""
         with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(self._memory, self._device):
             square = torch.zeros(16, 16, device=self._device)
             torch.mm(square, square)
 
 
 class Pool:
-    """Memory of recordings. `guard` is held from copying a call's inputs in until its results are out."""
+    """Memory of recordings. `guard` is held from copying a call's inputs in until its results are copied out."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.handle = torch.cuda.graph_pool_handle()
@@ -63,10 +63,10 @@ class Pool:
 
 
 def keep_to_the_end(memory: Any) -> Any:
-    """`memory` with one reference more, which nobody gives up: it lives until the process ends.
+    """`memory` with one more reference, which is never released: it lives until the process ends.
 
-    When the interpreter ends, it destroys what modules hold. The destructor of torch's memory pool throws where a graph is still alive or
-    a kernel has failed, and C++ answers that with an abort. The system takes the memory back anyway.
+    At exit the interpreter destroys the contents of modules. The destructor of torch's memory pool throws while a graph is alive or after a
+    kernel failed, which aborts the process. The system reclaims the memory anyway.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return memory
@@ -76,12 +76,12 @@ _ALIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def destroy_graphs() -> None:
-    """Destroys the graphs that are still alive, while torch can still do that: a user's compiled model often lives to the end."""
+    """Destroys the graphs that are still alive while torch can do so: a user's compiled model often lives until exit."""
     for graph in list(_ALIVE):
         try:
             graph.reset()
         except RuntimeError:
-            # After a failed kernel CUDA refuses every call, and the process ends anyway.
+            # After a failed kernel CUDA refuses every call, and the process is ending anyway.
             pass
     _ALIVE.clear()
 
@@ -94,7 +94,7 @@ _POOLS_GUARD = threading.Lock()
 
 
 class CudaGraphs:
-    """How a program's calls are recorded and replayed on one CUDA device."""
+    """Records and replays a program's calls on one CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         assert device.index is not None
@@ -103,13 +103,13 @@ class CudaGraphs:
         self.same_addresses = SAME_ADDRESSES
 
     def may_replay(self) -> bool:
-        """Whether the device is torch's current one, and its current stream is not being recorded by the caller."""
+        """Whether the device is torch's current one, and the caller is not recording its current stream."""
         return torch._C._cuda_getDevice() == self._device.index and not torch._C._cuda_isCurrentStreamCapturing()
 
     def pool(self, stream: int, shared: bool) -> Pool:
         """The pool of a stream, or one for a single recording.
 
-        A shared pool lives as long as a recording holds it: torch does not take a dead pool's handle again.
+        A shared pool lives as long as a recording uses it: torch does not accept the handle of a freed pool again.
         """
         assert self._device.index is not None
         place = (self._device.index, stream)
@@ -131,7 +131,7 @@ class CudaGraphs:
     def record(self, program: CallableProgram, inputs: Sequence[torch.Tensor], pool: Any) -> Recorded:
         """A call of the program on these inputs as a graph. Nothing is computed yet.
 
-        Requires: this thread has called the program before, because libraries set themselves up on first use; gradients off.
+        Requires: this thread has called the program before, because libraries initialise at first use; gradients off.
         Raises: UnsupportedError when a library call cannot be recorded; OutOfMemoryError.
         """
         stream = pool.recorder.stream
@@ -139,7 +139,7 @@ class CudaGraphs:
         graph = torch.cuda.CUDAGraph()
         _ALIVE.add(graph)
         collecting = gc.isenabled()
-        # The garbage collector could free another graph during a recording, which ends it.
+        # The garbage collector could free another graph during a recording, which breaks it off.
         gc.disable()
         try:
             pool.recorder.prepare()
@@ -177,16 +177,16 @@ class DeviceClock:
         self._end.record()
 
     def elapsed_s(self) -> float | None:
-        """Device time between the marks; None while the device is not there yet. Units: seconds."""
+        """Device time between the marks; None until the device has passed them. Units: seconds."""
         return self._begin.elapsed_time(self._end) * 1e-3 if self._end.query() else None
 
 
 def have_addresses(tensors: Sequence[torch.Tensor], addresses: Sequence[int], indices: Sequence[int]) -> bool:
-    """Whether the tensors of these indices lie at their addresses (`addresses` has one for every tensor)."""
+    """Whether the tensors of these indices have the given addresses (`addresses` has one for every tensor)."""
     return all(tensors[i].data_ptr() == addresses[i] for i in indices)
 
 
-# Torch's own, in one call, where it was built for CUDA.
+# Torch's own check, in one call, where torch was built for CUDA.
 SAME_ADDRESSES: Callable[[list[Any], list[int], list[int]], bool] = (
     getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None) or have_addresses)
 
@@ -199,7 +199,7 @@ def cannot_be_recorded(program: CallableProgram, error: BaseException) -> Unsupp
 
 
 def free_generator(stream: torch.cuda.Stream) -> None:
-    """Sets torch's generator free after a recording that broke off: it would count as being recorded, and every later draw would fail.
+    """Resets torch's generator after a recording that broke off: it would count as being recorded, and every later draw would fail.
 
     A recording that succeeds does that.
     """
@@ -207,12 +207,12 @@ def free_generator(stream: torch.cuda.Stream) -> None:
         with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream):
             torch.zeros(1, device=stream.device)
     except RuntimeError:
-        # Nothing is worse than before, and the first error is the one to report.
+        # The state is no worse than before, and the first error is the one to report.
         pass
 
 
 def library_settings() -> tuple[object, ...]:
-    """Torch's settings that decide which kernels a library call starts: a recording keeps those of its own time."""
+    """Torch's settings that decide which kernels a library call starts: a recording has the settings of its creation."""
     c = torch._C
     # A tensor made in inference mode must not be written outside.
     return (torch.is_inference_mode_enabled(), c._get_cudnn_enabled(), c._get_cudnn_benchmark(), c._get_cudnn_deterministic(),

@@ -1,4 +1,4 @@
-"""Results of a CUDA graph as the caller gets them: in the graph's own memory, lent until the next call, or copies of it."""
+"""Results of a CUDA graph for the caller: lent in the graph's own memory until the next call, or copied."""
 from __future__ import annotations
 
 import functools
@@ -15,7 +15,7 @@ Maker = Callable[[], torch.Tensor]
 
 
 class LentResults:
-    """Results in the graph's memory. The next replay overwrites them, so it must not run while a caller still has one."""
+    """Results in the graph's memory. The next replay overwrites them, so it must not run while a caller still references one."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         self._results = [(t, tuple(t.shape), tuple(t.stride())) for t in results]
@@ -29,10 +29,10 @@ class LentResults:
 
 
 class SavedResults:
-    """Lent results that only autograd sees, from a forward part to its backward part: every call returns the same tensors.
+    """Lent results that only autograd receives, from a forward part for its backward part: every call returns the same tensors.
 
-    Creating a tensor costs more than the rest of a replay's work for it. A tensor that a caller sees must be new, because callers set
-    attributes on it. Requires: `shows_holders()`.
+    Creating a tensor costs more than the rest of a replay's work for it. A tensor for a caller must be new, because callers set attributes
+    on it. Requires: `shows_holders()`.
     """
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
@@ -41,7 +41,7 @@ class SavedResults:
         self._holders = list(map(sys.getrefcount, self._tensors))
 
     def are_held(self) -> bool:
-        """Whether a caller still holds one of the tensors, or another tensor over the memory."""
+        """Whether a caller still references one of the tensors, or another tensor over the memory."""
         return list(map(sys.getrefcount, self._tensors)) != self._holders or self._storages.are_held()
 
     def give(self) -> list[torch.Tensor]:
@@ -50,7 +50,7 @@ class SavedResults:
 
 
 class _Storages:
-    """The memory of some tensors, with the number of tensors that are known to lie in it."""
+    """The storages of some tensors, with the number of known tensors in each."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._kept = list({t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors if t.numel()}.values())
@@ -64,7 +64,7 @@ class _Storages:
 
 @functools.cache
 def shows_holders() -> bool:
-    """Whether the reference count of a tensor rises while torch's own code holds it, as autograd does."""
+    """Whether the reference count of a tensor rises while torch's C++ code holds it, as autograd does."""
     with torch.inference_mode(False), torch.enable_grad():
         factor, saved = torch.ones(1, requires_grad=True), torch.ones(1)
         before = sys.getrefcount(saved)
@@ -73,7 +73,7 @@ def shows_holders() -> bool:
 
 
 class CopiedResults:
-    """Results that each call copies into memory of the caller's own, by one launch a dtype."""
+    """Results that each call copies into the caller's own memory, by one launch per dtype."""
 
     def __init__(self, results: Sequence[torch.Tensor]) -> None:
         window = torch._C._dynamo.guards._reinterpret_tensor
@@ -131,7 +131,7 @@ Results = LentResults | SavedResults | CopiedResults | MixedResults
 
 
 def given_results(results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool = False) -> Results:
-    """These results as a caller gets them, of which those with the numbers `lent` may be lent.
+    """These results for a caller; those with the numbers `lent` may be lent.
 
     are_saved: only autograd sees what is lent.
     """

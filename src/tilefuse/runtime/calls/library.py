@@ -43,7 +43,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in TORCH_DTYP
 
 Results = Sequence[Union[torch.Tensor, None]]
 
-# Elements of a window beyond which `_turns_back` turns gradients of f32.
+# Elements of a window beyond which `turns_back` copies gradients of f32 to row-major.
 LARGE_WINDOW = 25
 
 
@@ -70,7 +70,7 @@ def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[tor
 
 
 def padding_of(attributes: Attributes, rank: int) -> tuple[list[int], list[int] | None]:
-    """Symmetric padding for the call, and what `torch.nn.functional.pad` must add before where the ends differ."""
+    """Symmetric padding for the call, and the padding that `torch.nn.functional.pad` must add before where the two ends differ."""
     pairs = _pairs(attributes.get("padding"), rank)
     if all(begin == end for begin, end in pairs):
         return [begin for begin, _ in pairs], None
@@ -126,7 +126,7 @@ def convolution(operands: Sequence[torch.Tensor], attributes: Attributes) -> lis
 
 
 def convolution_backward(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor | None]:
-    """Gradients of a convolution to input, weight and bias; None where the mask does not ask for one."""
+    """Gradients of a convolution with respect to input, weight and bias; None where the mask excludes one."""
     grad, x, w = operands[:3]
     rank = x.dim() - 2
     padding, extra = padding_of(attributes, rank)
@@ -161,11 +161,11 @@ def _turns_back(x: torch.Tensor, w: torch.Tensor, attributes: Attributes, is_gra
 
 
 def turns_back(weight_shape: Sequence[int], dtype: torch.dtype, attributes: Attributes, is_gradient: bool) -> bool:
-    """Whether tensors on a GPU that lie channels last are computed sooner row-major, copies included.
+    """Whether channels-last tensors on a GPU are computed faster row-major, copies included.
 
-    Each channel by itself in a window that is not square, and gradients of f32 in large ones: cuDNN's kernels take 141 us where torch's
-    row-major ones take 37 (1 x 11, 32 x 96 x 28 x 28, f32) and 2503 where those take 1062 (gradients, 7 x 7, 32 x 96 x 56 x 56).
-    Source: one H200, torch 2.11, 2026-11-22.
+    True for depthwise convolutions with a window that is not square, and for gradients of f32 with large windows.
+    Source: one H200, torch 2.11, 2026-11-22, cuDNN's channels-last and torch's row-major kernels: 1 x 11, 32 x 96 x 28 x 28, f32: 141 and
+    37 us; gradients, 7 x 7, 32 x 96 x 56 x 56: 2503 and 1062 us.
     """
     window = tuple(weight_shape[2:])
     if not (_int(attributes.get("groups", 1)) > 1 and weight_shape[1] == 1):
@@ -201,7 +201,7 @@ def attention_off_the_cpu(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
     attn_mask: torch.Tensor | None = None, scale: float | None = None,
 ) -> Results:
-    """Attention as torch records it while a model lies on the CPU, on another device: its own kernels, which keep no logarithms."""
+    """Attention that torch recorded for a model on the CPU, run on another device: by its own kernels, which return no logarithms."""
     return [torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale), None]
 
 
@@ -218,7 +218,7 @@ LIBRARY: dict[str, Callable[..., Results]] = {
     "random_seed": random_seed,
 }
 
-# Operators that exist on the CPU only, and what stands for them where a model recorded there runs on another device.
+# Operators that exist on the CPU only, and their replacements where a model recorded there runs on another device.
 OFF_THE_CPU: dict[str, Callable[..., Results]] = {"aten._scaled_dot_product_flash_attention_for_cpu.default": attention_off_the_cpu}
 
 
@@ -227,8 +227,8 @@ def call_library(
 ) -> list[torch.Tensor | None]:
     """All results of one library call, in order; None for a result that the operator did not compute.
 
-    device: where operators without tensor operands put their result; by default the first operand's, else the CPU.
-    Raises: NameLookupError for an operator that is neither in `LIBRARY` nor known to torch.
+    device: place of the result of operators without tensor operands; by default the first operand's, else the CPU. Raises: NameLookupError
+    for an operator that is neither in `LIBRARY` nor known to torch.
     """
     if operator == "random_seed":
         return list(random_seed(operands, attributes, device or (operands[0].device if operands else "cpu")))
@@ -246,7 +246,7 @@ def call_library(
         operands = as_traced(operands, traced, exact=not operator.startswith("aten."))
     named = {str(pair[0]): argument(pair[1], operands, place) for pair in kwargs if isinstance(pair, tuple)}
     results = [None if t is None else as_reals(t) for t in flat_results(function(*(argument(a, operands, place) for a in args), **named))]
-    # A window onto an operand would change when the operand's memory is used again.
+    # A view of an operand would change when the operand's memory is reused.
     return [None if t is None else t.clone() for t in results] if gives_windows(operator) else results
 
 
@@ -277,7 +277,7 @@ def gives_windows(operator: str) -> bool:
 def as_complex(pairs: torch.Tensor) -> torch.Tensor:
     """Pairs of reals as complex numbers, in the same memory where its strides allow. Shapes: pairs: [..., 2]; result: [...]"""
     if not pairs.numel():
-        # An empty tensor may have any strides, and torch's view is particular about them.
+        # An empty tensor may have any strides, but torch's view rejects some of them.
         pairs = torch.empty(pairs.shape, dtype=pairs.dtype, device=pairs.device)
     return torch.view_as_complex(pairs if pairs.stride(-1) == 1 else pairs.contiguous())
 

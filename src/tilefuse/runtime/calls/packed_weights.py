@@ -1,8 +1,8 @@
-"""Convolutions of the host whose weights are constants: the weights are brought into oneDNN's blocked layout once, not at every call.
+"""Host convolutions with constant weights: the weights are converted to oneDNN's blocked layout once instead of at every call.
 
-Torch's own convolution reorders the weights of some shapes at every call, and leaves others to an older implementation (small 1 x 1
-convolutions of one image). oneDNN is called by the operators that torch's own compiler calls it by.
-A ReLU behind the call stays a kernel: oneDNN's gives 0 for NaN, where the operator keeps NaN (torch 2.13, AMD EPYC).
+Torch's own convolution reorders the weights of some shapes at every call, and runs others by an older implementation (small 1 x 1
+convolutions of one image). This file calls oneDNN through the operators that torch's own compiler uses. A ReLU after the call stays a
+kernel: oneDNN's returns 0 for NaN, where the operator keeps NaN (torch 2.13, AMD EPYC).
 """
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tilefuse.runtime.spec import Value
 
 
 def may_be_packed(x: Value, w: Value) -> bool:
-    """Whether this call is made so: channels last, of two dimensions, in f32, by weights that are constants of the program.
+    """Whether this call can use packed weights: channels last, two-dimensional, f32, with weights that are constants of the program.
 
-    Row-major input is brought into blocks and back at every call, which costs small convolutions more than packed weights spare.
+    Row-major input is converted to blocks and back at every call, which costs small convolutions more than packed weights save.
     """
     plain = w.role == "constant" and x.dtype == w.dtype == "f32" and len(x.shape) == 4 and 0 not in x.shape
     return plain and _is_channels_last(x) and torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
@@ -29,7 +29,7 @@ def _is_channels_last(x: Value) -> bool:
 
 
 class PackedConvolution:
-    """A call of a convolution that packs its weights at the first call: constants of a program are its own, and stay as they are."""
+    """A call of a convolution that packs its weights at the first call: constants belong to the program and never change."""
 
     def __init__(self, input_shape: Sequence[int], stride: list[int], padding: list[int], dilation: list[int], groups: int,
                  has_bias: bool) -> None:

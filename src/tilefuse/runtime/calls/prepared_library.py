@@ -1,6 +1,6 @@
-"""Library calls made ready when a program is built: what `call_library` decides at every call is decided once, from types and layouts.
+"""Library calls prepared when a program is built: decisions that `call_library` makes at every call are made once, from types and layouts.
 
-`call_library` defines what a call gives; a test compares the two on every operator here.
+`call_library` defines the result of a call; a test compares the two on every operator here.
 """
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _call_by_name(operator: str, attributes: Attributes, device: torch.device, t
 
 
 def _matmul(attributes: Attributes, operands: Sequence[Value], device: torch.device) -> Call | None:
-    """A product of two matrices, or of as many pairs on both sides; others as they come."""
+    """A product of two matrices, or of two batches with equal extents; other calls unchanged."""
     ranks = len(operands[0].shape), len(operands[1].shape)
     batched = ranks == (3, 3) and operands[0].shape[0] == operands[1].shape[0]
     if ranks != (2, 2) and not batched:
@@ -130,7 +130,7 @@ _PREPARED: Mapping[str, Callable[[Attributes, Sequence[Value], torch.device], Ca
 
 
 def _torch_call(operator: str, attributes: Attributes, device: torch.device) -> Call:
-    """A call through torch's dispatcher, its templates made into constants and places of operands."""
+    """A call through torch's dispatcher, with its templates resolved to constants and operand numbers."""
     function = torch_operator(operator)
     function = direct_function(operator) or function
     args, kwargs, traced = attributes.get("args", ()), attributes.get("kwargs", ()), attributes.get("strides")
@@ -146,7 +146,7 @@ def _torch_call(operator: str, attributes: Attributes, device: torch.device) -> 
                            **{n: v(t) if isinstance(v, _Place) else v for n, v in named.items()})
         tensors = [as_reals(results)] if isinstance(results, torch.Tensor) else [
             None if r is None else as_reals(r) for r in flat_results(results)]
-        # A window onto an operand would change when the operand's memory is used again.
+        # A view of an operand would change when the operand's memory is reused.
         return [None if r is None else r.clone() for r in tensors] if clones else tensors
 
     return call

@@ -1,7 +1,7 @@
-"""Calls of a program that are replays of a CUDA graph where that is quicker: the light path of `torch.compile`'s calls.
+"""Calls of a program as replays of a CUDA graph where that is faster: the fast path of `torch.compile`'s calls.
 
-A replay costs the host a few microseconds however many kernels it starts. Inputs that stay where they are (parameters, caches) are
-read in place, others are copied into the recording's buffers by one launch. Any call that a recording does not fit runs directly.
+A replay costs the host a few microseconds for any number of kernels. Inputs with fixed addresses (parameters, caches) are read in place,
+others are copied into the recording's buffers by one launch. A call that fits no recording runs directly.
 """
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from tilefuse.runtime.calls.strided import fits, places_once
 from tilefuse.runtime.spec import KernelStep, LibraryStep
 
 MAX_RECORDINGS = 64
-# Recordings of a backward part: one for each place of what its forward part keeps. A place is a recording of the forward part, of which a
-# loop has one (each stream and each set of parameters has its own); where that part runs directly, places are whatever the allocator gives.
-# Each recording holds all gradients: at twice as many, a part whose places never settle holds 16 times the weights before it gives up;
-# at half, a loop over five sets of parameters gives up.
+# Limit on the recordings of a backward part: one for each set of addresses of the values saved by its forward part. A recording of the
+# forward part is one such set, of which a loop has one (one for each stream and set of parameters); where the forward part runs directly,
+# the allocator decides the addresses. Each recording holds all gradients. At twice the limit, a part whose addresses never settle holds 16
+# times the weights before it gives up; at half, a loop over five sets of parameters gives up.
 MAX_BACKWARD_RECORDINGS = 8
-# A recording takes about as long as three calls, so it waits for three: the total is at most twice that of the better choice.
+# A recording takes about as long as three calls, so it waits for three calls: the total is at most twice that of the better choice.
 CALLS_BEFORE_RECORDING = 3
-# The replay whose device time is measured: the driver uploads a graph at the first.
+# Number of the replay whose device time is measured: the driver uploads a graph at the first.
 WATCHED_REPLAY = 2
-# After so many inputs were found to move one by one, all that may be copied are.
+# After this many inputs were seen to move one by one, all inputs that may be copied are copied.
 MAX_FOUND_MOVING = 4
 
 
@@ -49,7 +49,7 @@ class _Callers:
 class _Recording:
     """One graph with its inputs and results.
 
-    addresses: one an input; those with a buffer are copied into it, the others read in place.
+    addresses: one for each input; inputs with a buffer are copied into it, the others are read in place.
     """
 
     def __init__(self, graphs: Any, pool: Any, recorded: Any, inputs: Sequence[torch.Tensor], buffers: Mapping[int, torch.Tensor],
@@ -58,10 +58,10 @@ class _Recording:
         self._same_addresses = graphs.same_addresses
         self._addresses = addresses
         self._fixed = [i for i in range(len(addresses)) if i not in buffers]
-        # Of parameters, torch's guards look at strides; of what moves, a copy takes any.
+        # Torch's guards check the strides of parameters; moving inputs are copied from any strides.
         self._looked_at = [(i, t.shape, t.dtype, None if i in buffers else t.stride()) for i, t in enumerate(inputs) if i not in trusted]
         groups: dict[torch.dtype, tuple[list[torch.Tensor], list[int]]] = {}
-        # Expanded inputs: where each place is written once.
+        # Expanded inputs: subscripts that write each place in memory once.
         self._expanded: list[tuple[torch.Tensor, int, tuple[slice, ...]]] = []
         for i, buffer in buffers.items():
             once = places_once(buffer.shape, buffer.stride())
@@ -81,14 +81,14 @@ class _Recording:
         self._places = sorted(places.items())
 
     def serves(self, tensors: list[Any]) -> bool:
-        """Whether a replay computes what the program would of these tensors."""
+        """Whether a replay computes the program's results for these tensors."""
         if not self._same_addresses(tensors, self._addresses, self._fixed) or library_settings() != self._settings:
             return False
         return all((t := tensors[i]).dtype is dtype and t.shape == shape and (strides is None or t.stride() == strides)
                    for i, shape, dtype, strides in self._looked_at)
 
     def bare(self) -> Callable[[], None]:
-        """The copies of inputs and the replay alone, from tensors that stand in for the inputs: what a call takes at least."""
+        """Only the copies of inputs and the replay, from tensors that stand in for the inputs: a lower bound on a call's time."""
         copies = [(targets, [t.clone() for t in targets]) for targets, _ in self._copies]
         copies += [([target], [target.clone()]) for target, _, _ in self._expanded]
 
@@ -115,16 +115,16 @@ class _Recording:
 class ReplayedProgram:
     """A boxed call of a program (`Program.call_boxed`) that replays recordings.
 
-    static: numbers of the inputs that are parameters or buffers, or what a forward part kept: read in place, and recorded again where they
-    lie elsewhere.
-    always: replay whatever it takes (`reduce-overhead`); otherwise where the host would take longer than the device.
+    static: numbers of the inputs that are parameters or buffers, or values saved by a forward part: read in place, and recorded again where
+    their addresses change.
+    always: replay at any cost (`reduce-overhead`); otherwise where the host would take longer than the device.
     lent: numbers of the results that lie in the recording's memory while no caller keeps them; the others are copied at each call.
-    copies_kept: where a caller keeps lent results across a call, copy them from then on. Else only autograd sees them (a forward part's,
-    for its backward part): every replay gives the same tensors, and where one is kept, every call is a direct one from then on.
-    trusted: numbers of inputs beside the static ones whose types need no look (what a forward part kept for its backward part).
+    copies_kept: where a caller keeps lent results across a call, copy them from then on. Otherwise only autograd sees them (a forward
+    part's, for its backward part): every replay returns the same tensors, and once one is kept, every call is direct from then on.
+    trusted: numbers of inputs beside the static ones whose types need no check (saved by a forward part for its backward part).
     graphs: records and replays (`CudaGraphs`, or a stand-in in tests).
-    Figures: `num_recordings`, `num_replays`; `direct_s`, the host's least time for a direct call (seconds); `why_not`, why every call is
-    a direct one, where it is so.
+    Figures: `num_recordings`, `num_replays`; `direct_s`, the host's least time for a direct call (seconds); `why_not`, the reason why every
+    call is direct, if it is.
     """
 
     def __init__(self, program: CallableProgram, graphs: Any, static: Collection[int] = (), *, always: bool = False,
@@ -165,7 +165,8 @@ class ReplayedProgram:
         return self._otherwise(tensors)
 
     def bare(self) -> Callable[[], None] | None:
-        """The current stream's recording without what surrounds it (`_Recording.bare`), to measure against; None where there is none.
+        """The current stream's recording without its surroundings (`_Recording.bare`), as a baseline for measurements; None where there is
+        none.
 
         It overwrites the recording's inputs and results.
         """
@@ -190,9 +191,9 @@ class ReplayedProgram:
         return results
 
     def _watch(self) -> None:
-        """Times one replay on the device, and drops the recordings where it takes longer than the host does without them.
+        """Times one replay on the device, and drops the recordings where it takes longer than the host takes without them.
 
-        They would hold memory for nothing. The first replay is not the one: the driver uploads the graph then.
+        Such recordings would only hold memory. The first replay is not measured: the driver uploads the graph then.
         """
         if self.num_replays == WATCHED_REPLAY:
             self._clock = self._graphs.clock()
@@ -203,7 +204,7 @@ class ReplayedProgram:
                 self._end(f"the device takes {device_s * 1e6:.0f} us, the host {self.direct_s * 1e6:.0f} without a graph")
 
     def _otherwise(self, tensors: list[Any]) -> list[torch.Tensor]:
-        """A call that no current recording serves: by another one, by a new one, or directly."""
+        """A call that no current recording fits: by another one, by a new one, or directly."""
         if self._is_over or not self._may_replay() or not self._guard.acquire(False):
             return self.program.call_boxed(tensors)
         try:
@@ -222,7 +223,7 @@ class ReplayedProgram:
         return results
 
     def _fitting(self, tensors: list[Any]) -> tuple[_Recording | None, bool]:
-        """A recording for these tensors, made if it is time for it; and whether a direct call should be timed."""
+        """A recording for these tensors, made if it is due; and whether a direct call should be timed."""
         stream = self._stream()
         addresses = [t.data_ptr() for t in tensors]
         caller = (stream, threading.get_ident(), tuple([addresses[i] for i in self._static]))
@@ -251,7 +252,7 @@ class ReplayedProgram:
         return recording, False
 
     def _find_moving(self, seen: _Callers, addresses: list[int]) -> bool:
-        """Enters inputs that lie elsewhere than at the call before; False where a replay could no longer be right or cheap."""
+        """Marks inputs whose addresses changed since the previous call; False where a replay could no longer be correct or cheap."""
         before, seen.addresses = seen.addresses, addresses
         if not before:
             return True
@@ -311,13 +312,13 @@ class ReplayedProgram:
 
 
 def may_be_replayed(program: CallableProgram, always: bool) -> bool:
-    """Whether a replay gives what a call gives. Without `always`, only where no operator may depend on more than its operands."""
+    """Whether a replay returns the same results as a call. Without `always`, only where no operator depends on more than its operands."""
     spec = program.spec
     value_by_name = {v.name: v for v in spec.values}
     for name in spec.results:
         root, _ = root_of(value_by_name[name], value_by_name)
         if root != name and value_by_name[root].role in ("input", "constant"):
-            # A window onto an input belongs to the tensor of this call.
+            # A view of an input belongs to the tensor of this call.
             return False
         if value_by_name[name].role == "constant":
             return False
@@ -325,7 +326,7 @@ def may_be_replayed(program: CallableProgram, always: bool) -> bool:
 
 
 def depends_on_operands(step: LibraryStep) -> bool:
-    """Whether a library call's result depends on nothing but its operands: no random numbers, no state of an operator of the user's own."""
+    """Whether a library call's result depends only on its operands: no random numbers, no state of a user's operator."""
     if step.operator in LIBRARY:
         return step.operator != "random_seed" and not dict(step.attributes).get("dropout")
     if not step.operator.startswith("aten."):
@@ -337,7 +338,7 @@ def depends_on_operands(step: LibraryStep) -> bool:
 
 
 def _drops_nothing(step: LibraryStep, schema: Any) -> bool:
-    """Whether an operator that may draw random numbers (attention) draws none, since its probability of dropping is zero."""
+    """Whether an operator that may draw random numbers (attention) draws none, since its dropout probability is zero."""
     attributes = dict(step.attributes)
     args, kwargs = attributes.get("args", ()), attributes.get("kwargs", ())
     assert isinstance(args, tuple) and isinstance(kwargs, tuple)
@@ -349,6 +350,6 @@ def _drops_nothing(step: LibraryStep, schema: Any) -> bool:
 
 
 def _device_bound_s(program: CallableProgram) -> float:
-    """Lower bound on the device's time: the bytes of the program's own kernels. Units: seconds."""
+    """Lower bound on the device's time, from the bytes of the program's own kernels. Units: seconds."""
     kernels = program.spec.kernels
     return sum(kernels[s.kernel].limit_us for s in program.spec.steps if isinstance(s, KernelStep)) * 1e-6

@@ -1,6 +1,6 @@
-"""How long calls on a GPU take inside a running stream: recorded into a CUDA graph, replayed between events.
+"""Times of calls on a GPU within a running stream: recorded into a CUDA graph and replayed between events.
 
-Calibration, timed plans and tuning measure with the same clock, so that their figures compare.
+Calibration, timed plans and tuning use this clock, so that their figures are comparable.
 """
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-# The first replays upload the graph and bring the clocks up.
+# The first replays upload the graph and raise the clock rate.
 SKIPPED = 2
 
 
 def replay_samples_us(calls_on: Callable[[int], Sequence[Callable[[], object]]], device: torch.device | int, repeats: int) -> list[float]:
-    """Mean interval of the calls in each of `repeats` replays. `calls_on(stream)` makes the calls for a stream, in order.
+    """Mean interval of the calls in each of `repeats` replays. `calls_on(stream)` returns the calls for a stream, in order.
 
-    Every call runs once before it is recorded, so that nothing is loaded or allocated anew while the graph is made.
-    Units: microseconds a call.
-    Raises: whatever a call raises; RuntimeError from torch where a kernel faults or a call cannot be recorded.
+    Every call runs once before it is recorded, so that nothing is loaded or allocated during the recording. Units: microseconds per call.
+    Raises: any error of a call; RuntimeError from torch where a kernel faults or a call cannot be recorded.
     """
     with torch.cuda.device(device):
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()

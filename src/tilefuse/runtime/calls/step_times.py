@@ -99,8 +99,8 @@ class MeasuredRun:
     """One run of a program: (start after the first step's, duration) of every step, the time before the first and behind the last step
     of that run, and the time of a whole call without clocks between its steps; medians. Units: microseconds.
 
-    On a GPU the steps are enqueued before the first begins, so they follow each other as closely as the device lets them; the rest of
-    a call's time is spent on the host, before and between launches.
+    On a GPU the steps are enqueued before the first begins, so no step waits for the host; the rest of a call's time is spent on the host,
+    before and between launches.
     """
 
     steps: tuple[tuple[float, float], ...]
@@ -131,7 +131,7 @@ def measured_run(program: CallableProgram, tensors: Sequence[Any], repeats: int 
 
 
 def _given(program: CallableProgram, tensors: Sequence[Any]) -> list[Any]:
-    """The inputs as the program takes them, copies where it would change them."""
+    """The inputs in the form that the program takes; copies of those that it would change."""
     inputs = []
     for tensor, want in zip(tensors, program.arguments, strict=True):
         fitting = adapt(tensor, want, program.device)
@@ -152,10 +152,10 @@ def _row(program: CallableProgram, step: Step, us: float) -> StepTime:
 
 @contextlib.contextmanager
 def measured_calls(programs: Iterable[CallableProgram], told: Callable[[CallableProgram, StepSpans], None]) -> Iterator[None]:
-    """Inside, every call of one of these programs is timed step by step, and `told` hears of it: the program and its steps' times, which
-    are missing where the device had to wait for the host.
+    """Inside, every call of one of these programs is timed step by step; `told` gets the program and its steps' times, which are missing
+    where the device had to wait for the host.
 
-    Such a call waits for the device before and behind it. Calls from several threads are told of in the order in which they end.
+    Such a call waits for the device before and after. Calls from several threads are reported in the order in which they end.
     """
     distinct = list({id(p): p for p in programs}.values())
 
@@ -176,7 +176,7 @@ def measured_calls(programs: Iterable[CallableProgram], told: Callable[[Callable
 
 @contextlib.contextmanager
 def own_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Inside, an instance has an attribute of its own, which goes before its class's: calls outside pay nothing."""
+    """Inside, an instance has an attribute of its own, which hides its class's: calls outside cost nothing."""
     own = vars(owner)
     missing = object()
     before = own.get(name, missing)
@@ -241,9 +241,9 @@ def _run_on_host(program: CallableProgram, frame: Frame, tensors: Sequence[Any],
 
 def _run_on_gpu(program: CallableProgram, frame: Frame, tensors: Sequence[Any], consume: bool
                 ) -> tuple[list[torch.Tensor], StepSpans, Around]:
-    """As `_timed_run`, by events; no times where the device had to wait for a launch: the next run holds it longer."""
+    """As `_timed_run`, by events. No times where the device had to wait for a launch: the next run holds it longer."""
     pairs: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
-    # Made before the device is held: each takes the host microseconds.
+    # Created before the device is held: each takes the host microseconds.
     ready = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in frame.operations]
 
     def between(step: int, run: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Where the elements of a torch tensor lie, and copies that lie otherwise."""
+"""Layouts of torch tensors in memory, and copies into other layouts."""
 from __future__ import annotations
 
 import functools
@@ -19,12 +19,12 @@ def empty_maker(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.d
 
 
 def fits(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie as `strides` say (extents of 1 may have any stride) at an address that kernels can use."""
+    """Whether the elements have these strides (extents of 1 may have any stride) and an address that kernels can use."""
     return 0 in shape or lies(tensor, strides) and tensor.data_ptr() % POINTER_ALIGNMENT_BYTES == 0
 
 
 def lies(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie as `strides` say (extents of 1 may have any stride)."""
+    """Whether the elements have these strides (extents of 1 may have any stride)."""
     return all(n == 1 or have == want for n, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
 
 
@@ -39,18 +39,18 @@ def relaid(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...
 def places_once(shape: Sequence[int], strides: Sequence[int]) -> tuple[slice, ...]:
     """Subscripts that name each place in memory of such a layout once.
 
-    Expanded layouts (stride 0) have several elements in one place, all equal: one write suffices, and torch refuses more.
+    Expanded layouts (stride 0) store several equal elements in one place: one write suffices, and torch refuses more.
     """
     return tuple(slice(0, 1) if s == 0 and n > 1 else slice(None) for n, s in zip(shape, strides, strict=True))
 
 
 def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact: bool) -> list[torch.Tensor]:
-    """The operands of a call where torch traced them, or in copies that lie so.
+    """The operands of a call in the layouts that torch traced, copied where necessary.
 
-    An operand that is a view is one of ours, in another layout than eager's: attention refuses elements that are no neighbours, and an
-    operator of the user's own may count on eager's strides without a look. strides: of each operand, None where any will do.
-    exact: nothing but these strides (of extents above 1) will do; else also others whose last dimension has neighbours in memory and
-    whose other strides are multiples of 16 bytes.
+    An operand that is a view may have another layout than in eager mode: attention requires contiguous elements, and a user's operator may
+    rely on eager's strides without a check.
+    strides: of each operand, None where any are accepted. exact: accepts only these strides (of extents above 1); otherwise also others
+    whose last dimension is contiguous and whose other strides are multiples of 16 bytes.
     """
     tensors = list(operands)
     for n, (tensor, layout) in enumerate(zip(operands, strides, strict=True)):
@@ -62,5 +62,5 @@ def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact
 
 
 def _is_aligned(tensor: torch.Tensor) -> bool:
-    """Of extents of 1, too: attention looks at their strides."""
+    """Also for extents of 1, since attention checks their strides."""
     return tensor.dim() > 0 and tensor.stride(-1) == 1 and all(s * tensor.element_size() % 16 == 0 for s in tensor.stride()[:-1])

@@ -30,7 +30,7 @@ def kernel_key(kernel: KernelCode, cxx: str = "") -> CacheKey:
 
 
 class Begun:
-    """CUDA kernels of one program whose compiles begin as they are printed, while the next ones are. Threads work for it until `end`."""
+    """CUDA kernels of one program that are compiled while the next ones are still printed. Threads work for it until `end`."""
 
     def __init__(self, cache: KernelCache, jobs: int = 0) -> None:
         """jobs: as for `build_kernels`."""
@@ -39,7 +39,7 @@ class Begun:
         self._pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1, thread_name_prefix="tilefuse-compile")
 
     def begin(self, kernel: KernelCode) -> None:
-        """Begins with a kernel, unless the cache has it."""
+        """Starts compiling a kernel, unless the cache has it."""
         key = cuda_key(kernel)
         if key.digest not in self.futures and self._cache.get(key) is None:
             self.futures[key.digest] = self._pool.submit(self._built, key, kernel)
@@ -60,7 +60,7 @@ class Begun:
 
 def build_kernels(kernels: Sequence[KernelCode], cache: KernelCache, *, jobs: int = 0, cxx: str = "",
                   progress: Progress | None = None, begun: Mapping[str, Future[CacheEntry]] | None = None) -> list[CacheEntry]:
-    """One compiled entry a kernel. Equal kernels are compiled once; several processes compile each kernel once between them.
+    """One compiled entry for each kernel. Equal kernels are compiled once, also by several processes together.
 
     jobs: kernels or groups of kernels compiled at the same time; 0: one a processor. cxx: the C++ compiler ("": CXX, g++, clang++).
     `progress(done, total)` is told of the kernels that had to be compiled. An interrupt leaves the finished kernels in

@@ -1,4 +1,4 @@
-"""Keeps the source of a kernel that a compiler refused, so that an error can name it."""
+"""Stores the source of a kernel that a compiler refused, so that an error can name it."""
 from __future__ import annotations
 
 import hashlib
@@ -14,9 +14,9 @@ MAX_FILES = 200
 
 
 def keep_failed_source(name: str, suffix: str, source: str, log: str) -> Path:
-    """Writes source and log to a private folder of the user's cache (of the temporary folder where that is off); the path of the source.
+    """Writes source and log to a private folder of the user's cache (of the temporary folder where that is off); returns the source's path.
 
-    The name depends on the text alone: failing again writes the same two files again.
+    The name depends only on the text: a repeated failure writes the same two files again.
     """
     short = hashlib.sha256(source.encode()).hexdigest()[:10]
     stem = f"{re.sub(r'[^0-9A-Za-z_.-]', '_', name)[:80]}-{short}"
@@ -27,7 +27,7 @@ def keep_failed_source(name: str, suffix: str, source: str, log: str) -> Path:
         write_whole(folder / f"{stem}.log", log.encode())
         _remove_oldest(folder)
     except OSError:
-        # Another user's folder, or a full disk: the log still travels in the error itself.
+        # Another user's folder, or a full disk: the error still carries the log.
         return Path(f"{name}{suffix} (source not kept)")
     return path
 

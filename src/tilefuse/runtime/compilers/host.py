@@ -1,7 +1,7 @@
 """Host C++ text to a shared object through the system's compiler, and the loading of it.
 
-The kernels of a program that are not cached yet are compiled in a few parallel jobs; the kernels of one job share a
-translation unit (each in a namespace of its own), because reading the headers costs more than a small kernel.
+Kernels of a program that are not cached are compiled in a few parallel jobs; the kernels of one job share a translation unit (each in a
+namespace of its own), because reading the headers costs more than a small kernel.
 """
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tilefuse.runtime.stores.cache_key import CacheKey
 from tilefuse.runtime.stores.kernel_identity import entry_field, kernel_identity
 from tilefuse.runtime.stores.private_folder import work_folder
 
-# -ffp-contract=off: a product and a sum round separately, as in the interpreter that defines the operators; the source
-# says fma where it wants one. Errors in errno and traps are never read.
+# -ffp-contract=off: a product and a sum round separately, as in the interpreter that defines the operators; the source says fma where it is
+# meant. errno and traps are never read.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
          "-w")
 UNIT = "unit.cpp"
-# Compilers' tuning for some processors with AVX-512 makes 32-byte loops; vectors of memory are moved by 64 bytes there (`tf_copy`).
+# For some processors with AVX-512, compilers choose 32-byte vectors for loops; memory is then moved by 64 bytes explicitly (`tf_copy`).
 WIDE_FLAGS = ("-mprefer-vector-width=512",)
 INSTALL_HINT = "install g++ or clang++, or set CXX"
 CLEAR_HINT = "clear the kernel cache: tilefuse cache clear"
@@ -114,7 +114,7 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
         seconds = (time.perf_counter() - started) / len(kernels)
         return [CacheEntry(outcome, k.entry, "", seconds) for k in kernels]
     if len(kernels) > 1:
-        # Alone, each kernel either compiles (the sharing was at fault) or is the one to name.
+        # Compiled alone, each kernel either succeeds (the sharing was at fault) or is the one to report.
         return [entry for kernel in kernels for entry in compile_host([kernel], command)]
     kernel, log = kernels[0], outcome
     path = keep_failed_source(kernel.name, ".cpp", kernel.source, log)
@@ -140,13 +140,13 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
         text, output = Path(folder, UNIT), Path(folder, "unit.so")
         text.write_text(source, encoding="utf-8")
         try:
-            # A copy of the environment: another thread may change the process's own while the child starts from it.
+            # A copy of the environment: another thread may change the process's own during the start of the child.
             done = subprocess.run([*arguments, "-o", str(output), str(text), "-lm"], capture_output=True, text=True, errors="replace",
                                   env=dict(os.environ))
         except OSError as error:
             raise ToolchainError(f"the C++ compiler {arguments[0]} does not run: {error}", hint=INSTALL_HINT) from error
         if done.returncode < 0:
-            # Killed, by an interrupt or for want of memory: that says nothing of the source, and trying again would not help.
+            # Killed, by an interrupt or for lack of memory: the source is not at fault, and another try would not help.
             raise ToolchainError(f"the C++ compiler {arguments[0]} was ended by signal {-done.returncode}",
                                  hint="if it ran out of memory, set TILEFUSE_JOBS to a smaller number")
         if done.returncode:
@@ -165,7 +165,7 @@ _loading = threading.Lock()
 def load_host(entry: CacheEntry) -> ctypes._FuncPointer:
     """The kernel as a callable `int (void* const* arguments, char* report, long report_size)`.
 
-    A shared object is loaded once a process, from a file that is gone again afterwards.
+    A shared object is loaded once per process, from a file that is deleted afterwards.
     Raises: ToolchainError when the bytes are no shared object of this machine, or lack the symbol.
     """
     sha = hashlib.sha256(entry.payload).hexdigest()

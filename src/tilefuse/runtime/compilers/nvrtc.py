@@ -22,7 +22,8 @@ FLAGS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resources that a kernel takes of a multiprocessor. Units: registers a thread; bytes a thread (spills, stack) or a block (shared)."""
+    """Resources that a kernel needs on a multiprocessor. Units: registers per thread; bytes per thread (spills, stack) or per block
+    (shared)."""
 
     num_registers: int
     spill_bytes: int
@@ -87,12 +88,12 @@ def compile_text(source: str, entry: str, arch: str, name: str, flags: tuple[str
 
 
 def start_processes(arch: str, jobs: int) -> None:
-    """Sees to it that NVRTC runs in other processes as well, soon. jobs: the option's."""
+    """Requests that NVRTC also runs in other processes soon. jobs: the option's."""
     nvrtc_processes().start(num_processes(jobs), lambda: command_of(nvrtc_version(), arch))
 
 
 def _compiled_here(name: bytes, source: bytes, flags: Sequence[bytes]) -> Compiled:
-    """A kernel compiled in this process. Raises: ToolchainError where NVRTC fails otherwise than by refusing it."""
+    """A kernel compiled in this process. Raises: ToolchainError where NVRTC fails for another reason than the source."""
     nvrtc = _nvrtc()
     status, handle = nvrtc.nvrtcCreateProgram(source, name, 0, [], [])
     if int(status):
@@ -117,7 +118,7 @@ def _text(nvrtc: Any, handle: Any, size_call: str, data_call: str) -> bytes:
 
 
 def parse_resources(log: str) -> Resources | None:
-    """Reads the assembler's report in a log, or None where it has none."""
+    """The assembler's report in a log, or None where it has none."""
     registers = re.search(r"Used (\d+) registers", log)
     if registers is None:
         return None

@@ -1,4 +1,4 @@
-"""The process that compiles CUDA text for another one (see `nvrtc_processes`). It is run as a file and loads nothing but NVRTC.
+"""The process that compiles CUDA text for another one (see `nvrtc_processes`). It runs as a file and loads only NVRTC.
 
     arguments    version architecture library [library ...]
     output       (version)      once, when it can compile
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import IO
 
 NUMBER = struct.Struct("<q")
-# Compiled before the first request: the compiler's own tables are made then.
+# Compiled before the first request, so that the compiler's tables exist then.
 FIRST = b'extern "C" __global__ void first(float* a) { a[threadIdx.x] += 1.0f; }'
 
 
@@ -31,7 +31,7 @@ def send(pipe: IO[bytes], fields: Sequence[bytes]) -> None:
 
 
 def receive(pipe: IO[bytes]) -> list[bytes]:
-    """The next message. Raises: EOFError at the end of the pipe. Requires: the writer is a process of ours."""
+    """The next message. Raises: EOFError at the end of the pipe. Requires: the writer is a process of this package."""
     lengths = [_number(pipe) for _ in range(_number(pipe))]
     return [_exactly(pipe, n) for n in lengths]
 
@@ -78,7 +78,7 @@ def version_of(library: ctypes.CDLL) -> str:
 
 def main(version: str, arch: str, *paths: str) -> None:
     """Serves requests until the input ends. Ends at once where no library has the version."""
-    # Replies go through a pipe of their own, so that nothing that is printed comes between them.
+    # Replies use a pipe of their own, so that printed text cannot mix with them.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -96,7 +96,7 @@ def main(version: str, arch: str, *paths: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process as soon as nobody can write to it, also in the middle of a compile."""
+    """Ends this process as soon as its input is closed, also during a compile."""
     poll = select.poll()
     poll.register(0, 0)
     poll.poll()

@@ -1,11 +1,11 @@
-"""NVRTC in processes beside this one, because it compiles one kernel at a time in a process.
+"""NVRTC in further processes, because NVRTC compiles only one kernel at a time per process.
 
     a compile begins      processes start, while torch traces or kernels are planned: a tenth of a second
     a kernel is printed   an idle process compiles it, else this one, else it waits for either
     20 s without kernels  they end; with this process they end at once, however it ends
 
-Seven kernels of a language model take 0.135 s of an H200's host in one process, with any number of threads. Printing and compiling nine
-takes 98 ms with four processes, 172 without. Where no process can be started, all is compiled in this one.
+Source: H200's host; seven kernels of a language model take 0.135 s in one process, with any number of threads; printing and compiling nine
+takes 98 ms with four processes, 172 ms without. Where no process can be started, this process compiles everything.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tilefuse.runtime.compilers.nvrtc_process import receive, send
 
-# Printing a kernel takes about 10 ms and compiling it 20 to 40: more processes would wait for kernels.
+# Printing a kernel takes about 10 ms and compiling it 20 to 40 ms: further processes would wait for kernels.
 MOST_PROCESSES = 4
 IDLE_S = 20.0
 FILE = Path(__file__).with_name("nvrtc_process.py")
@@ -54,11 +54,11 @@ def loaded_libraries(maps: str = "/proc/self/maps") -> tuple[str, ...]:
 
 
 class NvrtcProcess:
-    """One process. `used` is the time of its last kernel; is_broken: it ended, or was left in the middle of a reply."""
+    """One process. `used` is the time of its last kernel; is_broken: it ended, or was interrupted within a reply."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Starts it. Raises: OSError where it cannot be."""
-        # No Ctrl-C, which is meant for this process, and no folder that could not be removed meanwhile.
+        # No Ctrl-C, which is meant for this process, and a working folder that cannot be removed meanwhile.
         self.popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
                                       process_group=0)
         self.used = time.monotonic()
@@ -91,18 +91,18 @@ class NvrtcProcess:
                 pipe.close()
 
     def forget(self) -> None:
-        """In a forked child: lets go of the parent's process, which would live as long as the child otherwise."""
+        """In a forked child: releases the parent's process, which would otherwise live as long as the child."""
         null = os.open(os.devnull, os.O_RDWR)
         for pipe in (self.popen.stdin, self.popen.stdout):
             assert pipe is not None
-            # The number stays taken: the pipe's object closes it one day.
+            # The file descriptor stays reserved: the pipe's object closes it later.
             os.dup2(null, pipe.fileno(), inheritable=False)
         os.close(null)
         self.popen.returncode = 0
 
 
 class NvrtcProcesses:
-    """The processes of this one, each with a thread that starts it, and ends it after `idle_s` without a kernel."""
+    """The compiling processes, each with a thread that starts it, and ends it after `idle_s` without a kernel."""
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self._idle_s = idle_s
@@ -115,7 +115,7 @@ class NvrtcProcesses:
         self._is_closed = False
 
     def start(self, count: int, command: Callable[[], Sequence[str]]) -> None:
-        """Sees to it that up to `count` processes run; does not wait for them. After one that could not be started none is any more."""
+        """Requests up to `count` processes without waiting for them. After one failed to start, no more are started."""
         with self._changed:
             for process in self._running:
                 process.used = time.monotonic()
@@ -124,7 +124,7 @@ class NvrtcProcesses:
                 threading.Thread(target=self._attend, args=(command,), name="tilefuse-nvrtc", daemon=True).start()
 
     def compiled(self, name: bytes, source: bytes, flags: Sequence[bytes], here: Compile) -> Compiled:
-        """A kernel compiled by an idle process, or by `here` where there is none; `here` is called once at a time."""
+        """A kernel compiled by an idle process, or by `here` where there is none; only one call of `here` runs at a time."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._idle or not self._is_here_busy)
@@ -139,17 +139,17 @@ class NvrtcProcesses:
                 return compiled
 
     def numbers(self) -> list[int]:
-        """The system's numbers of the processes that run."""
+        """Process ids of the running processes."""
         with self._changed:
             return [process.popen.pid for process in self._running]
 
     def wait_ready(self, count: int, timeout_s: float) -> bool:
-        """Waits until so many processes are idle; False after the time. Units: seconds"""
+        """Waits until this many processes are idle; False after the time. Units: seconds"""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._idle) >= count, timeout_s)
 
     def close(self) -> None:
-        """Ends the processes, and starts none any more."""
+        """Ends the processes, and starts no more."""
         with self._changed:
             self._is_closed = True
             running = list(self._running)
@@ -159,7 +159,7 @@ class NvrtcProcesses:
             process.end()
 
     def forget(self) -> None:
-        """In a forked child: lets go of the parent's processes. The threads that hold the lock are not there."""
+        """In a forked child: releases the parent's processes. The threads that hold the lock do not exist there."""
         for process in self._running:
             process.forget()
 
@@ -196,7 +196,7 @@ class NvrtcProcesses:
             self._num_threads -= 1
 
     def _left_s(self, process: NvrtcProcess) -> float:
-        """Time until a process is to end, unless something changes before. Units: seconds. Requires: the lock."""
+        """Time until a process ends if nothing changes. Units: seconds. Requires: the lock."""
         if self._is_closed or process.is_broken:
             return 0.0
         return process.used + self._idle_s - time.monotonic() if process in self._idle else threading.TIMEOUT_MAX
@@ -216,7 +216,7 @@ class NvrtcProcesses:
 
 
 def num_processes(jobs: int) -> int:
-    """Number of processes that are worth starting beside this one, which has a processor of its own. jobs: the option's, 0 for no limit."""
+    """Number of processes worth starting beside this one, which uses a processor itself. jobs: the option's, 0 for no limit."""
     processors = len(os.sched_getaffinity(0))
     return min(MOST_PROCESSES, processors - 1, (jobs or MOST_PROCESSES + 1) - 1)
 
@@ -234,7 +234,7 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    # A forked child has none of its parent's threads: it gets processes of its own. The old ones' pipes stay referred to.
+    # A forked child has none of its parent's threads, so it starts processes of its own. References to the old pipes stay.
     _PROCESSES[0].forget()
     _PROCESSES.insert(0, NvrtcProcesses())
 

@@ -1,8 +1,8 @@
-"""The kernel cache: compiled kernels found again by what they were compiled from.
+"""The kernel cache: compiled kernels, looked up by everything that decided them.
 
-An entry is a small JSON file with every field of its key; the compiled bytes lie beside it under their own checksum, so
-several entries may share one file. Files appear whole (written aside, then renamed), so a crash leaves nothing half
-written, and a damaged file is a miss. What a kernel is and how it is compiled is not known here.
+An entry is a small JSON file with every field of its key; the compiled bytes lie beside it under their own checksum, so several entries may
+share one file. Files appear whole (written aside, then renamed), so a crash leaves no partial file, and a damaged file is a miss. This file
+knows neither kernels nor compilers.
 """
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from tilefuse.runtime.stores.cache_miss import explain_miss
 from tilefuse.runtime.stores.private_folder import abandoned_file, new_locked_file
 
 PART = ".part-"
-# A file system without file locks answers with one of these.
+# Error codes of a file system without file locks.
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 LOCK_TIMEOUT_S = 600.0
-# Time after which a folder is looked through again for parts that were abandoned.
+# Time after which a folder is searched again for abandoned parts.
 SWEEP_S = 60.0
 # The folders of planned programs (see `program_store`) and of torch's graphs that were traced (see `driver.reuse.known_traces`).
 PROGRAMS = "programs"
 TRACES = "traces"
-# The folder of what planning judged of patterns (see `judgement_store`).
+# The folder of planning's judgements of patterns (see `judgement_store`).
 JUDGEMENTS = "judgements"
 # The folder of plans from which planning of other sizes starts (see `driver.reuse.known_seeds`).
 SEEDS = "seeds"
 TEXTS = (PROGRAMS, TRACES, JUDGEMENTS, SEEDS)
-# Errors that reading a damaged archive raises: which one depends on the byte that is wrong.
+# Errors from reading a damaged archive; which one depends on the damaged byte.
 DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError)
 
 
 class CacheWarning(UserWarning):
-    """The cache could not be used as wished; the work goes on without it."""
+    """The cache could not be used as requested; the work continues without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A compiled kernel. Units: `compile_s` seconds. `symbol` is its name in `payload`; `log` what the compiler said."""
+    """A compiled kernel. Units: `compile_s` seconds. `symbol` is its name in `payload`; `log` the compiler's output."""
 
     payload: bytes
     symbol: str
@@ -64,7 +64,7 @@ class CacheEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryRecord:
-    """Facts that a listing shows of an entry. Units: bytes; `created` in seconds since the epoch."""
+    """Properties of an entry for a listing. Units: bytes; `created` in seconds since the epoch."""
 
     digest: str
     label: str
@@ -74,7 +74,7 @@ class EntryRecord:
 
 
 def default_folder(environment: Mapping[str, str] | None = None) -> Path | None:
-    """Where the cache lies: TILEFUSE_CACHE_DIR, else $XDG_CACHE_HOME/tilefuse, else ~/.cache/tilefuse; None if TILEFUSE_CACHE=0."""
+    """The cache's folder: TILEFUSE_CACHE_DIR, else $XDG_CACHE_HOME/tilefuse, else ~/.cache/tilefuse; None if TILEFUSE_CACHE=0."""
     env = os.environ if environment is None else environment
     if env.get("TILEFUSE_CACHE", "1").strip().lower() in ("0", "off", "false", "no"):
         return None
@@ -147,7 +147,7 @@ class KernelCache:
         return entry
 
     def put(self, key: CacheKey, entry: CacheEntry) -> None:
-        """Keeps `entry` under `key`. A folder that cannot be written costs a warning, once."""
+        """Stores `entry` under `key`. A folder that cannot be written costs a warning, once."""
         with self._guard:
             self._memory[key.digest] = entry
         if self.folder is None:
@@ -158,7 +158,7 @@ class KernelCache:
                   "compile_s": entry.compile_s, "created": time.time()}
         try:
             payload_path = self._payload_path(sha)
-            # An existing file is written again: it may be the damaged one that made this a miss.
+            # An existing file is written again: it may be the damaged one that caused this miss.
             write_whole(payload_path, entry.payload)
             write_whole(self._entry_path(key.digest), json.dumps(record, indent=1).encode())
         except OSError as error:
@@ -169,12 +169,11 @@ class KernelCache:
     def locked(self, keys: Iterable[CacheKey]) -> Iterator[None]:
         """Holds the entries of `keys` against other threads and processes, so that each kernel is compiled once.
 
-        A lock that cannot be had (no file locks on this file system, or ten minutes passed) is done without: the worst
-        outcome is that a kernel is compiled twice.
+        Without a lock (no file locks on this file system, or after ten minutes) the work continues: at worst a kernel is compiled twice.
         """
         with contextlib.ExitStack() as stack:
             if self.folder is not None:
-                # One order for all processes, or two of them could wait for each other.
+                # The same order in all processes, or two of them could wait for each other.
                 for digest in sorted({k.digest for k in keys}):
                     lock = FileLock(self.folder / "locks" / f"{digest}.lock")
                     try:
@@ -212,7 +211,7 @@ class KernelCache:
         return len(paths)
 
     def why(self, key: CacheKey) -> str:
-        """Why `key` is a hit or a miss: the first field in which it differs from the nearest entry."""
+        """The reason why `key` is a hit or a miss: the first field in which it differs from the nearest entry."""
         if self.get(key) is not None:
             return f"{key.label}: in the cache"
         if self.folder is None:
@@ -260,13 +259,13 @@ def _file_bytes(path: Path) -> int:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file so that others see all of it or nothing: aside first, then renamed over `path`.
+    """Writes a file so that others see all of it or nothing: a part aside first, then renamed to `path`.
 
     A part that a killed process left in the folder is removed. Raises: OSError as the file system does; the file aside is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_part(path.parent) as part:
-        # No fsync, which costs milliseconds a file: after a power cut the checksum tells what did not reach the disk.
+        # No fsync, which costs milliseconds per file: after a power failure the checksum reveals missing data.
         part.write_bytes(data)
         os.replace(part, path)
 
@@ -275,22 +274,22 @@ def write_whole(path: Path, data: bytes) -> None:
 def new_part(folder: Path) -> Iterator[Path]:
     """A new empty file for writing aside, gone after the body unless it was renamed.
 
-    Others may read it as the umask says, unlike temporary files. Its lock tells other processes that it is not abandoned.
-    Raises: OSError as the file system does.
+    Others may read it as the umask allows, unlike temporary files. Its lock shows other processes that it is in use. Raises: OSError as the
+    file system does.
     """
     try:
         handle, path = new_locked_file(folder, PART, mode=0o666)
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        # A file system without locks: nothing is told of this part, and nothing is removed.
+        # A file system without locks: no process knows of this part, and none removes it.
         path = folder / f"{PART}{secrets.token_hex(8)}"
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         yield path
         _remove_abandoned_parts(folder)
     finally:
-        # Gone already when all went well; an error or an interrupt must leave nothing behind.
+        # Already renamed on success; an error or an interrupt must leave nothing behind.
         with contextlib.suppress(OSError):
             path.unlink()
         os.close(handle)
@@ -320,7 +319,7 @@ _caches: dict[str, KernelCache] = {}
 
 
 def cache_of(enabled: bool, folder: str) -> KernelCache:
-    """The cache that options name: off, in `folder`, or in the user's default folder. One object a folder and process."""
+    """The cache that the options name: off, in `folder`, or in the user's default folder. One object per folder and process."""
     named = {"TILEFUSE_CACHE_DIR": folder} if folder else {}
     where = default_folder({**os.environ, **named}) if enabled else None
     name = "" if where is None else str(where)

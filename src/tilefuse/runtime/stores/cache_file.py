@@ -27,7 +27,7 @@ PURPOSE = "cache"
 
 
 def export_cache(cache: KernelCache, path: Path | str, sign: Path | str | None = None) -> int:
-    """Writes all entries of `cache`, the plans of programs and what was judged of patterns to the one file `path`; the number of entries.
+    """Writes all entries of `cache`, the plans of programs and the judgements of patterns to the one file `path`; the number of entries.
 
     sign: file with the key that signs it, if one is named.
     Raises: UserError when the cache is off, the file cannot be written, or the key cannot be read.
@@ -72,8 +72,8 @@ def _write(cache: KernelCache, folder: Path, archive: zipfile.ZipFile) -> int:
 def import_cache(cache: KernelCache, path: Path | str, require_signature: Path | str | None = None) -> int:
     """Adds the entries of a file written by `export_cache`; the number added. Damaged entries are skipped with a warning.
 
-    The machine code of the entries runs in every process that uses the cache: import what you trust. require_signature: file with
-    the key with which the file must be signed; it is verified before anything is unpacked.
+    The machine code of the entries runs in every process that uses the cache: import only trusted files. require_signature: file with the
+    key that must have signed the file; it is verified before anything is unpacked.
     Raises: UserError when the cache is off, or the file is missing, is not a cache file of this version, or is not signed as required.
     """
     folder = require_folder(cache)
@@ -93,7 +93,8 @@ def import_cache(cache: KernelCache, path: Path | str, require_signature: Path |
 
 
 def _import_plan(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
-    """A program's plan and sources, a traced graph, or judgements of patterns. Damage that does not show here is found when it is read."""
+    """A program's plan and sources, a traced graph, or judgements of patterns. Damage that is not detected here is detected when it is
+    read."""
     target = _place(name, folder)
     if target is None or target.exists():
         return
@@ -106,7 +107,7 @@ def _import_plan(archive: zipfile.ZipFile, name: str, folder: Path) -> None:
 
 
 def _place(name: str, folder: Path) -> Path | None:
-    """Where a file of plans, graphs or judgements lies; None for another one."""
+    """The place of a file of plans, graphs or judgements; None for other files."""
     path = Path(name)
     if path.suffix != ".bin" or not path.stem.isalnum():
         return None

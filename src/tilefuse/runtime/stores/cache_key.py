@@ -1,19 +1,19 @@
-"""The key of a compiled kernel in the cache: its source, and everything else that decides its machine code."""
+"""The key of a compiled kernel in the cache: its source, and all other inputs of its machine code."""
 from __future__ import annotations
 
 import hashlib
 import json
 from dataclasses import dataclass
 
-# Format of the entries. Another format finds no entry of this one.
+# Format of the entries. Entries of another format are misses.
 FORMAT = "1"
 
 
 @dataclass(frozen=True, slots=True)
 class CacheKey:
-    """Everything that decides a compiled kernel. `label` names it for people and is not part of the key.
+    """All inputs of a compiled kernel. `label` names it for people and is not part of the key.
 
-    identity: what of the source decides (see `kernel_identity`); "" for all of it.
+    identity: the part of the source that decides the code (see `kernel_identity`); "" for all of it.
     fields: (name, value) pairs besides the source, in order of importance: target, arch, compiler, version, flags.
     """
 

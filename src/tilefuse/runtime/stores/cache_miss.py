@@ -1,4 +1,4 @@
-"""Why the kernel cache missed: the nearest entry, and the first key field that differs."""
+"""The reason for a miss of the kernel cache: the nearest entry, and the first key field that differs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from tilefuse.runtime.stores.cache_key import CacheKey
 
 
 def explain_miss(key: CacheKey, records: Sequence[Mapping[str, object]]) -> str:
-    """One sentence on what tells `key` from the nearest of `records` (entries as stored).
+    """One sentence on the difference between `key` and the nearest of `records` (entries as stored).
 
     Nearest: most equal fields; among those the same label, then the most equal source lines.
     """

@@ -2,8 +2,8 @@
 
     <cache>/judgements/<family>/<content>.bin     checksum line, then compressed lines: digest, space, text
 
-A process adds one file a compile, which appears whole or not at all; nothing is ever changed, so processes need no locks. A damaged file is
-skipped and removed. Many files of a family become one, and the oldest go when all together are too large.
+A process adds one file per compile, which appears whole or not at all; files never change, so processes need no locks. A damaged file is
+skipped and removed. Many files of a family are merged into one, and the oldest are removed when all together are too large.
 """
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tilefuse.base.bounded import Bounded
 from tilefuse.runtime.stores.cache import JUDGEMENTS, CacheWarning, write_whole
 
 FORMAT = b"tilefuse judgements 1 "
-# Files of one family that are read one by one; beyond, they are written again as one.
+# Files of one family that are read one by one; above this number they are merged into one.
 MAX_FILES = 32
-# Most bytes of all families together on disk, and entries of one that are kept in memory and in its files. One entry takes 80 bytes on
-# disk; a training graph of a thousand nodes has about a thousand. Units: bytes, entries.
+# Maximum bytes of all families together on disk, and entries of one family in memory and in its files. One entry takes 80 bytes on disk; a
+# training graph of a thousand nodes has about a thousand. Units: bytes, entries.
 MAX_BYTES = 32 << 20
 MAX_ENTRIES = 100_000
 
@@ -30,7 +30,7 @@ class JudgementStore:
     """The texts of one family: in memory, and in a folder of the cache where there is one. Use by several threads is safe."""
 
     def __init__(self, folder: Path | None, family: str) -> None:
-        """folder: the cache's. Nothing is read before something is asked."""
+        """folder: the cache's. Reading starts with the first request."""
         self._all = None if folder is None else folder / JUDGEMENTS
         self._folder = None if self._all is None else self._all / family
         self._texts: dict[str, str] = {}
@@ -46,7 +46,7 @@ class JudgementStore:
         return self._texts.get(digest)
 
     def put(self, digest: str, text: str) -> None:
-        """Keeps a text, on disk from the next `save` on. Requires: no line break in it."""
+        """Stores a text, on disk from the next `save` on. Requires: no line break in it."""
         with self._guard:
             self._texts[digest] = self._new[digest] = text
 
@@ -63,7 +63,7 @@ class JudgementStore:
                 self._texts = added | self._texts
 
     def save(self) -> None:
-        """Writes what is new. A folder that cannot be written keeps nothing: the kernel cache has said so already."""
+        """Writes the new texts. In a folder that cannot be written nothing is stored: the kernel cache has already warned."""
         with self._guard:
             if not self._new or self._folder is None:
                 self._new.clear()
@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[str, str]:
         return {}
 
 
-# Families that stay in memory: a process compiles for few devices with few choices of options.
+# Families kept in memory: a process compiles for few devices with few choices of options.
 MAX_FAMILIES = 16
 _stores: Bounded[tuple[str, str], JudgementStore] = Bounded(MAX_FAMILIES)
 

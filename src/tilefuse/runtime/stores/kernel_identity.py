@@ -1,10 +1,10 @@
-"""Identity of a kernel's machine code: its source up to the names of its own values, which only people read.
+"""Identity of a kernel's machine code: its source up to the names of its own values and comments.
 
     // nodes: %scores            float scores = tf_exp(x[i]);      ->      float @0 = tf_exp(@1[@2]);
     // nodes: %y_7               float y_7 = tf_exp(input_3[j]);   ->      the same
 
-So a subgraph that occurs in another model, under other names, is not compiled again. Only the kernel function is renamed; support text,
-types and whatever the printer did not name as a value stay as they are, and a name less only costs a miss.
+A subgraph that occurs in another model under other names is then not compiled again. Only names that the printer reported as values of the
+kernel function are replaced; support text, types and all other names stay. A missing name only costs a miss.
 """
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tilefuse.runtime.spec import KernelCode
 _COMMENT = re.compile(r"//[^\n]*")
 # The text of an assertion is part of the code.
 _QUOTED = re.compile(r'("[^"\n]*")')
-# Members (`threadIdx.x`, `p->at`) and names of a namespace (`std::atan2`) are no values, whatever they are called.
+# Members (`threadIdx.x`, `p->at`) and names of a namespace (`std::atan2`) are never values.
 _WORD = re.compile(r"(?<![\w.])(?<!->)(?<!::)[A-Za-z_]\w*")
 KERNEL_BEGINS = 'extern "C"'
 
 
 def kernel_identity(kernel: KernelCode) -> str:
-    """Equal for kernels that are equal up to the names of values and comments; the source where its names are not known.
+    """Equal for kernels that are equal up to the names of values and comments; the source itself where its names are unknown.
 
     Cost: linear in the source.
     """
@@ -33,7 +33,7 @@ def kernel_identity(kernel: KernelCode) -> str:
 
     def numbered(match: re.Match[str]) -> str:
         word = match.group()
-        # "@" is in no identifier, so a number meets no other name.
+        # "@" occurs in no identifier, so a number cannot collide with another name.
         return numbers.setdefault(word, f"@{len(numbers)}") if word in own else word
 
     pieces = _QUOTED.split(_COMMENT.sub("", function))
@@ -42,5 +42,5 @@ def kernel_identity(kernel: KernelCode) -> str:
 
 
 def entry_field(kernel: KernelCode) -> str:
-    """The symbol as a field of the key: none where names do not count, because an entry of the cache knows its own."""
+    """The symbol as a field of the key: empty where names do not count, because a cache entry stores its own."""
     return "" if kernel.names else kernel.entry

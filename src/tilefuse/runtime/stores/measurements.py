@@ -1,9 +1,8 @@
-"""Measured times on disk: one line a kernel, one file a device, shared by processes and complete after a crash.
+"""Measured times on disk: one line per kernel, one file per device, shared by processes and complete after a crash.
 
     <cache>/measured/<device>.jsonl      {"key": ..., "label": ..., "predicted_us": ..., "us": ..., "spread_us": ..., "repeats": ...}
 
-Lines are only ever appended; the last one of a key counts. Each carries a checksum: one that a crash cut off, or that was damaged, is
-skipped.
+Lines are only appended; the last one of a key counts. Each has a checksum: a truncated or damaged line is skipped.
 """
 from __future__ import annotations
 
@@ -50,10 +49,10 @@ class Journal:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # One write of one line to a file opened for appending: processes do not mix their lines.
+            # One write of one line to a file opened for appending, so that lines of several processes do not mix.
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
-                # A line that a crash cut off must not swallow this one.
+                # A truncated line must not absorb this one.
                 line = json.dumps({**full, CHECKSUM: _checksum(full)})
                 os.write(handle, (b"" if _ends_whole(self.path) else b"\n") + f"{line}\n".encode())
             finally:
@@ -84,7 +83,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a journal by key; what is no row is skipped. Raises: UserError when the file cannot be read."""
+    """The rows of a journal by key; lines that are no rows are skipped. Raises: UserError when the file cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -104,5 +103,5 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def journal_path(folder: Path | None, kind: str, device: str) -> Path | None:
-    """Where the journal of a kind ("measured", "tuned") lies for a device; None without a cache folder."""
+    """The path of a device's journal of a kind ("measured", "tuned"); None without a cache folder."""
     return None if folder is None else folder / kind / f"{device}.jsonl"

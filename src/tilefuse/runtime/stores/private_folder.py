@@ -1,10 +1,10 @@
-"""Folders that nobody else can write: sources that a compiler refused, and the work of compilers while they run.
+"""Folders that other users cannot write: sources that a compiler refused, and the work of running compilers.
 
     <temporary folder>/tilefuse-<user>/     0700, ours: a link, a file or another user's folder of that name is never followed
         work-1a2b.lock    locked by the process that works in the folder beside it
         work-1a2b/
 
-The system releases the lock of a process however it ends, so a lock that can be had says that its folder is nobody's any more.
+The system releases a process's lock in every case, so a lock that can be acquired shows that its folder is abandoned.
 """
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ WORK = "work-"
 
 
 def private_folder(path: Path) -> Path:
-    """`path` as a folder of this user that nobody else can read or write; it is made where it is missing.
+    """`path` as a folder of this user that no other user can read or write; created if it is missing.
 
-    Raises: OSError where the place is taken by a link, by a file, or by another user's folder.
+    Raises: OSError where the path is a link, a file, or another user's folder.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -38,16 +38,16 @@ def private_folder(path: Path) -> Path:
 
 
 def user_temporary_folder() -> Path:
-    """This user's folder below the system's temporary one. Raises: OSError where its name is taken or nothing can be written."""
+    """This user's folder below the system's temporary one. Raises: OSError where its name is in use or nothing can be written."""
     return private_folder(Path(tempfile.gettempdir()) / f"tilefuse-{os.geteuid()}")
 
 
 @contextlib.contextmanager
 def work_folder() -> Iterator[Path]:
-    """An empty private folder that is gone after the body.
+    """An empty private folder, deleted after the body.
 
-    One that a killed process left is removed when the next one begins. Where this user's folder cannot be had or has no locks, the
-    folder is made beside it under a name that cannot be guessed.
+    A folder left by a killed process is removed when the next one begins. Where this user's folder is unavailable or has no locks, the
+    folder is created beside it under a random name.
     Raises: OSError when nothing can be written.
     """
     try:
@@ -70,7 +70,7 @@ def work_folder() -> Iterator[Path]:
 
 
 def remove_abandoned_work(parent: Path) -> int:
-    """Removes the work folders whose processes have ended; how many. Others' are left alone."""
+    """Removes the work folders whose processes have ended; returns their number. Folders of running processes stay."""
     removed = 0
     for lock in sorted(parent.glob(f"{WORK}*.lock")):
         with abandoned_file(lock) as abandoned:
@@ -102,7 +102,7 @@ def new_locked_file(folder: Path, prefix: str, suffix: str = "", mode: int = 0o6
 
 @contextlib.contextmanager
 def abandoned_file(path: Path) -> Iterator[bool]:
-    """Whether no process holds the file made by `new_locked_file`; if so, none takes it before the body has ended."""
+    """Whether no process holds the file made by `new_locked_file`; if so, none can acquire it before the body has ended."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -120,7 +120,7 @@ def abandoned_file(path: Path) -> Iterator[bool]:
 
 
 def _is_file_of(handle: int, path: Path) -> bool:
-    """Whether `path` still names the open file: it does not after another process has removed it."""
+    """Whether `path` still names the open file, and not one that replaced it after another process removed it."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:

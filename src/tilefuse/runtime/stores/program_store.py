@@ -1,7 +1,7 @@
-"""Planned programs on disk: what a compile decided and printed, found again by what decided it.
+"""Planned programs on disk: decisions and sources of a compile, looked up by its inputs.
 
-The text of one: constants that passes made, then the spec. Machine code lies in the kernel cache, which finds it by the sources that
-stand in the spec.
+The text of a program: constants computed by passes, then the spec. Machine code lies in the kernel cache, which is looked up by the sources
+in the spec.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredProgram:
 
 
 class ProgramStore:
-    """The programs of one cache folder; None: nothing is kept."""
+    """The programs of one cache folder; None: nothing is stored."""
 
     def __init__(self, folder: Path | None) -> None:
         self._texts = TextStore(folder, PROGRAMS, "program 1")
@@ -41,7 +41,7 @@ class ProgramStore:
         return self._texts.get(digest, _read)
 
     def put(self, digest: str, program: StoredProgram) -> None:
-        """Keeps a program, where the folder can be written."""
+        """Stores a program, if the folder can be written."""
         constants = json.dumps({name: _encoded(data) for name, data in program.constants.items()})
         self._texts.put(digest, f"{constants}\n{spec_to_json(program.spec, indent=None)}")
 

@@ -4,7 +4,8 @@ The file stays a zip archive; its comment, the last bytes of the file, is
 
     tilefuse-signature-1 PURPOSE KEY-NAME HMAC-SHA-256
 
-over every byte before the last field. The key is symmetric: who can verify can sign. A file is verified before any of it is unpacked.
+over every byte before the last field. The key is symmetric: its holder can both verify and sign. A file is verified before any of it is
+unpacked.
 """
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from typing import BinaryIO
 
 from tilefuse.base.errors import UserError
 
-# Fewest and usual bytes of a key: as many as the digest has, or guessing the key is the shorter way.
+# Minimum and usual bytes of a key: the length of the digest; a shorter key would be easier to guess than the digest.
 KEY_BYTES = 32
 _DIGEST_DIGITS = 64
 _FORM = re.compile(rb"tilefuse-signature-1 (program|cache) ([0-9a-f]{16}) ([0-9a-f]{64})\Z")
@@ -31,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Key:
-    """A signing key. `name` tells keys apart in messages and says nothing of the key."""
+    """A signing key. `name` identifies it in messages and reveals nothing about the key."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -79,7 +80,7 @@ def reserve_signature(archive: zipfile.ZipFile, purpose: str, key: Key | None) -
 
 
 def sign_file(path: Path, key: Key | None) -> None:
-    """Fills the signature that was reserved. With no key nothing is done."""
+    """Fills the reserved signature. Without a key it does nothing."""
     if key is None:
         return
     with path.open("r+b") as file:
@@ -92,7 +93,7 @@ def sign_file(path: Path, key: Key | None) -> None:
 
 @contextlib.contextmanager
 def verified_file(path: Path | str, purpose: str, key: Key | None) -> Iterator[Path | str | BinaryIO]:
-    """The file as `zipfile` takes it: the path where no key is asked for, else its bytes in memory, verified.
+    """The file in the form that `zipfile` takes: its path without a key, else its bytes in memory, verified.
 
     Cost: with a key the whole file is read into memory first, so that the bytes that are loaded are the bytes that were verified.
     Raises: UserError for a file without signature, of another key or purpose, or changed since it was signed; OSError as reading does.
@@ -106,7 +107,7 @@ def verified_file(path: Path | str, purpose: str, key: Key | None) -> Iterator[P
 
 
 def signer(path: Path | str) -> str:
-    """Name of the key with which a file says that it is signed, not verified; "" for a file that is not signed."""
+    """Name of the key that a file claims to be signed with, not verified; "" for a file that is not signed."""
     with Path(path).open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - _FORM_BYTES, 0))
         match = _FORM.search(file.read())

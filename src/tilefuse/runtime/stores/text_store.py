@@ -1,8 +1,8 @@
-"""Texts on disk under digests, shared by processes: what a compile found out, found again by what decided it.
+"""Texts on disk under digests, shared by processes: results of a compile, looked up by its inputs.
 
     <cache>/<kind>/ab/abcd....bin     checksum line, then the compressed text
 
-A file appears whole or not at all, a damaged one is a miss. What goes into a digest is not known here.
+A file appears whole or not at all; a damaged one is a miss. This file does not know what a digest covers.
 """
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from tilefuse.runtime.stores.cache import CacheWarning, write_whole
 
 Read = TypeVar("Read")
 
-# Entries that a folder keeps; the oldest tenth goes when there are more. Units: files.
+# Maximum entries of a folder; above it the oldest tenth is removed. Units: files.
 MAX_ENTRIES = 4000
 
 
 class TextStore:
-    """The texts of one kind in one cache folder; with no folder nothing is kept."""
+    """The texts of one kind in one cache folder; without a folder nothing is stored."""
 
     def __init__(self, folder: Path | None, kind: str, form: str) -> None:
-        """kind: the folder's name below the cache's. form: name and version of what the texts say; another one's are misses."""
+        """kind: the folder's name below the cache's. form: name and version of the texts' format; texts of another format are misses."""
         self.folder = None if folder is None else folder / kind
         self._form = f"tilefuse {form} ".encode()
         self._called = form.rsplit(" ", 1)[0]
 
     def get(self, digest: str, read: Callable[[str], Read]) -> Read | None:
-        """Result of `read` for the text of a digest, or None. A file that is damaged or cannot be read so is removed, with a warning."""
+        """Result of `read` for the text of a digest, or None. A file that is damaged or cannot be read in this form is removed, with a
+        warning."""
         if self.folder is None:
             return None
         path = self._path(digest)
@@ -51,7 +52,7 @@ class TextStore:
             return None
 
     def put(self, digest: str, text: str) -> None:
-        """Keeps a text. A folder that cannot be written keeps nothing: the kernel cache has said so already."""
+        """Stores a text. In a folder that cannot be written nothing is stored: the kernel cache has already warned."""
         if self.folder is None:
             return
         body = zlib.compress(text.encode(), 1)
@@ -71,7 +72,7 @@ class TextStore:
         return len(paths)
 
     def _prune(self, grown: Path) -> None:
-        # Guessed from the folder that grew, one of 256: a listing of everything would cost more than the entry.
+        # Estimated from the folder that grew, one of 256: listing all of them would cost more than the entry.
         paths = self.paths() if len(list(grown.iterdir())) * 256 > MAX_ENTRIES else []
         if len(paths) > MAX_ENTRIES:
             for path in sorted(paths, key=lambda p: p.stat().st_mtime)[:MAX_ENTRIES // 10]:
