@@ -33,8 +33,8 @@ def behind_readers(graph: Graph) -> Graph:
     """The graph with updates after all readers of the contents that they overwrite, otherwise in the given order; the same object if it has
     that order.
 
-    Where two updates wait for each other's readers (values that change places), one stands too early and is copied later. Cost: linear in
-    the reads, apart from a heap.
+    Where two updates wait for each other's readers (values that change places), one stands too early and is copied later.
+    Cost: linear in the reads, apart from a heap.
     """
     position = graph.position_by_name
     targets = {value: target for target, value in graph.updates if value in position and value != target}

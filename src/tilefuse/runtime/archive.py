@@ -72,8 +72,8 @@ class SavedProgram:
 def save_program(program: SaveableProgram, path: Path | str, sign: Path | str | None = None, model: str | None = None) -> None:
     """Writes `program` to one file; it appears whole or not at all.
 
-    model: text that describes the arguments of the model around the program; `read_saved` returns it. sign: file with the key that signs
-    it; None: the key of the program's options, if they name one.
+    model: text that describes the arguments of the model around the program; `read_saved` returns it.
+    sign: file with the key that signs it; None: the key of the program's options, if they name one.
     Raises: UserError when it cannot be written, or the key cannot be read.
     """
     target = Path(path)

@@ -26,10 +26,10 @@ log = logging.getLogger("tilefuse")
 class CompiledPart:
     """A boxed callable over a program. `kind` is "inference", "forward" or "backward".
 
-    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors). static: names of inputs with
-    the same address at every call (parameters). replay: whether calls become replays of a CUDA graph: never, auto (where the host would
-    take longer than the device), always. lent: results that may lie in the graph's memory. sizes: the program's sizes, where torch traced
-    its graph for any size.
+    moved: argument numbers that torch passes on another device than the program's (numbers as CPU tensors).
+    static: names of inputs with the same address at every call (parameters). replay: whether calls become replays of a CUDA graph: never,
+    auto (where the host would take longer than the device), always. lent: results that may lie in the graph's memory.
+    sizes: the program's sizes, where torch traced its graph for any size.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ def marked(run: Function) -> Function:
 class Split:
     """A graph in parts, in the order in which they run.
 
-    Parts pass values through numbered places: inputs have the first places, other values follow. results: each result's place (None: the
-    constant beside it) and the strides that torch derived (None: unchanged).
+    Parts pass values through numbered places: inputs have the first places, other values follow.
+    results: each result's place (None: the constant beside it) and the strides that torch derived (None: unchanged).
     """
 
     parts: tuple[Part, ...]

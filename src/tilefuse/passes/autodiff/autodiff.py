@@ -27,10 +27,9 @@ def gradient_graph(
 ) -> Graph:
     """`graph` with the gradients of the sum of all `of` with respect to each value of `wrt` as its results, in this order.
 
-    seeds: the gradient value (of its type) for a value of `of`; all others must be scalars, with gradient 1. with_values: the values of
-    `of` are results too, before the gradients.
-    All nodes of `graph` keep their names. A gradient has the type of its value; a value that `of` does not depend on has gradient zero.
-    Integers and booleans carry no gradient and end a dependence.
+    seeds: the gradient value (of its type) for a value of `of`; all others must be scalars, with gradient 1.
+    with_values: the values of `of` are results too, before the gradients. All nodes of `graph` keep their names. A gradient has the type of
+    its value; a value that `of` does not depend on has gradient zero. Integers and booleans carry no gradient and end a dependence.
     At points without a derivative: a maximum or minimum over elements passes its gradient to the first element that attains it; each of two
     equal operands gets half; between an operand and a constant the constant wins (relu has gradient 0 at 0).
     Exact: gradients are those of the graph's own formulas, in the values' types; sums into 16-bit values are taken in f32.

@@ -58,8 +58,8 @@ def pack_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options:
     """The kernels of a plan with independent ones packed into common launches, where that saves time without keeping much more memory
     alive.
 
-    packed: sets of nodes whose kernels are offered as one launch, in addition to the generator's unions. Raises: ToolchainError where the
-    solver fails.
+    packed: sets of nodes whose kernels are offered as one launch, in addition to the generator's unions.
+    Raises: ToolchainError where the solver fails.
     """
     return _Decision(graph, views, pricer, options, device, plan).pack(packed)
 

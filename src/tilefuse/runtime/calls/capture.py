@@ -39,8 +39,8 @@ class _Recording:
 class CapturedProgram:
     """A callable like the program it records. Calls from several streams run one after the other.
 
-    zero_copy: inputs read in place (copied all the same if their layout is not the compiled one). copy_results: whether each call returns
-    tensors of its own.
+    zero_copy: inputs read in place (copied all the same if their layout is not the compiled one).
+    copy_results: whether each call returns tensors of its own.
     """
 
     def __init__(self, program: CallableProgram, examples: Sequence[Any], zero_copy: Collection[str] = (),

@@ -227,8 +227,8 @@ def call_library(
 ) -> list[torch.Tensor | None]:
     """All results of one library call, in order; None for a result that the operator did not compute.
 
-    device: place of the result of operators without tensor operands; by default the first operand's, else the CPU. Raises: NameLookupError
-    for an operator that is neither in `LIBRARY` nor known to torch.
+    device: place of the result of operators without tensor operands; by default the first operand's, else the CPU.
+    Raises: NameLookupError for an operator that is neither in `LIBRARY` nor known to torch.
     """
     if operator == "random_seed":
         return list(random_seed(operands, attributes, device or (operands[0].device if operands else "cpu")))

@@ -15,7 +15,8 @@ SKIPPED = 2
 def replay_samples_us(calls_on: Callable[[int], Sequence[Callable[[], object]]], device: torch.device | int, repeats: int) -> list[float]:
     """Mean interval of the calls in each of `repeats` replays. `calls_on(stream)` returns the calls for a stream, in order.
 
-    Every call runs once before it is recorded, so that nothing is loaded or allocated during the recording. Units: microseconds per call.
+    Every call runs once before it is recorded, so that nothing is loaded or allocated during the recording.
+    Units: microseconds per call.
     Raises: any error of a call; RuntimeError from torch where a kernel faults or a call cannot be recorded.
     """
     with torch.cuda.device(device):

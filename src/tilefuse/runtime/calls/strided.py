@@ -49,8 +49,9 @@ def as_traced(operands: Sequence[torch.Tensor], strides: Sequence[object], exact
 
     An operand that is a view may have another layout than in eager mode: attention requires contiguous elements, and a user's operator may
     rely on eager's strides without a check.
-    strides: of each operand, None where any are accepted. exact: accepts only these strides (of extents above 1); otherwise also others
-    whose last dimension is contiguous and whose other strides are multiples of 16 bytes.
+    strides: of each operand, None where any are accepted.
+    exact: accepts only these strides (of extents above 1); otherwise also others whose last dimension is contiguous and whose other strides
+    are multiples of 16 bytes.
     """
     tensors = list(operands)
     for n, (tensor, layout) in enumerate(zip(operands, strides, strict=True)):

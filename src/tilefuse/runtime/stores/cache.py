@@ -274,8 +274,8 @@ def write_whole(path: Path, data: bytes) -> None:
 def new_part(folder: Path) -> Iterator[Path]:
     """A new empty file for writing aside, gone after the body unless it was renamed.
 
-    Others may read it as the umask allows, unlike temporary files. Its lock shows other processes that it is in use. Raises: OSError as the
-    file system does.
+    Others may read it as the umask allows, unlike temporary files. Its lock shows other processes that it is in use.
+    Raises: OSError as the file system does.
     """
     try:
         handle, path = new_locked_file(folder, PART, mode=0o666)
