@@ -1,33 +1,26 @@
-"""Planning with a device at hand: plan, time what the plan uses, plan again with what was learnt.
-
-    plan -> kernels timed against their parts -> slower ones cost what they were measured to cost -> plan ...
-"""
+"""Planning with a device at hand: by predictions, by hand, or by timing (`measure/measured_planning.py`)."""
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Collection
 
-from tilefuse import templates
-from tilefuse.base import trace
-from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.measure import DiskRecords
+from tilefuse.driver.measure.measured_planning import MeasuredPlanning
 from tilefuse.driver.measure.tuning_results import TuningResults
 from tilefuse.driver.reuse.known_judgements import judgements
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
-from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, is_library
+from tilefuse.plan.pattern import Plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.known_patterns import Store
-from tilefuse.plan.price.measure import MAX_ROUNDS, LoneCall, MeasuredCost, Measurer, Records, Slower, timed_check
-from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
+from tilefuse.plan.price.measure import MeasuredCost, Measurer, Records
+from tilefuse.plan.price.products import Products
 from tilefuse.plan.price.tuned import with_tuned
+from tilefuse.plan.rewrites.views import find_views, without_views
 from tilefuse.plan.seeded import Seed
 from tilefuse.plan.text.edit import plan_of_outline, setting_of, with_template
 from tilefuse.plan.text.text import parse_plan
@@ -66,43 +59,10 @@ def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options,
         with judgements(device, options) as store:
             return plan(AnalyticCost(device), store, seed=seed)
     model = MeasuredCost(AnalyticCost(device), records if records is not None else DiskRecords.of(device, options))
-    deadline = clock() + options.measure_seconds
-    products = _measured_products(graph, layouts, device, model) if options.stitch else NO_PRODUCTS
-    replaced: dict[tuple[str, ...], Slower] = {}
-    parts = partial(alone, graph=graph, layouts=layouts, device=device, options=options)
-    best, best_us = plan(model, products=products), math.inf
-    checked = best
-    for round_number in range(MAX_ROUNDS):
-        with trace.current().span("timed check", "plan", round=round_number):
-            slower = timed_check(checked, model, measurer, parts, lambda: clock() > deadline)
-        replaced.update((s.nodes, s) for s in slower)
-        made_us = model.total_us(checked, products.call_us)
-        if made_us < best_us:
-            best, best_us = checked, made_us
-        if clock() > deadline:
-            break
-        model.learn()
-        model.only_measured = round_number >= MAX_ROUNDS - 2
-        following = plan(model, products=products)
-        if all(model.knows(k.program) for k in following.kernels if len(k.pattern.nodes) > 1):
-            # Nothing in it is a guess any more.
-            best = following if model.total_us(following, products.call_us) < best_us else best
-            break
-        checked = following
-    kernel_nodes = {k.pattern.nodes for k in best.kernels}
-    notes = (f"{'kept for want of time' if s.nodes in kernel_nodes else 'replaced after timing'}: {s}" for s in replaced.values())
-    return replace(best, notes=(*best.notes, *notes))
-
-
-def _measured_products(graph: Graph, layouts: Layouts, device: DeviceSpec, model: MeasuredCost) -> Products:
-    """The products that kernels may hold, whose calls take what was measured where they were."""
-    predicted = matrix_products(graph, device)
-
-    def us(node: Node) -> float:
-        inner = Pattern((node.name,), (node.name,)).graph(graph)
-        return model.call_us(LoneCall(inner, {v: layouts[v] for v in inner.type_by_name if v in layouts}), predicted.us(node))
-
-    return replace(predicted, us=us)
+    decided = {**layouts, **given}
+    views = find_views(graph, decided, result_layouts)
+    learning = MeasuredPlanning(graph, without_views(decided, views), views, device, options, model, measurer, clock)
+    return learning.run(lambda products: plan(model, products=products))
 
 
 def _by_hand(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
@@ -126,17 +86,3 @@ def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
     if device.kind == "cuda" and used > device.shared_bytes_per_block:
         raise UserError(f"kernel {name} needs {used} bytes of shared memory a block, and {device.name} has {device.shared_bytes_per_block}",
                         hint="fewer stages, smaller tiles, or a wider cluster")
-
-
-def alone(kernel: PlannedKernel, *, graph: Graph, layouts: Layouts, device: DeviceSpec,
-          options: Options) -> Sequence[TileProgram | LoneCall | Rejected]:
-    """The programs of a kernel's nodes, each in a kernel of its own; a product is a call of the library."""
-    programs: list[TileProgram | LoneCall | Rejected] = []
-    for name in kernel.pattern.nodes:
-        inner = Pattern((name,), (name,)).graph(graph)
-        own = {v: layouts[v] for v in inner.type_by_name if v in layouts}
-        if is_library(graph.node_by_name[name]):
-            programs.append(LoneCall(inner, own))
-            continue
-        programs.append(templates.schedule_pattern(inner, (name,), own, device, options.eager_rounding))
-    return programs

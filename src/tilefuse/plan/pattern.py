@@ -32,9 +32,16 @@ class Pattern:
         return Graph(name, inputs, nodes, self.written)
 
 
+# The source of a cost that was measured.
+MEASUREMENT = "measurement"
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Predicted time of one kernel and the resource that limits it: "bandwidth", "flops" or "launch". Units: microseconds."""
+    """Time of one kernel or call. source: the resource that limits a prediction ("bandwidth", "flops", "launch"), or `MEASUREMENT`.
+
+    Units: microseconds.
+    """
 
     us: float
     source: str
@@ -210,6 +217,8 @@ class Plan:
     rejected   merges that were tried and not taken, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
     search     how the integer program found it; None: greedy connecting alone
     draft      what plans of other sizes may start from; start: what this one started from, if not from nothing
+    timed_calls  measured time of library calls by the node that they compute, of those that were timed: calls of the plan, and calls that
+               its kernels stand for
     Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold, `unfused_us` that of one
     kernel a node and a call a product; `unfused_bytes` is what these kernels would read and write, `unfused_kernels` their number and
     `unfused_kernels_us` their time, `alone_us` that of each by its node.
@@ -232,6 +241,7 @@ class Plan:
     alone_us: Mapping[str, float] = field(default_factory=dict, compare=False)
     draft: Draft | None = field(default=None, compare=False, repr=False)
     start: Start | None = field(default=None, compare=False)
+    timed_calls: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:

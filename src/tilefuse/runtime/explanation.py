@@ -62,15 +62,28 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
         lines.append(f"  kernels: {generators_text(explanation)}")
     for k in explanation["kernels"]:
         lines.append(f"  {k['step']} {k['name']}: {k['template']}, {len(k['nodes'])} nodes, {k['bytes_read'] + k['bytes_written']} bytes, "
-                     f"limit {k['limit_us']:.2f} us, predicted {k['predicted_us']:.2f} us from {k['bound_by']}")
+                     f"limit {k['limit_us']:.2f} us, {_kernel_time(k)}")
         levels = ", ".join(f"{e['producer']} -> {e['user']} {e['level']}" for e in k["edges"])
         lines.append(f"    {{{', '.join(k['nodes'])}}}" + (f"; {levels}" if levels else ""))
-    lines += [f"  library {c['operator']} ({', '.join(c['operands'])}) -> {', '.join(value for _, value in c['results'])}"
+    lines += [f"  library {c['operator']} ({', '.join(c['operands'])}) -> {', '.join(value for _, value in c['results'])}{_call_time(c)}"
               for c in explanation["library"]]
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
     lines += [f"  not fused {r['first']} + {r['second']}: {r['reason']} ({r['detail']})" for r in explanation["rejected"]]
     lines += [f"  note: {note}" for note in explanation.get("notes", ())]
     return "\n".join(map(one_line, lines)) + "\n"
+
+
+def _kernel_time(kernel: Mapping[str, Any]) -> str:
+    us = f"{kernel['predicted_us']:.2f} us"
+    return f"measured {us}" if kernel["bound_by"] == "measurement" else f"predicted {us} from {kernel['bound_by']}"
+
+
+def _call_time(call: Mapping[str, Any]) -> str:
+    """The time of a call and where it is from; empty where nothing was priced, as in programs of other compilers."""
+    if "time_source" not in call:
+        return ""
+    source = {"measurement": "measured", "prediction": "predicted"}.get(call["time_source"], "at least")
+    return f", {source} {call['predicted_us']:.2f} us"
 
 
 def totals_text(totals: Mapping[str, Any]) -> str:

@@ -64,14 +64,20 @@ def _step_line(step: Step) -> str:
     if step.kind == "call":
         results = ", ".join(f"%{value}" for _, value in record.get("results", ()))
         operands = ", ".join(f"%{value}" for value in record.get("operands", ()))
-        return (f"{head}: {least}{time_text(step.us)}, {bytes_text(step.num_bytes)}; {step.title}{where}; gives {results}; "
+        measured = ", measured" if record.get("time_source") == "measurement" else ""
+        return (f"{head}: {least}{time_text(step.us)}{measured}, {bytes_text(step.num_bytes)}; {step.title}{where}; gives {results}; "
                 f"takes {operands}; operator {record.get('operator')}")
     levels = Counter(str(edge.get("level")) for edge in record.get("edges", ()))
     inside = ", ".join(f"{count} {level}" for level, count in levels.items())
     return (f"{head}: {time_text(step.us)}, limit {step.limit_us:.2f} us, {bytes_text(record.get('bytes_read', 0))} read, "
             f"{bytes_text(record.get('bytes_written', 0))} written; {step.title}{where}; {record.get('template', 'kernel')}, "
-            f"bound by {record.get('bound_by', '?')}" + (f"; levels of edges: {inside}" if inside else "")
+            f"{_decided_by(record)}" + (f"; levels of edges: {inside}" if inside else "")
             + f"; computes {', '.join('%' + n for n in record.get('nodes', ()))}; source {record.get('name')}")
+
+
+def _decided_by(kernel: Mapping[str, Any]) -> str:
+    """What decides a kernel's predicted time; "measured" for a time that is no prediction."""
+    return "measured" if kernel.get("bound_by") == "measurement" else f"bound by {kernel.get('bound_by', '?')}"
 
 
 def schedule_lines(explanation: Mapping[str, Any]) -> Iterator[str]:

@@ -141,9 +141,9 @@ def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[s
     told = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
     if device is None:
         return told
-    price = price_call(call, plan.graph, device)
+    price = price_call(call, plan.graph, device, plan.timed_calls)
     products = matrix_products(plan.graph, device)
-    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "at_least": price.is_bound,
+    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "time_source": price.source, "at_least": price.is_bound,
                    "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
 
 
@@ -152,7 +152,7 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
     if device is None:
         return {}
     held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device).us for n in held}
+    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls).us for n in held}
     return {**plan.alone_us, **calls}
 
 
@@ -168,7 +168,7 @@ def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], d
     kernels_us = sum(k.cost.us for k in plan.kernels)
     library_us = sum(c["predicted_us"] for c in calls)
     held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device) for n in held]
+    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls) for n in held]
     return {
         "kernels_us": round(kernels_us, 3), "library_us": round(library_us, 3), "num_at_least": sum(c["at_least"] for c in calls),
         "us": round(kernels_us + library_us, 3),

@@ -79,4 +79,4 @@ def _joined(graph: Graph, weights: Plan, rest: Plan) -> Plan:
                    unfused_kernels=weights.unfused_kernels + rest.unfused_kernels,
                    unfused_bytes=weights.unfused_bytes + rest.unfused_bytes, notes=(*weights.notes, *rest.notes),
                    unfused_kernels_us=weights.unfused_kernels_us + rest.unfused_kernels_us,
-                   alone_us={**weights.alone_us, **rest.alone_us})
+                   alone_us={**weights.alone_us, **rest.alone_us}, timed_calls={**weights.timed_calls, **rest.timed_calls})

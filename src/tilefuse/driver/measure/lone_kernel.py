@@ -17,7 +17,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Expr, Lookup, Read, children, walk
 from tilefuse.plan.assemble import library_call
 from tilefuse.plan.pattern import Cost, Pattern, Plan, PlannedKernel
-from tilefuse.plan.price.measure import LoneCall
+from tilefuse.plan.price.lone_call import LoneCall
 from tilefuse.runtime.spec import ProgramSpec
 from tilefuse.target.device import DeviceSpec
 

@@ -17,7 +17,8 @@ from tilefuse.base.errors import DeviceError, ToolchainError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.lone_kernel import drawn_inputs, index_extents, lone_call, lone_program, lone_spec
-from tilefuse.plan.price.measure import LoneCall, Record, Timing, timing_of
+from tilefuse.plan.price.lone_call import LoneCall
+from tilefuse.plan.price.measure import Record, Timing, timing_of
 from tilefuse.runtime.compilers.binaries import build_kernels
 from tilefuse.runtime.spec import KernelCode
 from tilefuse.runtime.stores.cache import cache_of
@@ -160,12 +161,13 @@ class DiskRecords:
         if row is None or not {"label", "predicted_us", "us", "spread_us", "repeats"} <= set(row):
             return None
         timing = Timing(float(row["us"]), float(row["spread_us"]), int(row["repeats"]))
-        return Record(key, str(row["label"]), float(row["predicted_us"]), timing)
+        return Record(key, str(row["label"]), float(row["predicted_us"]), timing, bool(row.get("is_call", False)))
 
     def keep(self, record: Record) -> None:
         """Remembers a record on disk."""
         self._journal.keep(record.key, {"label": record.label, "predicted_us": record.predicted_us, "us": record.timing.median_us,
-                                        "spread_us": record.timing.spread_us, "repeats": record.timing.repeats})
+                                        "spread_us": record.timing.spread_us, "repeats": record.timing.repeats,
+                                        **({"is_call": True} if record.is_call else {})})
 
     def all(self) -> tuple[Record, ...]:
         """Every record, oldest first."""

@@ -53,7 +53,7 @@ const sidePanel = {
     const t = stepTime(p, box.id);
     side.append(facts([["operator", call.operator], ["operands", call.operands.map(o => `%${o}`).join(", ")], ["results", call.results.map(r => `%${r[1]}`).join(", ")],
       ["bytes", call.bytes === undefined ? "" : bytesText(call.bytes)], ["measured", t.measured === undefined ? "" : timeText(t.measured)],
-      ["predicted", call.predicted_us === undefined ? "" : `${call.at_least ? "at least " : ""}${timeText(call.predicted_us)}`],
+      [call.time_source === "measurement" ? "measured for the plan" : "predicted", call.predicted_us === undefined ? "" : `${call.at_least ? "at least " : ""}${timeText(call.predicted_us)}`],
       ["module", p.values.get(call.results[0]?.[1])?.path], ["place", p.values.get(call.results[0]?.[1])?.place]]));
     if (call.at_least) side.append(el("p", { class: "hint", text: "Nothing predicts this operator's arithmetic: only its launch and its bytes count." }));
   },

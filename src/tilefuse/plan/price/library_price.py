@@ -1,37 +1,52 @@
-"""Bytes and predicted time of a library call: for totals of a whole plan. Which kernels are chosen, `products` decides."""
+"""Bytes and time of a library call, measured or predicted: for totals of a whole plan. Which kernels are chosen, `products` decides."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
-from tilefuse.plan.pattern import LibraryCall
+from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
 from tilefuse.plan.price.products import library_work
 from tilefuse.plan.price.roofline import price_work
 from tilefuse.target.device import DeviceSpec
+
+# Sources of a call's time, beside `MEASUREMENT`: the model of products, or only the launch and the bytes.
+PREDICTION, LOWER_BOUND = "prediction", "lower bound"
 
 
 @dataclass(frozen=True, slots=True)
 class CallPrice:
     """Units: `num_bytes` of the operands and results, each once; microseconds.
 
-    us        predicted, or at least: the launch and the bytes at the rate of a copy
-    is_bound  whether `us` is only that, because nothing predicts the operator
-    work      the work that `us` is the price of
+    us      the time of the call
+    source  `MEASUREMENT`, `PREDICTION`, or `LOWER_BOUND`: launch and bytes at the rate of a copy, where nothing predicts the operator
+    work    the work of which a predicted `us` is the price
     """
 
     num_bytes: int
     us: float
-    is_bound: bool
+    source: str
     work: Work
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether `us` is only a lower bound."""
+        return self.source == LOWER_BOUND
 
-def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec) -> CallPrice:
-    """The price of a call. Source: its work, priced by `roofline.price_work`; operators that nothing predicts only move their bytes."""
+
+def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mapping[str, float] | None = None) -> CallPrice:
+    """The price of a call. timed: measured times by the node that a call computes (`Plan.timed_calls`).
+
+    Source: `timed`; else its work, priced by `roofline.price_work`, of which operators that nothing predicts only move their bytes.
+    """
     values = dict.fromkeys((*call.operands, *(v for _, v in call.results)))
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
-    is_bound = contraction_of(node, graph) is None
-    work = Work(global_bytes=num_bytes) if is_bound else library_work(node, graph, device)
-    return CallPrice(num_bytes, price_work(work, device).us, is_bound, work)
+    is_product = contraction_of(node, graph) is not None
+    work = library_work(node, graph, device) if is_product else Work(global_bytes=num_bytes)
+    measured_us = (timed or {}).get(node.name)
+    if measured_us is not None:
+        return CallPrice(num_bytes, measured_us, MEASUREMENT, work)
+    return CallPrice(num_bytes, price_work(work, device).us, PREDICTION if is_product else LOWER_BOUND, work)

@@ -17,10 +17,10 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.domain.coordinates import over_is_contiguous
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.layouts import Layouts
-from tilefuse.plan.pattern import Cost, Plan, PlannedKernel
+from tilefuse.plan.pattern import MEASUREMENT, Cost, Plan, PlannedKernel
 from tilefuse.plan.price.category import is_product
 from tilefuse.plan.price.cost import CostModel
+from tilefuse.plan.price.lone_call import LoneCall
 
 # Rounds of planning, timing and planning again; the last one takes nothing that was not timed.
 MAX_ROUNDS = 6
@@ -58,19 +58,6 @@ def total(timings: Iterable[Timing]) -> Timing:
     return Timing(sum(t.median_us for t in listed), spread_us, min((t.repeats for t in listed), default=0))
 
 
-@dataclass(frozen=True, slots=True)
-class LoneCall:
-    """A library operator by itself: a graph of its own, and the strides of its values that are not dense."""
-
-    graph: Graph
-    layouts: Layouts
-
-    @property
-    def node(self) -> Node:
-        """The operator."""
-        return self.graph.nodes[0]
-
-
 class Measurer(Protocol):
     """Generates a kernel, runs it on the device and times it; see `driver.measure.measure`."""
 
@@ -89,12 +76,13 @@ class Measurer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One kernel on one device. Units: microseconds. `label` names it for people."""
+    """One kernel or library call on one device. Units: microseconds. `label` names it for people."""
 
     key: str
     label: str
     predicted_us: float
     timing: Timing
+    is_call: bool = False
 
 
 class Records(Protocol):
@@ -114,13 +102,9 @@ class Records(Protocol):
 
 
 def key_of(program: TileProgram | LoneCall) -> str:
-    """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: its operator, types and layouts."""
+    """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: `LoneCall.key`."""
     if isinstance(program, LoneCall):
-        node = program.node
-        number = {v: n for n, v in enumerate((*node.operands, node.name))}
-        told = repr((node.kind, node.attributes, [program.graph.type_of(v) for v in number], [number[v] for v in node.operands],
-                     sorted((number[v], strides) for v, strides in program.layouts.items() if v in number)))
-        return hashlib.sha256(told.encode()).hexdigest()[:32]
+        return program.key
     told = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
                  program.parameters, program.launch))
     if any(n.category in ("gather", "scatter") for n in program.graph.nodes):
@@ -130,25 +114,28 @@ def key_of(program: TileProgram | LoneCall) -> str:
 
 
 class MeasuredCost:
-    """A cost model that knows better where a kernel was measured. Units: microseconds. Source: `records`, else the wrapped model's.
+    """A cost model that knows better where a kernel or a call was measured.
 
-    Predictions are scaled by the median of measured over predicted, so that kernels that nobody ran are compared fairly with those that
-    were. `only_measured`: kernels of several nodes that nobody ran are not taken at all.
+    Units: microseconds. Source: `records`, else the wrapped model's, and for calls the prediction that each carries.
+    Predictions are scaled by the median of measured over predicted, those of kernels and those of calls apart, so that steps that nobody
+    ran are compared fairly with those that were. `only_measured`: kernels of several nodes that nobody ran are not taken at all.
     """
 
     def __init__(self, model: CostModel, records: Records) -> None:
         self._model = model
         self._records = records
         self._refused: set[str] = set()
+        self._failed: dict[str, Rejected] = {}
         self._tied_us: dict[str, float] = {}
-        self._bias = 1.0
+        self._bias = self._call_bias = 1.0
         self.only_measured = False
         self.learn()
 
     def learn(self) -> None:
         """Takes the bias of predictions from the records. Done between plans, so that one plan is made under one model."""
-        ratios = [r.timing.median_us / r.predicted_us for r in self._records.all() if r.predicted_us > 0]
-        self._bias = statistics.median(ratios) if len(ratios) >= LEAST_RECORDS else 1.0
+        records = [r for r in self._records.all() if r.predicted_us > 0]
+        self._bias = _median_ratio([r for r in records if not r.is_call])
+        self._call_bias = _median_ratio([r for r in records if r.is_call])
 
     def refuse(self, program: TileProgram) -> None:
         """No plan takes this kernel from now on: it does not compile or does not run."""
@@ -163,19 +150,24 @@ class MeasuredCost:
         calls = (call_us(plan.graph.node_by_name[v]) for c in plan.library_calls for _, v in c.results)
         return sum(self.cost(k.program).us for k in plan.kernels) + sum(calls)
 
-    def call_us(self, call: LoneCall, predicted_us: float) -> float:
-        """The measured time of a call, else the predicted one. Units: microseconds."""
-        found = self._records.find(key_of(call))
-        return predicted_us if found is None else found.timing.median_us
+    def call_us(self, call: LoneCall) -> float:
+        """The measured time of a call, else the predicted one, scaled. Units: microseconds. Source: `records`, else the call's own."""
+        measured_us = self.measured_call_us(call)
+        return call.predicted_us * self._call_bias if measured_us is None else measured_us
+
+    def measured_call_us(self, call: LoneCall) -> float | None:
+        """The measured time of a call; None where it was not timed. Units: microseconds. Source: `records`."""
+        record = self._records.find(key_of(call))
+        return None if record is None else record.timing.median_us
 
     def cost(self, program: TileProgram) -> Cost:
         """The measured time, else the predicted one. Units: microseconds."""
         key = key_of(program)
-        found = self._records.find(key)
-        if key in self._refused or self.only_measured and found is None and len(program.graph.nodes) > 1:
-            return Cost(math.inf, "measurement")
-        if found is not None:
-            return Cost(min(found.timing.median_us, self._tied_us.get(key, math.inf)), "measurement")
+        record = self._records.find(key)
+        if key in self._refused or self.only_measured and record is None and replaces_others(program.graph):
+            return Cost(math.inf, MEASUREMENT)
+        if record is not None:
+            return Cost(min(record.timing.median_us, self._tied_us.get(key, math.inf)), MEASUREMENT)
         predicted = self._model.cost(program)
         return Cost(predicted.us * self._bias, predicted.source)
 
@@ -183,27 +175,41 @@ class MeasuredCost:
         """As the wrapped model. Units: microseconds. Source: the wrapped model's."""
         return self._model.limit_us(program)
 
-    def knows(self, program: TileProgram) -> bool:
-        """Whether the kernel was measured, or refused."""
+    def knows(self, program: TileProgram | LoneCall) -> bool:
+        """Whether the kernel or call was measured, or cannot be."""
         key = key_of(program)
-        return key in self._refused or self._records.find(key) is not None
+        return key in self._refused or key in self._failed or self._records.find(key) is not None
 
     def timing(self, program: TileProgram | LoneCall, measurer: Measurer) -> Timing | Rejected:
-        """The kernel's or the call's time, measured now unless it was before; the record keeps a kernel's beside the prediction."""
+        """The kernel's or the call's time, measured now unless it was before; the record keeps it beside the prediction.
+
+        A call that cannot be timed is not tried again.
+        """
         key = key_of(program)
-        found = self._records.find(key)
-        if found is not None:
-            return found.timing
+        record = self._records.find(key)
+        if record is not None:
+            return record.timing
         if isinstance(program, LoneCall):
-            timing = measurer.measure_call(program)
+            timing = self._failed.get(key) or measurer.measure_call(program)
             if isinstance(timing, Timing):
-                # No prediction: the bias of kernels' predictions says nothing of calls.
-                self._records.keep(Record(key, f"call {program.node.detail}", 0.0, timing))
+                self._records.keep(Record(key, f"call {program.node.detail}", program.predicted_us, timing, is_call=True))
+            else:
+                self._failed[key] = timing
             return timing
         timing = measurer.measure(program)
         if isinstance(timing, Timing):
             self._records.keep(Record(key, program.name, self._model.cost(program).us, timing))
         return timing
+
+
+def _median_ratio(records: Sequence[Record]) -> float:
+    """Median of measured over predicted; 1 for too few records. Requires: every record has a prediction."""
+    return statistics.median(r.timing.median_us / r.predicted_us for r in records) if len(records) >= LEAST_RECORDS else 1.0
+
+
+def replaces_others(graph: Graph) -> bool:
+    """Whether a kernel of these nodes stands for other kernels, or for a call of the library."""
+    return len(graph.nodes) > 1 or any(n.category == "library" for n in graph.nodes)
 
 
 def is_complex(graph: Graph) -> bool:
@@ -226,7 +232,8 @@ class Slower:
     apart: Timing
 
     def __str__(self) -> str:
-        return f"{self.kernel}: one kernel {self.fused.median_us:.2f} us, {len(self.nodes)} kernels {self.apart.median_us:.2f} us"
+        parts = f"{len(self.nodes)} kernels" if len(self.nodes) > 1 else "a call"
+        return f"{self.kernel}: one kernel {self.fused.median_us:.2f} us, {parts} {self.apart.median_us:.2f} us"
 
 
 Parts = Callable[[PlannedKernel], Sequence[TileProgram | LoneCall | Rejected]]
@@ -240,7 +247,7 @@ def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Part
     Cost: a compile and some runs for each distinct kernel and each of its nodes.
     """
     slower: list[Slower] = []
-    distinct = {id(k.program): k for k in reversed(plan.kernels) if len(k.pattern.nodes) > 1}
+    distinct = {id(k.program): k for k in reversed(plan.kernels) if replaces_others(k.program.graph)}
     ordered = sorted(distinct.values(), key=lambda k: (not is_complex(k.program.graph), -k.cost.us, k.name))
     parts_of = {k.name: parts(k) for k in ordered}
     measurer.prepare([p for k in ordered for p in (k.program, *parts_of[k.name]) if isinstance(p, TileProgram) and not model.knows(p)])

@@ -16,7 +16,7 @@ from tilefuse.domain.parts import structure_but_starts
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
-from tilefuse.plan.pattern import Cost, Pattern
+from tilefuse.plan.pattern import MEASUREMENT, Cost, Pattern
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.known_patterns import Figures, Judgement, Store, judgement_text, parse_judgement
 from tilefuse.plan.price.products import NO_PRODUCTS, Products
@@ -98,15 +98,19 @@ class Pricer:
         return total
 
     def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
-        """Time of a library unit by itself, and the kernel that does it where that is plainly faster than the call.
+        """Time of a library unit by itself, and the kernel that does it where that is faster than the call.
 
+        Where either time is a prediction, the kernel must take less than `ProductFigures.own_kernel_share` of the call's time.
         core: the unit's nodes; pattern: its kernel's. Units: microseconds.
         """
         call_us = self.calls_us(core)
-        if not call_us or len(core) > 1 or not self.products.alone(self._graph.node_by_name[core[0]]):
+        if not call_us or len(core) > 1 or not self.products.alone(node := self._graph.node_by_name[core[0]]):
             return call_us, None
         kernel = self.price(pattern)
-        if isinstance(kernel, Rejected) or kernel.cost.us > self.device.fitted.products.own_kernel_share * call_us:
+        if isinstance(kernel, Rejected):
+            return call_us, None
+        both_measured = kernel.cost.source == MEASUREMENT and self.products.measured(node)
+        if kernel.cost.us > call_us * (1.0 if both_measured else self.device.fitted.products.own_kernel_share):
             return call_us, None
         return kernel.cost.us, kernel
 

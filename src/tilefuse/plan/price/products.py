@@ -38,6 +38,7 @@ class Products:
     """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds.
 
     alone: which of them may be a kernel that holds nothing else
+    measured: calls whose time was measured; that of the others is predicted
     walks: sets of nodes that may share a kernel as a whole, whatever products are in them
     """
 
@@ -45,15 +46,20 @@ class Products:
     us: Callable[[Node], float] = nothing
     alone: FusibleLibrary = never
     walks: tuple[tuple[str, ...], ...] = ()
+    measured: FusibleLibrary = never
 
     @cached_property
     def walked(self) -> frozenset[str]:
         """All nodes of walks."""
         return frozenset(n for walk in self.walks for n in walk)
 
+    def may_be_held(self, node: Node) -> bool:
+        """Whether a kernel could hold the node, a library operator, instead of a call."""
+        return node.category == "library" and (node.name in self.walked or self.fusible(node))
+
     def call_us(self, node: Node) -> float:
         """Time of a call that a kernel could hold instead; 0 for every other node. Units: microseconds."""
-        return self.us(node) if node.category == "library" and (node.name in self.walked or self.fusible(node)) else 0.0
+        return self.us(node) if self.may_be_held(node) else 0.0
 
 
 NO_PRODUCTS = Products()

@@ -104,8 +104,7 @@ def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | Non
     if a is b:
         return None
     names = tuple(s.name if isinstance(s, PlannedKernel) else f"call {s.operator}" for s in steps)
-    chosen_us = sum(s.cost.us if isinstance(s, PlannedKernel) else products.us(plan.graph.node_by_name[n])
-                    for s, n in zip(steps, (first, second), strict=True))
+    chosen_us = sum(_step_us(plan, setting, s) for s in steps)
     path = _path_outside(plan, a, b) or _path_outside(plan, b, a)
     if path is not None:
         return _not_convex(plan, setting, a, b, path, Answer(first, second, False, "not-convex", "", chosen_us, kernels=names))
@@ -187,7 +186,6 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
     products = [n for n in nodes if is_library(node_by_name[n])]
     if not products:
         return whole if isinstance(whole, Rejected) else [whole]
-    calls = matrix_products(plan.graph, setting.device)
     before: dict[str, int] = {}
     for name in nodes:
         before[name] = max((before[v] + (v in products) for v in node_by_name[name].reads() if v in before), default=0)
@@ -198,10 +196,7 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
         if isinstance(outcome, Rejected):
             return whole if isinstance(whole, Rejected) else [whole]
         parts += [outcome] if outcome is not None else []
-        for name in (n for n in products if before[n] == place):
-            node = node_by_name[name]
-            moved = sum(plan.graph.type_of(v).num_bytes for v in dict.fromkeys((*node.operands, name)))
-            parts.append(Part((name,), calls.us(node), moved, True))
+        parts += [_call_part(plan, setting, n) for n in products if before[n] == place]
     return [whole] if not isinstance(whole, Rejected) and whole.us <= sum(p.us for p in parts) else parts
 
 
@@ -212,14 +207,18 @@ def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Pl
     for name in (n for n in nodes if n in needed and n not in setting.views):
         node = plan.graph.node_by_name[name]
         if is_library(node):
-            price = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device)
-            parts.append(Part((name,), price.us, price.num_bytes, True))
+            parts.append(_call_part(plan, setting, name))
             continue
         part = _part(plan, setting, (name,), kernel)
         if isinstance(part, Rejected):
             return part
         parts.append(part)
     return parts
+
+
+def _call_part(plan: Plan, setting: Setting, name: str) -> Part:
+    call = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device, plan.timed_calls)
+    return Part((name,), call.us, call.num_bytes, True)
 
 
 def _part(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: PlannedKernel) -> Part | Rejected:
@@ -418,10 +417,9 @@ def _gives(plan: Plan, number: int) -> tuple[str, ...]:
 
 def _step_us(plan: Plan, setting: Setting, step: PlannedKernel | LibraryCall) -> float:
     """Units: microseconds."""
-    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device).us
+    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device, plan.timed_calls).us
 
 
 def _step_name(plan: Plan, number: int) -> str:
     step = plan.steps[number]
     return step.operator if isinstance(step, LibraryCall) else step.name
-

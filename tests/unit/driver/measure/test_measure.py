@@ -19,7 +19,8 @@ from tilefuse.driver.measure.lone_kernel import drawn_inputs, index_extents, lon
 from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer, same, time_program
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.text import parse_graph
-from tilefuse.plan.price.measure import LoneCall, Timing
+from tilefuse.plan.price.lone_call import LoneCall
+from tilefuse.plan.price.measure import Timing
 from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.catalog import host_device
 from tilefuse.templates.pattern import schedule_pattern

@@ -14,8 +14,8 @@ from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan.pattern import Plan, PlannedKernel
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost
+from tilefuse.plan.price.lone_call import LoneCall
 from tilefuse.plan.price.measure import (
-    LoneCall,
     MeasuredCost,
     Record,
     Timing,
@@ -26,6 +26,7 @@ from tilefuse.plan.price.measure import (
     timing_of,
     total,
 )
+from tilefuse.plan.price.products import library_product_us
 from tilefuse.target.device import H200
 
 
@@ -170,12 +171,13 @@ def planned_product(stopwatch: Stopwatch, records: Memory) -> Plan:
 
 
 def test_kernels_that_hold_products_are_compared_with_the_librarys_calls() -> None:
-    """The product in a kernel of 50 us, the call in 1 us: the call comes back, and its record is no prediction of a kernel."""
+    """The product in a kernel of 50 us, the call in 1 us: the call comes back, and its record is that of a call, with its prediction."""
     assert not planned_product(Stopwatch({3: 0.5}), Memory()).library_calls, "taken where it is faster"
     records, stopwatch = Memory(), Stopwatch({2: 3.0, 3: 50.0})
     made = planned_product(stopwatch, records)
     assert [c.operator for c in made.library_calls] == ["matmul"] and any(n.startswith("replaced after timing") for n in made.notes)
-    assert len(stopwatch.calls) == 1 and [r.predicted_us for r in records.by_key.values() if r.label == "call matmul"] == [0.0]
+    predicted_us = library_product_us(PRODUCT.nodes[0], PRODUCT, H200)
+    assert len(stopwatch.calls) == 1 and [r.predicted_us for r in records.by_key.values() if r.is_call] == [predicted_us]
     dear = Stopwatch({2: 3.0, 3: 50.0})
     dear.call_us = 90.0
     assert not planned_product(dear, Memory()).library_calls, "a call of 90 us is no way out"
