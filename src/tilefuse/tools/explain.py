@@ -76,7 +76,7 @@ def _step_line(step: Step) -> str:
 
 
 def _decided_by(kernel: Mapping[str, Any]) -> str:
-    """What decides a kernel's predicted time; "measured" for a time that is no prediction."""
+    """Limit of a kernel's predicted time; "measured" for a time that is no prediction."""
     return "measured" if kernel.get("bound_by") == "measurement" else f"bound by {kernel.get('bound_by', '?')}"
 
 
