@@ -16,39 +16,7 @@ from tilefuse.ir.affine import Affine, FloorDiv, Mod, axis
 from tilefuse.ir.graph import Node
 from tilefuse.ir.scalar import Guard, Index, Read, walk
 from tilefuse.target.device import DeviceSpec
-
-# (row elements per thread, most threads per block). A thread holds its raw vectors and an f32 accumulator per element and carried sum.
-# Longer rows take more elements per thread, and clusters.
-# H200: 16 elements and 512 threads are faster than 8 and 1024, than 16 and 2 x 512 (which spills), and than 32 and 256.
-SHAPES = ((16, 512), (32, 512))
-# Row elements per thread, and threads, for rows of several f32 operands whose elements are also written. An iteration has half as many
-# bytes in flight, and clusters of twice as many blocks write half as many partial sums.
-# H200, gradients of layer norm, f32, us with 16 and with 8 elements: rows of 256 73.4, 70.4; 1024 70.6, 69.2; 4096 72.4, 70.7; 8192 74.1,
-# 71.4; 32768 74.4, 70.7; 65536 74.3, 71.9.
-# H200, gradients of RMS norm, f32, likewise: 8192 72.7, 71.4; 32768 72.9, 70.2; 65536 74.1, 71.7; by single blocks (not used) 1024 69.8,
-# 71.6; 4096 70.9, 72.9.
-FEW_ELEMENTS, FEW_ELEMENTS_THREADS = 8, 512
-# Threads per block of a cluster whose rows carry several sums of 16-bit elements. Two blocks share a multiprocessor and hide each other's
-# latency.
-# H200, gradients of layer norm, f16, two runs: rows of 32768: 4 blocks of 512 threads 74.3, 75.1 us; 8 of 256 73.0, 73.5 us; rows of 65536:
-# 8 of 512 75.1, 76.2 us; 16 of 256 74.3, 75.1 us.
-NARROW_THREADS = 256
-# Resident threads per multiprocessor: the number that 100 registers per thread allow.
-RESIDENT_THREADS = 640
-# Share of multiprocessors to use for long rows with little arithmetic. More blocks spread the accesses and lower DRAM efficiency.
-# H200, gradients of RMS norm, us with 112 and with 131 blocks: 4096 f16 70.3, 75.2; 4096 bf16 71.6, 76.5; 8192 f16 71.5, 74.2. All
-# multiprocessors are better with the two sums of layer norm (75.3, 73.4) and with f32 (71.7, 71.4).
-LIGHT_LENGTH, LIGHT_SHARE = 4096, 0.85
-# Least blocks of a long cluster; then (least bytes of an f32 row per block, share of multiprocessors that saturates DRAM). More clusters
-# are slower.
-# H200, gradients, f32, us with 14 and with 15 clusters of 8: layer norm of 32768 69.7, 70.4; RMS norm of 32768 68.5, 69.6; layer norm of
-# 65536 68.5, 69.2.
-# H200, gradients of 262144, f32, us with 6 and with 7 clusters of 16: 79.2, 83.8; 76.1, 78.4; 73.3, 75.2; residual and layer norm 77.0,
-# 78.7.
-# H200, clusters of 2 or 16-bit elements (not limited): 72.5 us with 28 clusters, 71.6 us with 30.
-LONG_CLUSTER, LONG_CLUSTER_SHARES = 8, ((64 << 10, 0.73), (32 << 10, 0.85))
-# Least iterations of a block over its group's rows. With fewer, the partial sums are a large part of the traffic.
-MIN_TURNS = 4
+from tilefuse.target.fitted.rows import CarriedFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,55 +38,56 @@ def written_rows(itemsizes: Collection[int], *, several: bool) -> Written | None
     return Written(several, narrow, sum(itemsizes)) if len(itemsizes) > 1 and (narrow or min(itemsizes) >= 4) else None
 
 
-def row_threads(length: int, sum_bytes: int = 4, written: Written | None = None) -> tuple[int, int, int] | None:
+def row_threads(fitted: CarriedFigures, length: int, sum_bytes: int = 4, written: Written | None = None) -> tuple[int, int, int] | None:
     """(threads per row in one block, rows per block, blocks per cluster) of a row kernel with carried sums; None for rows too long.
 
     Units: sum_bytes of one accumulator. An f64 element takes two registers, like two f32 elements.
     """
-    shape = _of_few_elements(length, written) if written and not written.narrow and sum_bytes == 4 else None
+    shape = _of_few_elements(fitted, length, written) if written and not written.narrow and sum_bytes == 4 else None
     if shape is not None:
         return shape
     length *= max(sum_bytes // 4, 1)
-    lanes = 1
-    while lanes < 32 and lanes * SHAPES[0][0] < length:
+    lanes, fewest = 1, fitted.shapes[0][0]
+    while lanes < 32 and lanes * fewest < length:
         lanes *= 2
-    if lanes * SHAPES[0][0] >= length:
+    if lanes * fewest >= length:
         return lanes, max(1, 256 // lanes), 1
     for most_cluster in (1, 8, 16):
-        for elements, most_threads in SHAPES:
+        for elements, most_threads in fitted.shapes:
             cluster = 1
             while cluster <= most_cluster:
                 threads = 32 * -(-length // (elements * cluster * 32))
                 if threads <= most_threads:
-                    few = elements == SHAPES[0][0] and threads == 2 * NARROW_THREADS
+                    few = elements == fewest and threads == 2 * fitted.narrow_threads
                     if written and written.several and written.narrow and 1 < cluster < 16 and few:
-                        return NARROW_THREADS, 1, 2 * cluster
+                        return fitted.narrow_threads, 1, 2 * cluster
                     return threads, max(1, 512 // threads) if cluster == 1 else 1, cluster
                 cluster *= 2
     return None
 
 
-def _of_few_elements(length: int, written: Written) -> tuple[int, int, int] | None:
-    """As `row_threads`, with `FEW_ELEMENTS` per thread; None for rows that blocks or clusters cannot share evenly."""
-    lanes, rest = divmod(length, FEW_ELEMENTS)
+def _of_few_elements(fitted: CarriedFigures, length: int, written: Written) -> tuple[int, int, int] | None:
+    """As `row_threads`, with `few_elements` per thread; None for rows that blocks or clusters cannot share evenly."""
+    lanes, rest = divmod(length, fitted.few_elements)
     if rest or lanes % 32 or lanes & (lanes - 1):
         return None
-    threads, cluster = min(lanes, FEW_ELEMENTS_THREADS), -(-lanes // FEW_ELEMENTS_THREADS)
+    most_threads = fitted.few_elements_threads
+    threads, cluster = min(lanes, most_threads), -(-lanes // most_threads)
     if not (1 if written.several else 2) <= cluster <= 16:
         return None
-    return threads, FEW_ELEMENTS_THREADS // threads, cluster
+    return threads, most_threads // threads, cluster
 
 
-def blocks_per_multiprocessor(threads: int) -> int:
+def blocks_per_multiprocessor(device: DeviceSpec, threads: int) -> int:
     """Blocks of `threads` threads that share a multiprocessor in a kernel with carried sums."""
-    return max(1, RESIDENT_THREADS // threads)
+    return max(1, device.registers_per_multiprocessor // device.fitted.rows.carried.registers // threads)
 
 
 def clusters_in_turn(device: DeviceSpec, cluster: int, wide_bytes: int) -> int:
     """Clusters that walk rows of norms concurrently. Units: wide_bytes is the f32 bytes of a row per block; 0 for other types."""
-    resident = device.clusters_at_once(cluster)
-    shares = [part for least, part in LONG_CLUSTER_SHARES if wide_bytes >= least]
-    if cluster < LONG_CLUSTER or not shares:
+    resident, fitted = device.clusters_at_once(cluster), device.fitted.rows.carried
+    shares = [part for least, part in fitted.long_cluster_shares if wide_bytes >= least]
+    if cluster < fitted.long_cluster or not shares:
         return resident
     return max(1, min(resident, int(device.num_multiprocessors * shares[0]) // cluster))
 
@@ -129,17 +98,18 @@ def num_groups(count: int, length: int, device: DeviceSpec, sum_bytes: int = 4, 
 
     light: one sum over 16-bit rows, with little arithmetic.
     """
-    shape = row_threads(length, sum_bytes, written)
+    fitted = device.fitted.rows.carried
+    shape = row_threads(fitted, length, sum_bytes, written)
     if shape is None or length < 32:
         return 0
     threads, rows, cluster = shape
     # A cluster that is not resident with the others would walk all its rows after them.
     wide_bytes = written.row_bytes * length // cluster if written is not None and not written.narrow else 0
-    groups = clusters_in_turn(device, cluster, wide_bytes) * blocks_per_multiprocessor(threads * rows)
-    if light and cluster == 1 and length >= LIGHT_LENGTH:
-        groups = int(groups * LIGHT_SHARE)
+    groups = clusters_in_turn(device, cluster, wide_bytes) * blocks_per_multiprocessor(device, threads * rows)
+    if light and cluster == 1 and length >= fitted.light_length:
+        groups = int(groups * fitted.light_share)
     turns = -(-count // (groups * rows))
-    if turns < MIN_TURNS:
+    if turns < fitted.least_turns:
         return 0
     return -(-count // (turns * rows))
 

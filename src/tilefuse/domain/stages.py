@@ -8,10 +8,6 @@ from tilefuse.domain.access import Access
 from tilefuse.domain.resolved import Domain, direct_touches
 from tilefuse.ir.affine import Affine
 
-# Bytes of boundary values that one thread may keep in registers across the stages of a row: a quarter of 255 registers
-# leaves room for addresses, accumulators and conversions (measured: no spills at 128).
-KEPT_BYTES_PER_THREAD = 128
-
 
 def kept_bytes_of(domain: Domain, accessed: list[Access]) -> int:
     """Bytes per row element that must stay on chip between reductions: each distinct access to all elements counts once."""

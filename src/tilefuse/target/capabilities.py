@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 Capability = tuple[int, int]
 
+# Barriers of a thread block, the one of all its threads among them (bar.sync).
+BLOCK_BARRIERS = 16
+
 # From here on, code may use instructions of one architecture alone, and is compiled for its variant "a".
 _OWN_INSTRUCTIONS: Capability = (9, 0)
 

@@ -18,6 +18,8 @@ from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.rows.modes import Rows
 
+CARRIED = H200.fitted.rows.carried
+
 
 def centred(batch: int, length: int) -> str:
     """Rows less their mean, and the sum of their squares down the columns."""
@@ -62,8 +64,8 @@ def test_groups_are_recognised_whatever_extents_the_rows_have(batch: int, length
 @pytest.mark.parametrize("length", [64, 1000, 8192, 16384, 65536])
 def test_rows_of_f64_are_shared_as_rows_of_twice_as_many_f32(length: int) -> None:
     """An f64 sum and an f64 element take two registers each: counted as one, long rows spilled."""
-    assert row_threads(length, 8) == row_threads(2 * length, 4)
-    assert row_threads(length, 2) == row_threads(length, 4)
+    assert row_threads(CARRIED, length, 8) == row_threads(CARRIED, 2 * length, 4)
+    assert row_threads(CARRIED, length, 2) == row_threads(CARRIED, length, 4)
 
 
 def transposed_products(size: int, dtype: str, operands: int) -> str:
@@ -145,8 +147,8 @@ def test_threads_hold_few_elements_of_wide_rows(length: int, dtype: str, shape: 
 def test_rows_with_one_sum_take_few_elements_a_thread_in_clusters_only(length: int, shape: tuple[int, int, int]) -> None:
     """Gradients of RMS norm took 70.9 us by 16 elements a thread and 72.9 by 8 over 4096 f32, which one block holds; 72.7 and 71.4 over
     8192."""
-    assert row_threads(length, 4, written_rows([4, 4], several=False)) == shape
-    assert row_threads(length, 4, written_rows([4, 2], several=False)) == row_threads(length)
+    assert row_threads(CARRIED, length, 4, written_rows([4, 4], several=False)) == shape
+    assert row_threads(CARRIED, length, 4, written_rows([4, 2], several=False)) == row_threads(CARRIED, length)
 
 
 @pytest.mark.parametrize(("length", "dtype", "groups"), [

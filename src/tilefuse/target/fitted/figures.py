@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tilefuse.target.fitted.calls import ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
+from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
@@ -43,6 +44,8 @@ class FittedFigures:
     cost: CostFigures = CostFigures()
     recomputation: RecomputationFigures = RecomputationFigures()
     flat: FlatFigures = FlatFigures()
+    kept: KeptFigures = KeptFigures()
+    rows: RowFigures = RowFigures()
     columns: ColumnFigures = ColumnFigures()
     traffic: TrafficFigures = TrafficFigures()
     stitch: StitchFigures = StitchFigures()

@@ -7,7 +7,7 @@ from math import ceil
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses, by_memory_order, vector_limit, widest_vector
 from tilefuse.domain.resolved import Domain, resolved_dtype
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.domain.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
 from tilefuse.templates.columns.record import Columns
@@ -53,7 +53,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
         if length <= fitted.few_rows * threads_y:
             return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
         return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)
-    max_chunks = max(1, KEPT_BYTES_PER_THREAD // (kept_bytes * width))
+    max_chunks = max(1, device.fitted.kept.thread_bytes // (kept_bytes * width))
     while (threads_y * threads_x < fitted.kept_threads and -(-length // threads_y) > max_chunks
            and threads_y < fitted.kept_threads_down):
         threads_y *= 2

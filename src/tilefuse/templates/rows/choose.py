@@ -8,50 +8,16 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Domain, direct_touches
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
+from tilefuse.domain.stages import has_channel_values, is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.rows.modes import EARLY_COLUMN_THREADS, Held, Rows, Split, Streamed, read_by
+from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
 from tilefuse.templates.rows.shape import RowShape
 from tilefuse.templates.rows.starts import widest_run
 
-# Threads of a clustered kernel that share a multiprocessor: with 64 registers each they hold 128 KiB of rows on their way. Left to
-# itself the compiler takes a few registers more, and one block fewer is resident (measured on H200: 0.81 of a copy against 0.91).
-RESIDENT_THREADS = 1024
-
-# Kernels that read and write elements run like copies, better by many short blocks than by one long wave (measured on H200: z = a x + y and
-# z.u of 2^26 f32 0.253 ms by 16384 blocks, 0.256 by 4096, 0.264 by 512, 0.268 by 1056); from this many waves on.
-MANY_WAVES = 4
-# Vectors a thread of short rows that leave only results: shuffles and results are a row's, so that fewer lanes a row have less to do
-# (measured on H200: losses of 256 f16 classes 62 us by 8 lanes a row, 73 by 16, 107 by 32; 256 f32 62, 62 and 67); where there are rows
-# enough for so many threads a multiprocessor.
-RESULT_CHUNKS, FULL_THREADS = 4, 1024
-# Combining the positions of two threads takes a dozen instructions. Of narrow elements, whose bytes come faster than what is done with
-# them, a thread then takes more (measured on H200, argmax of 16-bit elements: 77 us by 4 vectors a thread, 67 by 16, over 4096 and 8192;
-# over 1024, by half a warp a row, 69.5 and 67.4; f32 the same by either).
-POSITIONS, POSITION_CHUNKS, SHORT_POSITION_CHUNKS = ("argmax", "argmin"), 16, 8
-# Registers of a norm's kernel besides the row and the weights that are loaded with it; what a bound gives it; and what a bound may give
-# blocks that load their weights after the reductions, the first for as many threads as a multiprocessor takes.
-OTHER_REGISTERS, BOUND_REGISTERS = 12, 40
-FULL_REGISTERS, LONG_SHARE_REGISTERS = 32, 64
-# Bytes of rows that the blocks of a multiprocessor must hold together: with 48 KiB, three blocks of 512 threads, memory waits while rows
-# are reduced (measured on H200, layer norm over 8192 f16: 69.6 us; by four blocks 65.4, by four of 256 threads with twice as long shares
-# 65.7. It is not for the weights' way from the second-level cache: 68.9 where all threads read the same ones).
-HELD_ROW_BYTES = 64 * 1024
-# Threads of a row where the vectors that all rows share have so many bytes: a block reads them once, and the more of it runs on a
-# multiprocessor the less often (measured on H200: a matrix of f64 times a vector of 128 KiB takes 460 us by 512 threads a row, 464 by 256,
-# 483 where four rows share a block of 256; 16384 x 16384 f32 times one of 64 KiB 237.0 and 237.7, 241 and 247 where two and four rows
-# share a block, two such products of a BiCGStab iteration 473.3 and 476.1, 8192 x 8192 f64 121.1 and 121.4).
-LONG_ROW_THREADS, SHARED_VECTOR_BYTES = 512, 64 * 1024
-# Threads of a block that scans its share of a row: what the warps add up one by one costs more than registers for twice as many elements a
-# thread (measured on H200, running sums over 262144 f32, two blocks a multiprocessor either way: 73.7 us by 256 threads, 77.6 by 512).
-SCAN_THREADS = 256
-# Rows that are worth a walk over the rest behind their vectors.
-LEAST_WITH_REST = 2048
-# Threads that share a multiprocessor where blocks of the longest clusters hold a norm's row: twice the elements a thread in half as many
-# threads, with registers for them (measured on H200, RMS norm over 65536 f32: 71.5 us by six blocks of 128 threads, 73.0 by four of 256).
-LONG_NORM_THREADS = 768
+# Reductions whose result is the place of an element in its row.
+POSITIONS = ("argmax", "argmin")
 
 
 def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
@@ -103,7 +69,7 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
 
     Source: H200, losses over windows of 50257 f16 in rows of 50264: 414 us element by element.
     """
-    if domain.has_scan or domain.num_reduced < LEAST_WITH_REST or len(last) != 1:
+    if domain.has_scan or domain.num_reduced < device.fitted.rows.lanes.rest_length or len(last) != 1:
         return None
     limit = vector_limit(found, device)
     wider = widest_vector(found, last, limit, limit)
@@ -122,18 +88,18 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
 
 def _rows_on_cuda(row: RowShape, multi: bool) -> Rows | Rejected:
     """multi: whether elements of a row are needed again after a reduction over them."""
-    domain, device = row.domain, row.device
+    domain, device, lanes = row.domain, row.device, row.fitted.lanes
     # A scan holds two more values a vector, its total and what comes before it: as much again twice where a vector is one element (H200,
     # running sums of 32768 rows of 32769 f32: 8947 us by 160 threads with 26 elements each, 5694 by 256 with 9).
     held_bytes = 3 * row.vector_bytes if domain.has_scan and row.vector == 1 else row.vector_bytes
-    max_chunks = max(1, KEPT_BYTES_PER_THREAD // held_bytes)
+    max_chunks = max(1, device.fitted.kept.thread_bytes // held_bytes)
     # Two vectors of each operand a thread keep most loads in flight per register (measured: 2 beats 4 and 8 up to rows of 32 KiB).
     wanted_chunks = min(max_chunks, max(1, 32 // row.vector_bytes))
     if row.vectors <= 32 * min(max_chunks, max(wanted_chunks, 2) if multi else 4):
-        full = domain.num_kept * row.vectors >= RESULT_CHUNKS * FULL_THREADS * device.num_multiprocessors
+        full = domain.num_kept * row.vectors >= lanes.result_vectors * lanes.full_threads * device.num_multiprocessors
         if full and not multi and not writes_rows(domain):
-            long = _finds_positions(domain) and row.vectors >= 32 * RESULT_CHUNKS
-            wanted_chunks = min(max_chunks, SHORT_POSITION_CHUNKS if long else RESULT_CHUNKS)
+            long = _finds_positions(domain) and row.vectors >= 32 * lanes.result_vectors
+            wanted_chunks = min(max_chunks, lanes.short_position_vectors if long else lanes.result_vectors)
         return _short_rows(row, wanted_chunks)
     return _long_rows(row, wanted_chunks, max_chunks) if multi else _rows_reduced_once(row)
 
@@ -164,15 +130,16 @@ def _held_in_registers(row: RowShape, wanted_chunks: int, max_chunks: int) -> Ro
     beat one large block (measured on H200: rows of 65536 f16 0.87 of a copy by 8 blocks of 128, 0.62 by one of 1024).
     """
     domain, device = row.domain, row.device
+    norms, scan_threads = row.fitted.norms, row.fitted.lanes.scan_threads
     for cluster, chunks, threads in _held_shares(row, wanted_chunks, max_chunks):
         rows = max(1, 128 // threads) if cluster == 1 else 1
         resident = _bounded_blocks(row, cluster, threads, chunks == max_chunks)
         if cluster == 1 and not resident:
             resident = _resident(row, threads * rows, -(-row.vectors // threads))
-        if domain.has_scan and cluster == device.max_cluster_blocks and SCAN_THREADS < threads <= 2 * SCAN_THREADS:
-            threads, resident = SCAN_THREADS, 2
+        if domain.has_scan and cluster == device.max_cluster_blocks and scan_threads < threads <= 2 * scan_threads:
+            threads, resident = scan_threads, 2
         held_bytes = resident * threads * rows * chunks * row.vector_bytes
-        if threads <= EARLY_COLUMN_THREADS or not 0 < held_bytes < HELD_ROW_BYTES or 2 * chunks > max_chunks:
+        if threads <= norms.small_block_threads or not 0 < held_bytes < norms.held_bytes or 2 * chunks > max_chunks:
             return row.held(threads, rows=rows, cluster=cluster, resident=resident)
     queued = None if domain.has_scan else from_queue(row)
     if queued is not None:
@@ -183,7 +150,7 @@ def _held_in_registers(row: RowShape, wanted_chunks: int, max_chunks: int) -> Ro
         return None
     for cluster in (8, 16):
         share = -(-row.vectors // cluster)
-        threads = 32 * -(-share // (32 * max(1, KEPT_BYTES_PER_THREAD // row.vector_bytes)))
+        threads = 32 * -(-share // (32 * max(1, device.fitted.kept.thread_bytes // row.vector_bytes)))
         if cluster <= device.max_cluster_blocks and threads <= 1024:
             return row.held(threads, cluster=cluster)
     return None
@@ -227,7 +194,9 @@ def _bounded_blocks(row: RowShape, cluster: int, threads: int, full: bool) -> in
     whole = cluster > 1 and row.vectors % (cluster * threads) == 0 and not row.column_bytes
     if row.has_several_axes and not whole:
         return 0
-    return (LONG_NORM_THREADS if _is_longest_norm(row, cluster) and threads == 128 else RESIDENT_THREADS) // threads
+    norms = row.fitted.norms
+    resident_threads = row.device.registers_per_multiprocessor // norms.long_registers
+    return (norms.longest_threads if _is_longest_norm(row, cluster) and threads == 128 else resident_threads) // threads
 
 
 def _resident(of: RowShape, threads: int, chunks: int) -> int:
@@ -238,7 +207,7 @@ def _resident(of: RowShape, threads: int, chunks: int) -> int:
     load their weights late, run by fours where 32 hold it (RMS norm over 8192 f16: 65.1 us against 66.6; layer norm over 4096 f32: 65.0
     against 66.5).
     """
-    domain, device, width = of.domain, of.device, of.vector
+    domain, device, width, norms = of.domain, of.device, of.vector, of.fitted.norms
     columns, row = of.columns, of.fetched
     itemsize = max((t.dtype.itemsize for t in (*row, *columns)), default=8)
     written = [key for _, key, offset in domain.outputs if offset.axes() & set(domain.reduced)]
@@ -247,16 +216,17 @@ def _resident(of: RowShape, threads: int, chunks: int) -> int:
         return 0
     row_words = row[0].dtype.itemsize * chunks * width // 4
     column_words = sum(t.dtype.itemsize for t in columns) * width // 4
-    late = row_words + column_words + OTHER_REGISTERS + (8 if len(columns) > 1 else 0)
+    late = row_words + column_words + norms.other_registers + (8 if len(columns) > 1 else 0)
     # Narrow elements are used in single precision, a vector at a time.
-    if threads > EARLY_COLUMN_THREADS and late + width <= FULL_REGISTERS:
-        return device.registers_per_multiprocessor // (FULL_REGISTERS * threads)
-    early = row_words + column_words * chunks + OTHER_REGISTERS
-    if (late if threads > EARLY_COLUMN_THREADS else early) <= BOUND_REGISTERS:
-        return device.registers_per_multiprocessor // (BOUND_REGISTERS * threads)
+    small = threads <= norms.small_block_threads
+    if not small and late + width <= norms.full_registers:
+        return device.registers_per_multiprocessor // (norms.full_registers * threads)
+    early = row_words + column_words * chunks + norms.other_registers
+    if (early if small else late) <= norms.bound_registers:
+        return device.registers_per_multiprocessor // (norms.bound_registers * threads)
     # Left to itself the compiler asks for all weights early, and a block has no place.
-    bound = device.registers_per_multiprocessor // (LONG_SHARE_REGISTERS * threads)
-    return bound if threads <= EARLY_COLUMN_THREADS and late + width <= LONG_SHARE_REGISTERS <= early + width else 0
+    bound = device.registers_per_multiprocessor // (norms.long_registers * threads)
+    return bound if small and late + width <= norms.long_registers <= early + width else 0
 
 
 def _short_rows(row: RowShape, wanted_chunks: int) -> Rows:
@@ -278,10 +248,10 @@ def _finds_positions(domain: Domain) -> bool:
 
 def _rows_reduced_once(row: RowShape) -> Rows:
     """Rows that are read once and leave row results, and elements that need none of these: blocks split a row where there are too few."""
-    domain, device, vectors = row.domain, row.device, row.vectors
+    domain, device, vectors, lanes = row.domain, row.device, row.vectors, row.fitted.lanes
     threads, rows, batch = min(256, 32 * -(-vectors // (32 * 4))), 1, 4
-    few = min(threads, 32 * -(-vectors // (32 * POSITION_CHUNKS)))
-    if _finds_positions(domain) and not writes_rows(domain) and domain.num_kept * few >= FULL_THREADS * device.num_multiprocessors:
+    few = min(threads, 32 * -(-vectors // (32 * lanes.position_vectors)))
+    if _finds_positions(domain) and not writes_rows(domain) and domain.num_kept * few >= lanes.full_threads * device.num_multiprocessors:
         threads, rows = few, max(1, 128 // few)
     split = most = 1
     wanted_blocks = device.num_multiprocessors * 4
@@ -291,11 +261,11 @@ def _rows_reduced_once(row: RowShape) -> Rows:
             split = most
     if writes_rows(domain):
         batch = 2
-        if split > 1 and domain.num_kept * most >= MANY_WAVES * wanted_blocks:
+        if split > 1 and domain.num_kept * most >= lanes.written_waves * wanted_blocks:
             split = most
     shared_bytes = domain.num_reduced * row.column_bytes
-    if split == 1 and threads == 256 and shared_bytes >= SHARED_VECTOR_BYTES and domain.num_kept >= wanted_blocks:
-        threads = LONG_ROW_THREADS
+    if split == 1 and threads == 256 and shared_bytes >= lanes.shared_vector_bytes and domain.num_kept >= wanted_blocks:
+        threads = lanes.shared_vector_threads
     chunks = -(-vectors // (threads * split))
     # A row of one batch is on its way before anything else, and all of it is there when its maximum is asked for.
     held = split == 1 and chunks <= batch and not writes_rows(domain) and any(i.node.detail == EXPSUM.name for i in domain.instances)

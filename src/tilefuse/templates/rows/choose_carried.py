@@ -7,22 +7,12 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, by_memory_order, vector_limit, widest_vector
 from tilefuse.domain.carried import blocks_per_multiprocessor, row_threads, written_rows
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, kept_bytes_of
+from tilefuse.domain.stages import kept_bytes_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal
 from tilefuse.templates.rows.modes import HeldQueue, HeldTurns, PieceQueue, RowQueue, Rows
-from tilefuse.templates.rows.pipelined import RESERVED_BYTES, fetches_wide, reduced_ahead
+from tilefuse.templates.rows.pipelined import fetches_wide, reduced_ahead
 from tilefuse.templates.rows.reads import are_wide, fetched_touches
-
-# Rows on their way ahead: two keep memory busy, and more only spread the accesses (measured on H200, 16-bit rows of 1024 to 65536: four
-# rows take 1 to 2 % longer). Rows of f32 need a third (8192 elements: 3 % faster), and so does a queue that every walk reads, unless the
-# work of several sums hides what the third would (262144 elements f16: 3 % slower with it).
-HELD_SLOTS, WIDE_SLOTS, QUEUE_SLOTS = 2, 3, 3
-# Bytes of carried sums and of the row above which a thread reads the row from the queue again instead of holding it; and the most that
-# carried sums alone may take. Units: bytes a thread of a block of 512.
-HELD_BYTES = 256
-# Bytes that the blocks of a multiprocessor load at once from which on rows on chip need no queue.
-UNQUEUED_BYTES = 64 << 10
 
 
 def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
@@ -36,7 +26,8 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     sum_bytes = max(i.node.type.dtype.itemsize for i in carried)
     fetched = fetched_touches(domain)
     rows_written = written_rows([t.dtype.itemsize for t in fetched], several=len(carried) > 1) if domain.stores_elements else None
-    shape = row_threads(length, sum_bytes, rows_written)
+    fitted = device.fitted.rows.carried
+    shape = row_threads(fitted, length, sum_bytes, rows_written)
     if shape is None:
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")
@@ -47,15 +38,15 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
         return Rejected(Reason.REDUCTION_MISMATCH, "sums down the columns do not fit this kernel's walk over rows")
     carried_bytes = chunks * width * max(sum_bytes, 4) * len(carried)
-    if carried_bytes > HELD_BYTES:
+    if carried_bytes > fitted.held_bytes:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
     kept_bytes = max(kept_bytes_of(domain, found), 1)
     held_bytes = carried_bytes + chunks * width * kept_bytes
     held = Rows(kept, reduced, width, threads, rows, chunks, min(width, 2), HeldTurns(carried[0].node.type.shape[0], next(iter(spans))),
-                cluster, blocks_per_multiprocessor(threads * rows))
+                cluster, blocks_per_multiprocessor(device, threads * rows))
     scratch_bytes = rows * length * max(sum_bytes, 4) if rows > 1 else 0
     queued = _with_queue(domain, device, held, carried_bytes, vectors // cluster * width * kept_bytes * rows, scratch_bytes)
-    if queued is None and held_bytes > 3 * KEPT_BYTES_PER_THREAD:
+    if queued is None and held_bytes > 3 * device.fitted.kept.thread_bytes:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums and their row need {held_bytes} bytes a thread")
     return queued or held
 
@@ -68,26 +59,24 @@ def _with_queue(domain: Domain, device: DeviceSpec, held: Rows, carried_bytes: i
     share = held.share_of(domain.num_reduced)
     if not fetches_wide(domain, device, held.vector) or queue_refusal(domain, device, held.reduced_order, share) is not None:
         return None
-    fetched = fetched_touches(domain)
-    room = device.shared_bytes_per_multiprocessor // held.resident - RESERVED_BYTES - scratch_bytes
+    fetched, fitted = fetched_touches(domain), device.fitted.rows.carried
+    room = device.shared_bytes_per_multiprocessor // held.resident - device.fitted.rows.queue.reserved_bytes - scratch_bytes
     most = room // share_bytes
     groups, carried_rows = held.groups, held.carried_rows
     # Narrow elements are used in single precision: that is what they take while the row is worked on.
-    if carried_bytes + held.chunks * held.vector * sum(max(t.dtype.itemsize, 4) for t in fetched) <= HELD_BYTES:
-        # Rows of several f32 operands in one block come without a queue: what its threads load at once keeps memory busy (measured on H200,
-        # gradients of norms of 4096 elements, 64 KiB a group: 69.4 us against 72.3, 70.9 against 74.3; 16-bit elements are half as many
-        # bytes a load, and a queue gains 10 to 20 %). Half as many bytes leave memory idle while sums go round the block (A'(A x), 32 KiB
-        # a group: 90.3 us against 67.4).
-        alone = held.cluster == 1 and held.threads > 32 and are_wide(fetched) and share_bytes * held.resident >= UNQUEUED_BYTES
-        slots = min(WIDE_SLOTS if are_wide(fetched) else HELD_SLOTS, most)
-        return None if alone or slots < HELD_SLOTS else replace(held, mode=HeldQueue(groups, slots, carried_rows))
-    slots = min(QUEUE_SLOTS if sum(i.carried for i in domain.instances) == 1 else HELD_SLOTS, most)
+    if carried_bytes + held.chunks * held.vector * sum(max(t.dtype.itemsize, 4) for t in fetched) <= fitted.held_bytes:
+        # Rows of several f32 operands in one block need no queue: the loads of all threads keep memory busy. Half as many bytes leave
+        # memory idle while sums go round the block.
+        alone = held.cluster == 1 and held.threads > 32 and are_wide(fetched) and share_bytes * held.resident >= fitted.unqueued_bytes
+        slots = min(fitted.wide_slots if are_wide(fetched) else fitted.slots, most)
+        return None if alone or slots < fitted.slots else replace(held, mode=HeldQueue(groups, slots, carried_rows))
+    slots = min(fitted.whole_slots if sum(i.carried for i in domain.instances) == 1 else fitted.slots, most)
     if slots < 1:
         return None
     whole = held.rows == 1 and share == held.chunks * held.threads * held.vector
-    in_pieces = slots < HELD_SLOTS and whole and held.chunks > 1
+    in_pieces = slots < fitted.slots and whole and held.chunks > 1
     if in_pieces and queue_refusal(domain, device, held.reduced_order, held.threads * held.vector) is None:
         return replace(held, mode=PieceQueue(groups, room // (share_bytes // held.chunks), carried_rows))
     made = replace(held, mode=RowQueue(groups, slots, carried_rows))
     # Rows held in registers keep what a reduction made of them for the elements: a turn ahead they would compute it twice.
-    return (reduced_ahead(domain, made, most) if held.cluster > 1 else None) or made
+    return (reduced_ahead(domain, device, made, most) if held.cluster > 1 else None) or made

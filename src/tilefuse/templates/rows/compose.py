@@ -10,7 +10,7 @@ from dataclasses import replace
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.access import flat_axes
 from tilefuse.domain.resolved import Instance
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD, after_shared, stages
+from tilefuse.domain.stages import after_shared, stages
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.affine import Affine, axis, bounds, floordiv, number, substitute
 from tilefuse.ir.scalar import Bound
@@ -28,7 +28,6 @@ from tilefuse.templates.rows.compose_fetch import compose_ahead, compose_turns, 
 from tilefuse.templates.rows.compose_scan import compose_scans
 from tilefuse.templates.rows.fetch_operands import ResultOperands, column_operands, row_scalars
 from tilefuse.templates.rows.modes import (
-    EARLY_COLUMN_THREADS,
     AheadQueue,
     Held,
     HeldQueue,
@@ -76,7 +75,8 @@ def _compose_row(state: RowState) -> None:
         load_row(state)
         operands.follow()
         held_bytes = sum(h.touch.dtype.itemsize for h in state.held) * choice.chunks * choice.vector
-        small = choice.threads * choice.rows <= EARLY_COLUMN_THREADS and held_bytes < KEPT_BYTES_PER_THREAD
+        fitted = writer.device.fitted
+        small = choice.threads * choice.rows <= fitted.rows.norms.small_block_threads and held_bytes < fitted.kept.thread_bytes
         if isinstance(choice.mode, Held) and writer.unroll and small:
             state.held = [*state.held, *column_operands(state)]
     if choice.cluster > 1 and not choice.groups:
@@ -247,7 +247,7 @@ def _held_narrow(state: RowState) -> list[str]:
         return []
     names = [r.name for r, _ in w.chunk_values.values() if r.dtype.itemsize == 2]
     rows = [h for h in state.held if not h.step and h.touch in fetched_touches(w.domain)]
-    full = len(rows) == 1 and 2 * c.chunks * c.vector >= KEPT_BYTES_PER_THREAD and len(column_touches(w.domain)) > 1
+    full = len(rows) == 1 and 2 * c.chunks * c.vector >= w.device.fitted.kept.thread_bytes and len(column_touches(w.domain)) > 1
     return [*names, *(h.array for h in rows if full and h.touch.dtype.itemsize == 2)]
 
 

@@ -33,13 +33,7 @@ from tilefuse.templates.rows.exchange import exchange_copies, meet_in_block
 from tilefuse.templates.rows.fetch_operands import RowScalars, column_operands
 from tilefuse.templates.rows.modes import HeldQueue, HeldTurns, PieceQueue, ReadAgain, RowQueue, Rows
 from tilefuse.templates.rows.reads import are_wide, column_touches, copies_of, fetched_touches
-from tilefuse.templates.rows.subwords import MOST_WARPS_THAT_SEND
 from tilefuse.templates.rows.walk import RowState, fill_queued, in_row, team_threads
-
-# Threads of a row from which on its queue is refilled behind the row's own barrier: fewer were not measured.
-LATE_THREADS = 256
-# Threads of blocks that share a multiprocessor by fours and more (`outlives_results`).
-SMALL_BLOCK_THREADS = 256
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
@@ -161,8 +155,9 @@ def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
         instance = domain.instances[todo.pop()]
         found |= set(direct_touches(instance.body))
         todo += [u for u in instance.uses if not domain.instances[u].shared]
-    through_block = c.cluster == 1 or c.threads > 32 * MOST_WARPS_THAT_SEND
-    return c.threads >= LATE_THREADS and through_block and all(h.touch in found for h in taken)
+    fitted = state.fitted
+    through_block = c.cluster == 1 or c.threads > 32 * fitted.exchange.sending_warps
+    return c.threads >= fitted.queue.late_threads and through_block and all(h.touch in found for h in taken)
 
 
 def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
@@ -185,7 +180,7 @@ def outlives_results(state: RowState) -> bool:
     if not w.floods or not w.domain.stores_elements:
         return False
     if choice.cluster > 1:
-        return not w.domain.has_scan and _last_in_clusters(w.domain, choice)
+        return not w.domain.has_scan and _last_in_clusters(state)
     if choice.groups:
         # Several rows of f32 a block are as fast without (256 elements: 69.1 us and 69.3 with).
         whole_rows = choice.rows == 1 or not are_wide(fetched_touches(w.domain))
@@ -193,8 +188,9 @@ def outlives_results(state: RowState) -> bool:
     return choice.in_registers
 
 
-def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
+def _last_in_clusters(state: RowState) -> bool:
     """`outlives_results` of rows that clusters share."""
+    domain, choice = state.writer.domain, state.choice
     fetched, columns = fetched_touches(domain), column_touches(domain)
     row_bytes, column_bytes = (sum(t.dtype.itemsize for t in touches) for touches in (fetched, columns))
     several_axes = len([a for a in domain.reduced if domain.extents[a] > 1]) > 1
@@ -203,7 +199,7 @@ def _last_in_clusters(domain: Domain, choice: Rows) -> bool:
     if choice.groups:
         once = choice.groups == domain.num_kept
         return choice.slots > 0 and (once or bool(columns))
-    return choice.in_registers and choice.threads <= SMALL_BLOCK_THREADS and column_bytes <= row_bytes
+    return choice.in_registers and choice.threads <= state.fitted.norms.small_block_threads and column_bytes <= row_bytes
 
 
 def num_pieces(state: RowState) -> int:

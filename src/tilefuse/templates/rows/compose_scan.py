@@ -14,10 +14,6 @@ from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, 
 from tilefuse.templates.rows.exchange import cluster_exchange, slot_base
 from tilefuse.templates.rows.walk import RowState, in_row, lane_env_of, restart_scans, vector_at
 
-# Up to so many warps' totals every thread adds up itself; more are scanned once and read back, after one more barrier.
-FEW_SLOTS = 16
-
-
 # Scans whose steps round.
 ROUNDED = ("sum", "prod", "logaddexp")
 
@@ -64,7 +60,7 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     e.emit(Barrier("block"))
     offset = Reg(e.fresh("before"), dtype)
     e.emit(Declare(offset.name, dtype, None, identity))
-    by_all = slots <= FEW_SLOTS and c.cluster == 1
+    by_all = slots <= state.fitted.exchange.scan_slots and c.cluster == 1
     told = shared
     if not by_all:
         told, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)

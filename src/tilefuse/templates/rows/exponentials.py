@@ -13,14 +13,11 @@ from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Shuffle
 from tilefuse.templates.rows.walk import RowState
 
-# Elements whose values a thread holds at once, in registers that its loads have filled or will.
-ELEMENTS_AT_ONCE = 32
-
 
 def at_once(state: RowState) -> bool:
     """Whether a thread's elements of a row are few and on chip, so that their maximum can be known before the first exponential."""
     c = state.choice
-    return c.in_registers and not state.tail and 1 < c.chunks * c.vector <= ELEMENTS_AT_ONCE
+    return c.in_registers and not state.tail and 1 < c.chunks * c.vector <= state.writer.device.fitted.kept.thread_bytes // F32.itemsize
 
 
 def declare_all(state: RowState, instance: Instance) -> Reg:

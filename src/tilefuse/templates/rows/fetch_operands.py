@@ -17,10 +17,6 @@ from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Load, Reg
 from tilefuse.templates.rows.modes import AheadQueue, PieceQueue, RowQueue
 from tilefuse.templates.rows.walk import RowState, in_row, lane_env_of, vector_at
 
-# Bytes of column vectors that a thread keeps for all its rows; twice as many
-# where it carries no sums down the columns; all that those leave of four times as many where it holds no elements of the row.
-COLUMN_BYTES = 64
-
 
 def column_operands(state: RowState) -> list[Held]:
     """Vectors along the row that all rows share, loaded into registers once."""
@@ -30,9 +26,10 @@ def column_operands(state: RowState) -> list[Held]:
     probe = lane_env_of(state, axis("vector_probe"), c.vector, extents={"vector_probe": max(state.vectors, 1)})
     wanted: list[Touch] = []
     carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
-    room = 2 * COLUMN_BYTES if c.groups and not c.carried_rows else COLUMN_BYTES
+    column_bytes = w.device.fitted.kept.column_bytes
+    room = 2 * column_bytes if c.groups and not c.carried_rows else column_bytes
     if isinstance(c.mode, RowQueue | PieceQueue | AheadQueue):
-        room = max(room, 4 * COLUMN_BYTES - carried)
+        room = max(room, 4 * column_bytes - carried)
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector
         of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1

@@ -15,10 +15,6 @@ from typing import ClassVar
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 
-# Weights too are on their way before the first reduction waits, in blocks of at most so many threads: larger ones lack the registers
-# (measured: 4 % slower).
-EARLY_COLUMN_THREADS = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

@@ -5,57 +5,24 @@ from dataclasses import replace
 
 from tilefuse.domain.carried import clusters_in_turn
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import queue_refusal, runs_ahead
 from tilefuse.templates.rows.modes import AheadQueue, Held, HeldQueue, PieceQueue, RowQueue, Rows
 from tilefuse.templates.rows.reads import are_wide, fetched_touches
 from tilefuse.templates.rows.shape import RowShape
 
-# Bytes of one slot, a block's share of a row: three of them fill shared memory.
-SLOT_BYTES = 72 * 1024
 
-# Shared memory that a block keeps for its reductions beside the rows on their way. Units: bytes.
-RESERVED_BYTES = 8192
-
-# Shorter rows are held in registers by several small blocks a multiprocessor, which overlap on their own.
-PIPELINED_ROW_BYTES = 512 * 1024
-
-# Where vectors that all rows share are as many bytes as the row itself, blocks that read them anew for every row ask more of the L2
-# cache than of memory: from this length on a persistent grid keeps them in registers, but for what `_by_small_blocks` holds (measured on
-# H200, layer norm over 65536 f16: 71.0 us against 72.3 for the best of other blocks). Two rows on their way are enough, more only spread
-# the accesses (65536 elements: 72.6, 73.9, 74.3 and 75.3 us with 2, 3, 4 and 6).
-WEIGHTED_ROW_BYTES = 64 * 1024
-# Rows of one wide operand that small blocks hold.
-SMALL_BLOCKS_ROW_BYTES = 128 * 1024
-# Rows on their way ahead of one that registers hold: of norms, of others.
-HELD_NORM_SLOTS, HELD_SLOTS = 2, 4
-# Bytes that 512 threads keep of them, 128 each; where the row itself stays in the queue, twice as many.
-COLUMN_SHARE_BYTES = 64 * 1024
-
-# A kernel that reads its rows from the queue has this many threads, one block a multiprocessor: 128 registers each.
-QUEUE_THREADS = 512
-# Shares of rows that registers hold for two blocks of a multiprocessor only, and shared memory for three.
-ONCE_BYTES = 64 * 1024
-# Bytes of the next row that must be on their way while a row's pieces are all on chip.
-AHEAD_BYTES = 48 * 1024
-
-
-# Rows in a queue whose reductions run a turn ahead: the one that is finished, the one that is reduced, and two on their way where they fit.
-AHEAD_SLOTS = 4
-LEAST_AHEAD_SLOTS = 3
-
-
-def reduced_ahead(domain: Domain, choice: Rows, most_slots: int) -> Rows | None:
+def reduced_ahead(domain: Domain, device: DeviceSpec, choice: Rows, most_slots: int) -> Rows | None:
     """The choice with its rows in the queue and reduced a turn ahead; None where that cannot be, or the queue is too short.
 
     What blocks of a cluster tell each other takes about a microsecond, and a turn of 16384 elements three: with the row in registers, loads
     go on meanwhile and nothing else does.
     """
-    if most_slots < LEAST_AHEAD_SLOTS:
+    fitted = device.fitted.rows.queue
+    if most_slots < fitted.least_ahead_slots:
         return None
     # The queue leaves room for one block: without that bound the assembler aims at registers for two, and spills.
-    made = replace(choice, mode=AheadQueue(choice.groups, min(AHEAD_SLOTS, most_slots), choice.carried_rows), resident=1)
+    made = replace(choice, mode=AheadQueue(choice.groups, min(fitted.ahead_slots, most_slots), choice.carried_rows), resident=1)
     return made if runs_ahead(domain, made) else None
 
 
@@ -68,19 +35,20 @@ def choose_pipelined(row: RowShape) -> Rows | None:
     if not weighted and not row.has_several_axes:
         # One exchange over a contiguous row: blocks that share a multiprocessor overlap at least as well (measured).
         return None
-    shortest = WEIGHTED_ROW_BYTES if weighted else PIPELINED_ROW_BYTES
+    fitted = row.fitted.queue
+    shortest = fitted.weighted_row_bytes if weighted else fitted.row_bytes
     if row.row_bytes < shortest or not fetches_wide(row.domain, row.device, row.vector):
         return None
     small = _by_small_blocks(row) if weighted else None
     if small is not None:
         return small
-    # One block of 512 threads a multiprocessor and clusters half as large beat two of 256 (measured on H200, layer norm: 71.8 us against
-    # 74.7 over 32768 f16, 71.5 against 73.0 over 65536, 71.6 against 76.8 over 32768 f32).
+    # Three slots fill shared memory; the threads of a block keep their share of the weights.
+    slot_bytes, column_bytes = _room(row.device) // 3, _column_bytes(row.device)
     for cluster in (1, 2, 4, 8, 16):
         if cluster > row.device.max_cluster_blocks or row.vectors % cluster:
             break
         share = row.vectors // cluster * row.vector
-        if share * row.column_bytes > COLUMN_SHARE_BYTES and weighted or share * row.kept_bytes > SLOT_BYTES:
+        if share * row.column_bytes > column_bytes and weighted or share * row.kept_bytes > slot_bytes:
             continue
         if queue_refusal(row.domain, row.device, row.reduced_order, share) is not None:
             continue
@@ -106,15 +74,15 @@ def _by_small_blocks(row: RowShape) -> Rows | None:
     fetched, wide = row.fetched, are_wide(row.fetched)
     if len({t.dtype.itemsize for t in fetched}) > 1 or any(t.dtype.itemsize > 4 for t in fetched) or len(fetched) > 2:
         return None
-    if row.row_bytes <= WEIGHTED_ROW_BYTES:
+    if row.row_bytes <= row.fitted.queue.weighted_row_bytes:
         most_threads, resident = 512, 2
     elif len(fetched) == 2:
         most_threads, resident = 256, 4 if wide else 3
-    elif wide and row.row_bytes <= SMALL_BLOCKS_ROW_BYTES:
+    elif wide and row.row_bytes <= row.fitted.queue.small_block_row_bytes:
         most_threads, resident = 256, 3
     else:
         return None
-    chunks = KEPT_BYTES_PER_THREAD // row.vector_bytes
+    chunks = row.device.fitted.kept.thread_bytes // row.vector_bytes
     cluster = 1
     while cluster * most_threads * chunks < row.vectors:
         cluster *= 2
@@ -132,25 +100,25 @@ def from_queue(row: RowShape) -> Rows | None:
     Measured on H200: held by one block of 1024 threads a multiprocessor, which loads, waits and stores in turn, gradients of softmax
     over 262144 f32 run at 0.75 of a copy.
     """
-    domain, device = row.domain, row.device
+    domain, device, fitted = row.domain, row.device, row.fitted.queue
     if not fetches_wide(domain, device, row.vector):
         return None
-    piece_bytes = QUEUE_THREADS * row.vector_bytes
+    piece_bytes = fitted.threads * row.vector_bytes
     pieces = _room(device) // piece_bytes
     for cluster in (1, 2, 4, 8, 16):
         share = row.vectors // cluster
-        if cluster > device.max_cluster_blocks or share * cluster != row.vectors or share % QUEUE_THREADS:
+        if cluster > device.max_cluster_blocks or share * cluster != row.vectors or share % fitted.threads:
             continue
-        chunks, turns = share // QUEUE_THREADS, _turns(row, cluster)
-        few_columns = share * row.vector * row.column_bytes <= 2 * COLUMN_SHARE_BYTES
-        if not few_columns or (pieces - chunks) * piece_bytes < AHEAD_BYTES or turns < 2:
+        chunks, turns = share // fitted.threads, _turns(row, cluster)
+        few_columns = share * row.vector * row.column_bytes <= 2 * _column_bytes(device)
+        if not few_columns or (pieces - chunks) * piece_bytes < fitted.ahead_bytes or turns < 2:
             continue
-        if queue_refusal(domain, device, row.reduced_order, QUEUE_THREADS * row.vector) is not None:
+        if queue_refusal(domain, device, row.reduced_order, fitted.threads * row.vector) is not None:
             continue
         whole, groups = pieces // chunks, -(-domain.num_kept // turns)
         mode = RowQueue(groups, 2) if whole > 1 else PieceQueue(groups, pieces)
-        made = row.kernel(QUEUE_THREADS, chunks, mode, cluster=cluster, resident=1)
-        return (reduced_ahead(domain, made, whole) if cluster > 1 else None) or made
+        made = row.kernel(fitted.threads, chunks, mode, cluster=cluster, resident=1)
+        return (reduced_ahead(domain, device, made, whole) if cluster > 1 else None) or made
     return None
 
 
@@ -168,8 +136,8 @@ def through_shared_memory(row: RowShape, held: Rows) -> Rows | None:
         return None
     share = domain.num_reduced // held.cluster
     share_bytes = share * row.kept_bytes
-    blocks = device.shared_bytes_per_multiprocessor // (share_bytes + RESERVED_BYTES)
-    if share_bytes < ONCE_BYTES or blocks <= max(held.resident, 1):
+    blocks = device.shared_bytes_per_multiprocessor // (share_bytes + row.fitted.queue.reserved_bytes)
+    if blocks <= max(held.resident, 1):
         return None
     if queue_refusal(domain, device, held.reduced_order, share) is not None:
         return None
@@ -181,27 +149,31 @@ def _with_queue(row: RowShape, cluster: int, weighted: bool) -> Rows | None:
 
     weighted: operands vary along the row alone, as a norm's weights do.
     """
-    domain, share = row.domain, row.vectors // cluster
+    domain, share, fitted = row.domain, row.vectors // cluster, row.fitted.queue
     threads = 32 * -(-share // (32 * 8))
     if threads < 512:
         threads = 32 * -(-share // (32 * 4))
     most = _room(row.device) // (share * row.vector_bytes)
-    slots = min(HELD_NORM_SLOTS if weighted else HELD_SLOTS, most)
+    slots = min(fitted.norm_slots if weighted else fitted.held_slots, most)
     turns = _turns(row, cluster)
     if threads > 1024 or slots < 2 or turns < 2:
         return None
     mode = HeldQueue(-(-domain.num_kept // turns), slots)
     held = row.kernel(threads, -(-share // threads), mode, cluster=cluster, resident=1 if weighted else 0)
     # Over sixteen blocks the exchange takes longer than the next row's loads hide; over fewer, one row in registers and one on its way
-    # are faster than rows that the queue holds (measured on H200, layer norm: 262144 f16 72.6 us ahead, 76.6 held; 65536 f16 76.0 and 71.0,
-    # 65536 f32 73.4 and 71.1).
+    # are faster than rows that the queue holds (`RowQueueFigures.ahead_slots`).
     exchanges_long = cluster == row.device.max_cluster_blocks or not weighted
-    return (reduced_ahead(domain, held, most) if cluster > 1 and exchanges_long else None) or held
+    return (reduced_ahead(domain, row.device, held, most) if cluster > 1 and exchanges_long else None) or held
 
 
 def _room(device: DeviceSpec) -> int:
     """Shared memory of a block for a queue. Units: bytes."""
-    return min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - RESERVED_BYTES
+    return min(device.shared_bytes_per_block, device.shared_bytes_per_multiprocessor) - device.fitted.rows.queue.reserved_bytes
+
+
+def _column_bytes(device: DeviceSpec) -> int:
+    """Bytes of vectors along a row that the threads of a block keep."""
+    return device.fitted.rows.queue.threads * device.fitted.kept.thread_bytes
 
 
 def _turns(row: RowShape, cluster: int) -> int:

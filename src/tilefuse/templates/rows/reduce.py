@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tilefuse.domain.online import EXPSUM
 from tilefuse.domain.resolved import Instance, Resolved, Touch, Use, resolved_walk
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.domain.wide_squares import narrow_body
 from tilefuse.emit.cascade import CASCADED, Cascade, Summed, nested_counts
 from tilefuse.emit.kernel_writer import Held, KernelWriter, reachable
@@ -163,14 +162,6 @@ def _cascade(state: RowState, group: list[Instance], parts: dict[int, list[list[
     return Cascade(w.emitter, w.unroll, summed, counts) if counts and summed else None
 
 
-# A value of at least this many operations is kept in registers rather than computed again (an exponential takes 8 instructions).
-KEEP_FLOPS = 6
-# The same where functions have their short forms, counted with all that the value is made from: the hardware's exponential of a
-# difference stays below it, an activation does not.
-NARROW_KEEP_FLOPS = 8
-# Size of exponentials that the host keeps in its caches beside a row: a second exponential takes four times as long as a write and a read.
-HOST_KEPT_BYTES = 128 * 1024
-
 
 def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) -> list[int]:
     """Costly values of every element that a later stage uses again: held in registers while the budget lasts."""
@@ -183,16 +174,17 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     stretched = {b.key for b in bodies if isinstance(b, Use)}
     later = [i for i in instances if i.key > max(g.key for g in group)]
     wanted: list[int] = []
-    room = KEPT_BYTES_PER_THREAD * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
+    fitted = w.device.fitted.kept
+    room = fitted.thread_bytes * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
     if on_host:
-        room = HOST_KEPT_BYTES
+        room = fitted.host_bytes
     elif c.groups:
         room = row_room(state) - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
     for k in needed:
         i = instances[k]
         size = i.node.type.dtype.itemsize * c.chunks * c.vector
         used_later = any(k in i.uses for i in later)
-        costly = _narrow_flops(w, k) >= NARROW_KEEP_FLOPS if w.narrow and not on_host else flops_of(i.body) >= KEEP_FLOPS
+        costly = _narrow_flops(w, k) >= fitted.narrow_flops if w.narrow and not on_host else flops_of(i.body) >= fitted.flops
         worth = k in stretched or costly or _replaced_bytes(state, k, later) > i.node.type.dtype.itemsize
         # Terms of a sum by one thread have no place: one element of the row has many.
         one_each = not i.serial and not i.depends & w.domain.serial_loops

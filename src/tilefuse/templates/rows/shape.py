@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.domain.resolved import Domain, Touch
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.rows import RowFigures
 from tilefuse.templates.rows.modes import Held, RowMode, Rows
 from tilefuse.templates.rows.reads import column_touches, fetched_touches
 from tilefuse.templates.rows.starts import num_vectors
@@ -35,6 +36,11 @@ class RowShape:
         """The rows of a domain in vectors of `vector` elements."""
         return cls(domain, device, kept_order, reduced_order, vector, num_vectors(domain, vector), max(kept_bytes, 1),
                    tuple(fetched_touches(domain)), tuple(column_touches(domain)))
+
+    @property
+    def fitted(self) -> RowFigures:
+        """The device's fitted figures of row kernels."""
+        return self.device.fitted.rows
 
     @property
     def vector_bytes(self) -> int:

@@ -16,12 +16,6 @@ from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Declare, KExpr, Lo
 from tilefuse.templates.rows.exchange import cluster_exchange, exchange_copies, have_met, meet_in_block, row_barrier, slot_base
 from tilefuse.templates.rows.walk import RowState
 
-# Every thread reads all slots of a result itself up to this many; above, the lanes share them out.
-MOST_SLOTS_READ_BY_ALL = 4
-# In a cluster, blocks of more warps first add up their own: only one warp sends then, and a block's slots are one read a lane.
-# Measured on H200: rows over 16 blocks of 16 warps take 8 % less time.
-MOST_WARPS_THAT_SEND = 4
-
 
 def packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> bool:
     """Whether `send_packed` serves a stage: one value each, combined alike, over enough lanes to save shuffles."""
@@ -30,7 +24,7 @@ def packs(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -
     if len(alike) != 1 or next(iter(alike))[2] != 1:
         return False
     if len(group) == 1:
-        return c.groups > 0 and c.cluster > 1 and c.threads > 32 * MOST_WARPS_THAT_SEND
+        return c.groups > 0 and c.cluster > 1 and c.threads > 32 * state.fitted.exchange.sending_warps
     return len(group) in (2, 4) and min(c.threads, 32) >= 4 * len(group)
 
 
@@ -101,7 +95,7 @@ def receive_packed(state: RowState, group: list[Instance], held: list[Reg], sent
     count = _senders(state) * c.cluster
     buffer = _buffer(state, group, mine, "shared", count)
     base = slot_base(state, count * len(held))
-    if count <= MOST_SLOTS_READ_BY_ALL:
+    if count <= state.fitted.exchange.slots_read_by_all:
         _read_all(state, group[0], held, buffer, base, count)
         return
     _gather(state, group[0], mine, buffer, base + slots.which * count, slots, count)
@@ -118,7 +112,7 @@ def _slots(state: RowState, lane: Affine, num_results: int) -> Slots:
 def _senders(state: RowState) -> int:
     """Warps of a block that send its results."""
     warps = max(state.choice.threads // 32, 1)
-    return 1 if state.choice.cluster > 1 and warps > MOST_WARPS_THAT_SEND else warps
+    return 1 if state.choice.cluster > 1 and warps > state.fitted.exchange.sending_warps else warps
 
 
 def _exchange(state: RowState, group: list[Instance], mine: Reg) -> Barrier:

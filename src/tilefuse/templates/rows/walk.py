@@ -21,6 +21,8 @@ from tilefuse.kernel.ir import (
     Reg,
     VectorLoad,
 )
+from tilefuse.target.capabilities import BLOCK_BARRIERS
+from tilefuse.target.fitted.rows import RowFigures
 from tilefuse.templates.rows.modes import Rows, Split, Streamed
 
 
@@ -90,9 +92,11 @@ class RowState:
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
     lead: Affine = number(0)  # what to add to a place in the walk for the row's element: rows that begin anywhere between vectors
 
+    @property
+    def fitted(self) -> RowFigures:
+        """The device's fitted figures of row kernels."""
+        return self.writer.device.fitted.rows
 
-# Hardware barriers of a block besides its own.
-MOST_TEAMS = 15
 
 
 def team_threads(choice: Rows) -> int:
@@ -105,7 +109,7 @@ def team_threads(choice: Rows) -> int:
     team = max(c.threads, 32)
     num_threads = c.threads * c.rows
     alone = not c.groups or c.rows == 1 or num_threads <= team or num_threads % team
-    return 0 if alone or team % c.threads or team > 32 and (team % 32 or num_threads // team > MOST_TEAMS) else team
+    return 0 if alone or team % c.threads or team > 32 and (team % 32 or num_threads // team >= BLOCK_BARRIERS) else team
 
 
 def vector_at(state: RowState, chunk: Affine) -> Affine:

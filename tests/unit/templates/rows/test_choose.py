@@ -5,14 +5,12 @@ import pytest
 
 from tests.unit.templates.pattern_graphs import Pattern, group_norm, layer_norm, running_sum, running_sum_behind_zero, softmax
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.stages import KEPT_BYTES_PER_THREAD
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_graph
-from tilefuse.templates.rows.choose import HELD_ROW_BYTES
 from tilefuse.templates.rows.modes import Held, RowQueue, Rows
 
 
@@ -25,7 +23,7 @@ def test_norms_hold_enough_of_their_rows_in_registers(rows: int, length: int, dt
     c = made.choice
     blocks = c.resident or H200.max_threads_per_multiprocessor // c.threads
     held_bytes = blocks * c.threads * c.rows * c.chunks * c.vector * itemsize
-    assert held_bytes >= HELD_ROW_BYTES, (c, held_bytes)
+    assert held_bytes >= H200.fitted.rows.norms.held_bytes, (c, held_bytes)
     assert blocks * c.threads <= H200.max_threads_per_multiprocessor
 
 
@@ -45,7 +43,7 @@ def test_values_of_a_channel_take_no_room_beside_the_row() -> None:
     made = schedule_graph(group_norm(167, 8, 8, 3136).graph, {}, H200)
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     c = made.choice
-    assert isinstance(c.mode, Held) and c.cluster <= 4 and c.chunks * c.vector * 4 >= KEPT_BYTES_PER_THREAD // 2, c
+    assert isinstance(c.mode, Held) and c.cluster <= 4 and c.chunks * c.vector * 4 >= H200.fitted.kept.thread_bytes // 2, c
 
 
 def test_the_longest_rows_pass_through_shared_memory_once() -> None:
@@ -80,7 +78,7 @@ def test_scans_of_single_elements_leave_registers_for_totals_and_for_what_comes_
 
     choice = scheduled(32768, length)
     assert choice.vector == 1 and choice.chunks * choice.threads * choice.cluster >= length
-    assert 3 * 4 * (choice.chunks - 1) <= KEPT_BYTES_PER_THREAD
+    assert 3 * 4 * (choice.chunks - 1) <= H200.fitted.kept.thread_bytes
     scheduled(128, 262145)
 
 
