@@ -12,6 +12,8 @@ from tilefuse.ir.scalar import Read
 
 # Strides of values by name. Units: elements.
 Layouts = Mapping[str, tuple[int, ...]]
+# Dimensions of a batch of signals, and of batches of images and volumes: batch, channels, places.
+SIGNAL_RANK, IMAGE_RANKS = 3, (4, 5)
 
 
 def strides_of(graph: Graph, layouts: Layouts, value: str) -> tuple[int, ...]:
@@ -35,7 +37,7 @@ def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
     """Whether the strides are those of channels last, and of no dense row-major tensor as well."""
-    if strides is None or len(shape) not in (4, 5):
+    if strides is None or len(shape) not in IMAGE_RANKS:
         return False
     expected = channels_last_strides(shape)
     same = all(n == 1 or a == b for a, b, n in zip(strides, expected, shape, strict=True))
@@ -44,7 +46,7 @@ def is_channels_last(strides: tuple[int, ...] | None, shape: tuple[int, ...]) ->
 
 def has_channels_last(shape: tuple[int, ...]) -> bool:
     """Whether channels last differs from row-major for a tensor of this shape."""
-    return len(shape) in (4, 5) and is_channels_last(channels_last_strides(shape), shape)
+    return len(shape) in IMAGE_RANKS and is_channels_last(channels_last_strides(shape), shape)
 
 
 def window_of(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]] | None:

@@ -90,7 +90,7 @@ def _from_nothing(graph: Graph, views: dict[str, View], pricer: Pricer, options:
     if decisions is None or decisions.total_us(pricer) > unfused_us:
         # Recomputing light nodes can cost more than it saves only where no fusion saved anything.
         decisions = Connecting(graph, views, pricer, options, light=set()).run(merge=options.fuse)
-    assert decisions.total_us(pricer) <= unfused_us * (1 + 1e-9), "a plan is never worse than unfused under its own costs"
+    assert decisions.total_us(pricer) <= unfused_us + SCORE_TOLERANCE_US, "a plan is never worse than unfused under its own costs"
     search = None
     if options.fuse:
         packed = _packed(graph, views, decisions, pricer, given_up)

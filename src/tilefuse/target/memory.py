@@ -11,3 +11,5 @@ ACCESS_BYTES = 16
 # Largest tensor that torch's allocator cuts from a piece which others share. Peaks that differ by less are alike: they take as many pieces
 # from the device. Units: bytes.
 SMALL_TENSOR_BYTES = 1 << 20
+# Units: bytes.
+MEBIBYTE = 1 << 20

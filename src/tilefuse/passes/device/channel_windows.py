@@ -15,7 +15,7 @@ from typing import ClassVar
 from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.layouts import Layouts, is_channels_last
+from tilefuse.ir.layouts import IMAGE_RANKS, SIGNAL_RANK, Layouts, is_channels_last
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Bound, Expr, Guard, Read, call, const
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
@@ -61,7 +61,8 @@ def is_channel_window(graph: Graph, node: Node, layouts: Layouts) -> bool:
     if node.kind != "library.convolution" or node.attribute("transposed", False) or node.type.dtype.name != "f32":
         return False
     x, w = (graph.type_of(v) for v in node.operands[:2])
-    if node.attribute("groups", 1) != x.shape[1] or w.shape[1] != 1 or len(x.shape) not in (3, 4, 5) or not node.type.num_elements:
+    ranks = (SIGNAL_RANK, *IMAGE_RANKS)
+    if node.attribute("groups", 1) != x.shape[1] or w.shape[1] != 1 or len(x.shape) not in ranks or not node.type.num_elements:
         return False
     return not any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (node.name, node.operands[0]))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from math import copysign, prod
 
 from tilefuse.ir.graph import Graph, Node, library_call_key
+from tilefuse.ir.layouts import IMAGE_RANKS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.calls import ConvolutionFigures
 
@@ -32,7 +33,7 @@ def is_faster_channels_last(graph: Graph, device: DeviceSpec, turned: Iterable[s
 
     turned: values whose layout such kernels would change.
     """
-    calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in (4, 5)}
+    calls = {library_call_key(n): n for n in graph.nodes if n.kind in WEIGHT_OPERAND and len(n.type.shape) in IMAGE_RANKS}
     turned_bytes = sum(graph.type_of(v).num_bytes for v in turned)
     turned_us = device.fitted.convolutions.turned_by_kernel * turned_bytes / device.global_bytes_per_s * 1e6
     return sum(spared_us(graph, n, device) for n in calls.values()) >= turned_us

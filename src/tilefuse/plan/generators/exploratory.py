@@ -58,7 +58,7 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
 
 def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
     """Units with few operands whose tensors take longer to move than a kernel takes to launch; most bytes first."""
-    large_bytes = device.graph_launch_us * 1e-6 * device.global_bytes_per_s
+    large_bytes = device.graph_launch_us / 1e6 * device.global_bytes_per_s
     ranked: list[tuple[int, int]] = []
     for number, unit in candidates.units.units.items():
         priced = candidates.alone.get(number)

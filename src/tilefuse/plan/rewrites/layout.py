@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from tilefuse.ir.affine import Affine, linearise, row_major_strides
 from tilefuse.ir.graph import Graph, Node, library_call_key
-from tilefuse.ir.layouts import Layouts, channels_last_strides, has_channels_last, is_channels_last, strides_of
+from tilefuse.ir.layouts import IMAGE_RANKS, Layouts, channels_last_strides, has_channels_last, is_channels_last, strides_of
 from tilefuse.ir.scalar import Read, walk
 from tilefuse.passes.device.convolution_layouts import TENSOR_CORE_DTYPES, WEIGHT_OPERAND
 from tilefuse.passes.device.packed_weights import allows_channels_last, is_computed
@@ -148,7 +148,7 @@ def _pulled(graph: Graph) -> dict[str, tuple[str, str]]:
     """Gradients that kernels compute only for one gradient call of a convolution, each with that call's operand and weight."""
     call_by_gradient: dict[str, tuple[str, str]] = {}
     for node in graph.nodes:
-        if node.kind == "library.convolution_backward" and len(node.type.shape) in (4, 5):
+        if node.kind == "library.convolution_backward" and len(node.type.shape) in IMAGE_RANKS:
             grad, x, weight = node.operands[:3]
             maker = graph.node_by_name.get(grad)
             users = [graph.node_by_name[u] for u in graph.users_by_name[grad]]
@@ -167,7 +167,7 @@ def _of_library(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]]
     if node.detail == "convolution_backward":
         # The same for gradients of operand and weight, for any layout of the incoming gradient (torch copies that one).
         _, x, weight = node.operands[:3]
-        if len(node.type.shape) in (4, 5) and any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (x, weight)):
+        if len(node.type.shape) in IMAGE_RANKS and any(is_channels_last(layouts.get(v), graph.type_of(v).shape) for v in (x, weight)):
             return channels_last_strides(node.type.shape)
         return None
     if library_layout is None:
@@ -194,7 +194,7 @@ def _followed(graph: Graph, node: Node, layouts: Mapping[str, tuple[int, ...]], 
     convolves: besides convolutions, channels-last values that are no images (tokens) count too.
     """
     rank = len(node.type.shape)
-    if node.body is None or rank not in (4, 5) or node.category not in ("map", "reduce"):
+    if node.body is None or rank not in IMAGE_RANKS or node.category not in ("map", "reduce"):
         return None
     lies: dict[str, bool] = {}
     for e in walk(node.body):

@@ -32,6 +32,7 @@ from tilefuse.plan.select.components import select
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.select.memory import PeakMemory, more_with_packing, peak, stored_values
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import MEBIBYTE
 
 # Limit on the structures scheduled for each generator. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
 NEW_STRUCTURES = 60
@@ -145,7 +146,7 @@ class _Decision:
     def _begin(self) -> None:
         self.began = time.perf_counter()
         self.until = self.began + self.options.plan_seconds
-        self.ceiling_bytes = self.options.peak_memory_mb << 20
+        self.ceiling_bytes = self.options.peak_memory_mb * MEBIBYTE
         self.selections: list[Selection] = []
         self.solved: dict[Hashable, Selection] = {}
 
@@ -180,7 +181,7 @@ class _Decision:
         return InfeasibleError(
             f"no plan of @{self.graph.name} was found that keeps intermediate values within {ceiling_bytes} bytes (peak_memory_mb="
             f"{self.options.peak_memory_mb}); a plan that was found needs {lowest.num_bytes}, most of it for {largest_text}",
-            hint=f"peak_memory_mb={-(-lowest.num_bytes >> 20)} is enough, 0 is no ceiling", notes=_reasons(candidates))
+            hint=f"peak_memory_mb={-(-lowest.num_bytes // MEBIBYTE)} is enough, 0 is no ceiling", notes=_reasons(candidates))
 
     def _plan(self, candidates: Candidates, taken: Sequence[Candidate], recompute: bool) -> Found:
         kernels = [(c.generator, c.members, c.priced) for c in taken]

@@ -35,6 +35,8 @@ from tilefuse.templates.registry import kernel_template
 # Generators whose kernels are one walk or staged, and the generator whose kernels are packed; for "packing" the faster of both is used.
 UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
 PACKED = "pack"
+# Names and findings that an error lists.
+MOST_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
     findings = verify_plan(plan)
     if findings:
-        raise UserError(f"the plan is not legal: {findings[0].message}", notes=[f"{f.rule}: {f.message}" for f in findings[1:5]])
+        raise UserError(f"the plan is not legal: {findings[0].message}", notes=[f"{f.rule}: {f.message}" for f in findings[1:MOST_LISTED]])
     return plan
 
 
@@ -300,7 +302,7 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
     if not home:
         nodes = [n for k in plan.kernels for n in k.pattern.nodes]
         raise NameLookupError(f"no kernel computes %{first.name}", where=first.span, hint=nearest(first.name, nodes) or
-                              f"values in kernels: {', '.join(nodes[:12])}")
+                              f"values in kernels: {', '.join(nodes[:MOST_LISTED])}")
     kernel = home[-1]
     if template.parts and (template.schedules or not kernel_template(kernel.program.choice).packs):
         reason = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"

@@ -196,14 +196,12 @@ class _Reader:
         parts = match.groups()
         match word:
             case "search":
-                pairs = (p.split() for p in parts[8].split(",") if p.strip())
-                counts = tuple((name, int(count)) for name, count in pairs)
-                self.search = Search(parts[0], float(parts[1]), float(parts[2]), int(parts[4]), int(parts[5]), 0.0, parts[3] == "proven",
-                                     float(parts[6]), int(parts[7]), counts)
+                self.search = _search_of(*parts)
             case "kernel":
-                pattern = Pattern(_names(parts[1], where), _names(parts[2], where))
-                self.steps.append(KernelOutline(parts[0], pattern, parts[3], Cost(float(parts[4]), parts[5]), parts[6]))
-                self.levels[parts[0]] = []
+                name, nodes, written, generator, us, cost_source, kernel_name = parts
+                pattern = Pattern(_names(nodes, where), _names(written, where))
+                self.steps.append(KernelOutline(name, pattern, generator, Cost(float(us), cost_source), kernel_name))
+                self.levels[name] = []
             case "edge":
                 if parts[2] not in self.levels:
                     raise ParseError(f"no kernel {parts[2]} above this edge", where=where, hint=nearest(parts[2], self.levels))
@@ -217,6 +215,14 @@ class _Reader:
             case _:
                 why = Rejected(_member(Reason, parts[2], where), _quoted(parts[3], where))
                 self.rejected.append(RejectedMerge(parts[0], parts[1], why))
+
+
+def _search_of(planner: str, saved: str, bound: str, proven: str, rounds: str, cuts: str, greedy: str, peak: str,
+               candidates: str) -> Search:
+    """The search of a plan's text: the groups of its line."""
+    pairs = (p.split() for p in candidates.split(",") if p.strip())
+    counts = tuple((name, int(count)) for name, count in pairs)
+    return Search(planner, float(saved), float(bound), int(rounds), int(cuts), 0.0, proven == "proven", float(greedy), int(peak), counts)
 
 
 def _names(text: str, where: Span) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
-from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
+from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 

@@ -130,6 +130,10 @@ class RowQueueFigures:
     threads: int = measured(
         512, "threads a block", "Threads of a kernel that reads rows from the queue, one block a multiprocessor: 128 registers each.",
         "one H200, layer norm, us by one block of 512 and by two of 256: 32768 f16 71.8, 74.7; 65536 f16 71.5, 73.0; 32768 f32 71.6, 76.8")
+    once_bytes: int = measured(
+        64 * 1024, "bytes a block", "Least share of a row in the longest clusters that passes through shared memory once: three blocks of "
+        "a multiprocessor fit there, two in its registers.",
+        "one H200, softmax over 262144 f32, us: three blocks 74.3, two with the row in registers 79.0")
     ahead_bytes: int = measured(
         48 * 1024, "bytes", "Bytes of the next row in flight while all pieces of a row are in the queue.", NO_RECORD)
     ahead_slots: int = measured(

@@ -9,6 +9,7 @@ _LUO = "latencies of an H100, Luo et al. 2024, arXiv:2402.13499"
 _ATTENTION = "one H200, attention of f16 in eleven tiles, within 15 %"
 _SLOWDOWN = ("one H200: copies by blocks of 128 and of 512 threads differ by 3 per cent, row reductions by about 10 for each doubling of "
              "the threads a row")
+_SMALL_COPIES = "DeviceSpec.transfer_curve: 16 KiB take 1.07 us, 128 KiB 1.20 us"
 _HELD = "register counts of generated kernels for sm_90a: 24 to 40 beside the values held"
 
 
@@ -37,8 +38,6 @@ class StitchFigures:
         4, "cycles of a thread's multiply-add", "Accesses to shared memory for an element of a map or reduction.", NO_RECORD)
     product_access_cycles: float = measured(
         2, "cycles of a thread's multiply-add", "The same for an element behind a product.", NO_RECORD)
-    l2_bytes_per_cycle: float = measured(
-        24.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when all ask.", NO_RECORD)
     l2_port_bytes: float = measured(
         56.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when few ask.", NO_RECORD)
     direct_bytes: int = measured(
@@ -62,7 +61,6 @@ class OnlineFigures:
     special_per_cycle: float = measured(
         16.0, "functions a cycle and multiprocessor", "Rate of the special unit.",
         "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")
-    l2_bytes_per_cycle: float = measured(24.0, "bytes a cycle and multiprocessor", "Rate of L2 when all multiprocessors ask.", NO_RECORD)
     shared_bytes_per_cycle: float = measured(
         128.0, "bytes a cycle and multiprocessor", "Rate of shared memory.", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock")
     turn_cycles: float = measured(450.0, "cycles", "Wait of a block for a turn's barriers and shuffles.", _ATTENTION)
@@ -83,22 +81,22 @@ class OnlineFigures:
 class PackedFigures:
     """Packed kernels: independent parts in one launch."""
 
-    streaming_bytes: int = measured(
-        4 << 20, "bytes", "Traffic from which on a part is slowed down by a neighbour that leaves few threads resident.", NO_RECORD)
     streaming_threads: int = measured(
         1024, "threads a multiprocessor", "Threads that a streaming part needs: half of a device's most.",
         "one H200, copies with limited occupancy")
     small_bytes: int = measured(
-        4 << 20, "bytes", "Traffic below which a kernel is bound by its launch.",
+        4 << 20, "bytes", "Traffic below which a kernel is bound by its launch, and few resident threads suffice.",
         "one H200: 4 MB take about as long as a launch in a graph")
-    round_us: float = measured(1.0, "us", "Least added time of blocks of a part that find no room, a round.", NO_RECORD)
+    round_us: float = measured(1.0, "us", "Least added time of blocks of a part that find no room, a round.",
+                              _SMALL_COPIES, "tilefuse calibrate")
     side_by_side: float = measured(
         0.8, "1", "Lower bound on a packed kernel's time, as a share of the sum of its parts' times: parts hide each other's latency.",
         "estimates of stitched kernels, which count latency apart")
     least_stitched_threads: int = measured(
         64, "threads a block", "Threads below which stages of a stitched kernel wait most of the time.", NO_RECORD)
     least_bytes: int = measured(
-        1 << 14, "bytes", "Least weight of a part when threads a block are chosen: smaller parts are bound by latency.", NO_RECORD)
+        1 << 14, "bytes", "Least weight of a part when threads a block are chosen: smaller parts are bound by latency.",
+        _SMALL_COPIES, "tilefuse calibrate")
     wider_walk_loss: float = measured(0.015, "1", "Time that each doubling of a flat walk's threads a block adds.", _SLOWDOWN)
     narrower_walk_loss: float = measured(
         0.25, "1", "Time that each halving of a flat walk's threads a block adds.",

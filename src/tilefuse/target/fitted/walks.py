@@ -20,6 +20,8 @@ class FlatFigures:
     threads: int = measured(
         128, "threads a block", "Threads of a flat walk's blocks, one vector a thread.",
         "one H200, copies: one vector a thread 0.95 to 0.98 of a device copy, two or four 0.90 to 0.96", "python -m benchmarks.tuning")
+    host_elements: int = measured(
+        4096, "elements", "Elements that a host thread takes in one go.", NO_RECORD)
     row_threads: int = measured(512, "threads a block", "Most threads of a block whose threads take several rows each.", _ROWS)
     row_blocks: int = measured(2, "blocks a multiprocessor", "Least blocks of a walk whose threads take several rows each.", _ROWS)
     single_tensor_rows: tuple[int, ...] = measured((2,), "rows a thread", "Rows a thread takes where one large tensor is read.", _ROWS)
@@ -99,16 +101,11 @@ class ColumnFigures:
         4, "waves", "Waves of such blocks from which on many short blocks are used.",
         "one H200, B = A + u v^T and B^T y of 16384^2 f32: 548 us")
     long_column: int = measured(64, "rows", "Rows from which on tiles of half the width are used.", NO_RECORD)
-    kept_threads: int = measured(
-        1024, "threads a block", "Most threads of a block that keeps its columns in registers.", NO_RECORD)
     kept_threads_down: int = measured(64, "threads", "Most threads down a column that is kept in registers.", NO_RECORD)
     reread_l2_share: int = measured(
         8, "1", "Part of L2 from which on columns that few blocks read twice are split into two kernels: L2 over this number.",
         NO_RECORD)
     short_batch: int = measured(8, "rows", "Most rows that a thread of short columns loads ahead.", NO_RECORD)
-    held_operands: int = measured(
-        4, "vectors a thread", "Vectors of column operands that a thread keeps for all its rows: 16 bytes of registers each.",
-        NO_RECORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +118,10 @@ class TrafficFigures:
     scattered_waste: int = measured(
         2, "1", "Bytes of touched sectors over bytes that a warp asks for, from which on an access counts as scattered.",
         NO_RECORD)
+    l2_bytes_per_cycle: float = measured(
+        24.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when all ask.",
+        "DeviceSpec.resident_curve: 16 MiB in 2.659 us, 24.1 bytes a cycle of 1.98 GHz for each of 132 multiprocessors",
+        "tilefuse calibrate")
     pending_l2_share: float = measured(
         0.25, "1", "Share of L2 that settled operands may take, which are prefetched before the previous kernel ends.",
         NO_RECORD)

@@ -54,7 +54,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
             return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
         return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)
     max_chunks = max(1, device.fitted.kept.thread_bytes // (kept_bytes * width))
-    while (threads_y * threads_x < fitted.kept_threads and -(-length // threads_y) > max_chunks
+    while (threads_y * threads_x < device.max_threads_per_block and -(-length // threads_y) > max_chunks
            and threads_y < fitted.kept_threads_down):
         threads_y *= 2
     chunks = -(-length // threads_y)

@@ -16,6 +16,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, KExpr, LastBlock, Load, Reg, Store, VectorLoad, VectorStore
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.columns.between import begin_between, finish_between
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.squares import ShiftedSquares
@@ -182,8 +183,13 @@ def _are_held(state: ColumnState, bodies: Sequence[Resolved], walked: list[Touch
     known = {*walked, *columns}
     found = {x for body in bodies for x in resolved_walk(body)}
     known_only = all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept)) for x in found if isinstance(x, Touch))
-    fit = len(columns) <= state.writer.device.fitted.columns.held_operands
+    fit = len(columns) <= _most_operands(state)
     return fit and known_only and not any(isinstance(x, Guard) for x in found)
+
+
+def _most_operands(state: ColumnState) -> int:
+    """Vectors of column operands that a thread keeps for all its rows."""
+    return state.writer.device.fitted.kept.column_bytes // ACCESS_BYTES
 
 
 def _column_touches(state: ColumnState, bodies: Sequence[Resolved]) -> list[Touch]:
@@ -199,7 +205,7 @@ def _column_operands(state: ColumnState, bodies: Sequence[Resolved]) -> list[Hel
     w, c = state.writer, state.choice
     env = _kept_env(state)
     wanted = _column_touches(state, bodies)
-    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:w.device.fitted.columns.held_operands]]
+    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:_most_operands(state)]]
     for h in held:
         w.fill(h, number(0), env, state.lane)
     return held

@@ -33,7 +33,7 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
             width = min(width, 4) if windows_fit(domain, along, min(width, 4)) else 1
     if device.kind == "host":
         vectors = max(total // width, 1)
-        return Pointwise(order, width, 1, max(1, min(vectors, 4096 // width + 1)), False)
+        return Pointwise(order, width, 1, max(1, min(vectors, device.fitted.flat.host_elements // width + 1)), False)
     if width < limit <= total and _is_one_run(domain, found, order):
         width = limit
     rows = _rows_at_a_place(domain, device, found, order, width)

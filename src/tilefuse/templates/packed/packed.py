@@ -270,7 +270,7 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
     for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
         num_bytes = g.program.bytes_moved * len(g.parts)
         alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, fitted.streaming_threads)
-        if num_bytes >= fitted.streaming_bytes and together < alone:
+        if num_bytes >= fitted.small_bytes and together < alone:
             lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
     saved_us = device.graph_launch_us * (num_parts - 1)
     if lost_us <= saved_us:

@@ -25,10 +25,10 @@ from tilefuse.templates.rows.modes import (
     Streamed,
     read_by,
 )
-from tilefuse.templates.rows.pipelined import RESERVED_BYTES
 from tilefuse.templates.rows.starts import vectors_of
 
 CLUSTERS = (1, 2, 4, 8, 16)
+TRIED_SLOTS = (2, 3, 4, 6)
 
 
 def rows_neighbours(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Rows]:
@@ -71,7 +71,7 @@ def _other_slots(base: Rows, domain: Domain) -> Iterator[Rows]:
             for fewer in range(base.chunks + 1, slots, max(1, (slots - base.chunks) // 4)):
                 yield replace(base, mode=replace(mode, slots=fewer))
         case HeldQueue() | RowQueue() | AheadQueue() as mode:
-            for slots in (2, 3, 4, 6):
+            for slots in TRIED_SLOTS:
                 yield replace(base, mode=replace(mode, slots=slots))
                 yield from _ahead(base, domain, slots)
 
@@ -144,7 +144,7 @@ def _queued_rows(base: Rows, share: int, clusters: list[int], device: DeviceSpec
             for slots in (2, 3):
                 width = share // cluster
                 threads = _warps(width, chunks)
-                fits = width * base.vector * 4 * slots <= device.shared_bytes_per_block - RESERVED_BYTES
+                fits = width * base.vector * 4 * slots <= device.shared_bytes_per_block - device.fitted.rows.queue.reserved_bytes
                 if base.rows == 1 and share % cluster == 0 and 128 <= threads <= device.max_threads_per_block and fits:
                     groups = max(1, device.num_multiprocessors // cluster - (1 if cluster > 2 else 0))
                     yield replace(base, threads=threads, chunks=-(-width // threads), cluster=cluster, mode=HeldQueue(groups, slots),

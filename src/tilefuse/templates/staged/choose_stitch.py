@@ -165,7 +165,7 @@ def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int
 def _cache_rate(tiles: int, device: DeviceSpec) -> float:
     """Bytes a cycle that the second-level cache gives a multiprocessor where so many blocks ask."""
     fitted = device.fitted.stitch
-    return min(fitted.l2_port_bytes, fitted.l2_bytes_per_cycle * max(device.num_multiprocessors / tiles, 1.0))
+    return min(fitted.l2_port_bytes, device.fitted.traffic.l2_bytes_per_cycle * max(device.num_multiprocessors / tiles, 1.0))
 
 
 def _clock(device: DeviceSpec) -> float:

@@ -276,7 +276,8 @@ def _timed(plan: OnlinePlan, work: Work, device: DeviceSpec) -> OnlinePlan:
         product = multiplications / FMA_PER_CYCLE * (fitted.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
         m, n = plan.warp_rows, choice.columns // LANES
         shared = multiplications * form.sum_dtype.itemsize / fitted.shared_bytes_per_cycle * (1 / (4 * n) + 1 / (2 * m)) / 2
-    moved = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight")) / fitted.l2_bytes_per_cycle
+    moved_bytes = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))
+    moved = moved_bytes / device.fitted.traffic.l2_bytes_per_cycle
     # The rest: the element's own operations, maximum, sum and conversion, and its functions. What is summed up is seldom rescaled.
     beside = elements * ((work.flops + 4) / FMA_PER_CYCLE + work.special / fitted.special_per_cycle / 2)
     matrix = plan.unit == "mma"
