@@ -45,9 +45,9 @@ class Program:
     """A callable compiled program. `spec` is its plain-data form; `counts` counts the copies that calls had to make.
 
     constants: data of every constant value. device: "host", "cuda", or a torch device. binaries: compiled kernels, one for each kernel
-    code, if available (a saved program); else they come from the cache or the compilers. begun: as for `build_kernels`. copies_constants:
-    whether the program copies tensors among the constants, because their owner may write to them later. Constants are packed and folded
-    when a program is built, so shared memory would show some changes and not others.
+    code, if available (a saved program); else they come from the cache or the compilers. begun: as for `build_kernels`.
+    copies_constants: whether the program copies tensors among the constants, because their owner may write to them later. Constants are
+    packed and folded when a program is built, so shared memory would show some changes and not others.
     """
 
     def __init__(self, spec: ProgramSpec, constants: Mapping[str, Any], device: str | torch.device = "host", options: Options | None = None,

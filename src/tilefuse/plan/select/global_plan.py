@@ -4,8 +4,8 @@
     substitution, exploration -------------+-> integer program -> kernels, recomputed maps -> packing -> integer program -> plan
     single nodes --------------------------+
 
-The program starts from the plan of greedy connecting, so the result is never worse than that plan under its own costs. Source:
-FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
+The program starts from the plan of greedy connecting, so the result is never worse than that plan under its own costs.
+Source: FusionStitching (arXiv:1911.11576), 4.1 to 4.3.
 """
 from __future__ import annotations
 
