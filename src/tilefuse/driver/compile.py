@@ -1,4 +1,4 @@
-"""The whole pipeline: model -> graph -> passes -> layouts -> plan -> kernels -> program. The only place where the parts meet.
+"""The whole pipeline: model -> graph -> passes -> layouts -> plan -> kernels -> program. The only place where all stages meet.
 
 `tilefuse.compile` is `compile_model`; frontends that bring their own calling convention use `compile_graph`. `generate_sources` does all
 but the last step, for devices that need not be present.
@@ -46,7 +46,7 @@ from tilefuse.target.device import DeviceSpec
 
 @dataclass(frozen=True)
 class Generated:
-    """Everything of a program but its machine code: the plan, the sources, and the data of its constants."""
+    """All of a program except its machine code: the plan, the sources, and the data of its constants."""
 
     plan: Plan
     spec: ProgramSpec
@@ -54,14 +54,14 @@ class Generated:
     device: DeviceSpec
 
     def explain(self, json: bool = False) -> Any:
-        """Why these kernels: text, or plain data with `json=True`."""
+        """The reasons for these kernels: text, or plain data with `json=True`."""
         from tilefuse.runtime.explanation import explanation_data, explanation_text
 
         data = explanation_data(self.spec)
         return data if json else explanation_text(data)
 
     def view(self, path: Path | str | None = None, *, answers: Sequence[Mapping[str, Any]] = (), show: bool = False) -> Path:
-        """Writes the page of the plan and returns its path, as `Program.view`; nothing is measured. answers: of `explain_why`."""
+        """Writes the page of the plan and returns its path, as `Program.view`, without measurements. answers: of `explain_why`."""
         from tilefuse.runtime.page import spec_data, write_page
 
         return write_page(self.spec.name, [spec_data(self.spec, answers=answers)], path, show=show)
@@ -117,9 +117,9 @@ def _current_index() -> int:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A graph after passes, with everything decided that planning starts from.
+    """A graph after passes, with all decisions on which planning builds.
 
-    constants: data of the constants, also of those that passes made. given, fixed: strides of inputs, and of results that must have them.
+    constants: data of the constants, including those that passes created. given, fixed: strides of inputs, and required strides of results.
     """
 
     graph: Graph
@@ -189,7 +189,8 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
 
 def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Measurer | None, static: Collection[str],
              seed: Seed | None, given_up: Collection[str]) -> Plan:
-    """The plan; apart what is kept of `static` inputs, if anything is. A plan that the options write is followed as it is."""
+    """The plan; the computation of stored values from `static` inputs is planned separately, if there is any. A plan in the options is
+    followed as it is."""
     def plan(graph: Graph, given: Layouts, fixed: Layouts, seed: Seed | None = None) -> Plan:
         return plan_on_device(graph, given, device, options, result_layouts=fixed, layouts=ready.layouts, measurer=measurer, seed=seed,
                               given_up=given_up)
@@ -241,21 +242,21 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
                 program = Program(titled(generated.spec, titles), generated.constants, place, chosen, progress=progress,
                                   copies_constants=True, begun=None if early is None else early.futures)
         if lookup is not None:
-            # After the build: what no compiler takes is not found again.
+            # Only after the build: sources that no compiler accepts are not stored.
             keep_made(lookup, generated, graph, facts)
         return program
 
 
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,
                      free_results: Collection[int] = (), static: Collection[str] = (), given_up: Collection[str] = ()) -> Any:
-    """The runnable program of what a frontend imported. Raises: as `compile_graph`."""
+    """The runnable program of an imported model. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
                          titles=imported.titles, static=static, given_up=given_up)
 
 
 def _places(graph: Graph) -> dict[str, tuple[str, str, str]]:
-    """Operator, module and place of every node of a graph, as explanations tell them."""
+    """Operator, module and source place of every node of a graph, as explanations show them."""
     return {n.name: (n.span.operator, n.span.path, n.span.place) for n in graph.nodes if n.span is not None}
 
 
@@ -269,7 +270,7 @@ def titled(spec: ProgramSpec, titles: Titles) -> ProgramSpec:
 
 
 def _is_of_torch(model: Any) -> bool:
-    """Whether a model is one of torch's, or a function: no graph, and no ONNX file (path, bytes, ModelProto)."""
+    """Whether a model is a torch model or a function: neither a graph nor an ONNX file (path, bytes, ModelProto)."""
     return not (isinstance(model, Imported | Graph | str | os.PathLike | bytes) or type(model).__name__ == "ModelProto")
 
 
@@ -277,7 +278,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
                  example_kwargs: Mapping[str, Any] | None = None) -> Imported:
     """The graph of a model: an ONNX model (path, bytes, ModelProto), a torch module or function, an exported program, or a graph.
 
-    Raises: UserError for what is none of these, or for a torch module without example inputs; errors of the frontend.
+    Raises: UserError for any other object, and for a torch module without example inputs; errors of the frontend.
     """
     model = opened(model)
     if isinstance(model, Imported):
@@ -293,7 +294,7 @@ def import_model(model: Any, example_inputs: Sequence[Any] | None = None, *, sha
 
 def onnx_shapes_of(model: Any, shapes: Mapping[str, Sequence[int]] | None, examples: Sequence[Any] | None,
                    named: Mapping[str, Any] | None) -> Mapping[str, Sequence[int]] | None:
-    """`onnx_shapes` of an ONNX model; of a graph, which has its shapes, those given."""
+    """`onnx_shapes` of an ONNX model; for a graph, which has its own shapes, the given ones."""
     return shapes if isinstance(model, Imported | Graph) else onnx_shapes(model, shapes, examples, named)
 
 
@@ -303,7 +304,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
     """A callable program of a model; see `tilefuse.compile`.
 
     target: a device that need not be present: the result then holds plan and sources and cannot be called.
-    Raises: UserError and its kinds for what is wrong with the model or the options; ToolchainError; DeviceError.
+    Raises: UserError and its subclasses for errors of the model or the options; ToolchainError; DeviceError.
     """
     if target:
         return generate_sources(model, example_inputs, device=target, shapes=shapes, example_kwargs=example_kwargs, **options)
@@ -331,7 +332,7 @@ def compile_model(model: Any, example_inputs: Sequence[Any] | None = None, *, de
 
 def _whole_or_split(model: Any, shapes: Mapping[str, Sequence[int]] | None, make: Callable[[Imported], Any], device: Any,
                     options: Options, runs: bool = True) -> Any:
-    """The graph of an ONNX model or of a graph; a callable over the parts of an ONNX model that is no graph as a whole.
+    """The graph of an ONNX model or of a graph; a callable over the parts of an ONNX model that is not expressible as one graph.
 
     make: the program of a part. Raises: as `import_model`; the import's error where no part of the model runs otherwise.
     """
@@ -356,11 +357,11 @@ def _whole_or_split(model: Any, shapes: Mapping[str, Sequence[int]] | None, make
 def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *, device: str | DeviceSpec,
                      shapes: Mapping[str, Sequence[int]] | None = None, example_kwargs: Mapping[str, Any] | None = None,
                      **options: Any) -> Any:
-    """Plan and sources (`Generated`) of a model for a device that need not be present; nothing is built or loaded. Of an ONNX model in
-    parts, those whose sizes are known.
+    """Plan and sources (`Generated`) of a model for a device that need not be present; nothing is built or loaded. For an ONNX model in
+    parts, those with known sizes.
 
-    device: the name of a known device ("h200"), of an executor at hand ("host", "cuda"), or a record.
-    Raises: OptionError for an unknown device or option; as `generate`.
+    device: the name of a known device ("h200"), of an available executor ("host", "cuda"), or a record. Raises: OptionError for an unknown
+    device or option; as `generate`.
     """
     chosen = Options.from_environment().with_overrides(**options)
     if isinstance(device, str):

@@ -31,8 +31,8 @@ def export_model(model: Any, folder: Path | str, example_inputs: Sequence[Any] |
                  name: str = "", **options: Any) -> Exported:
     """Writes a folder with the program of a model; see `tilefuse.export`.
 
-    Raises: UnsupportedOpError for a library call that has no form outside Python; UnsupportedError for a model that runs in parts;
-        UserError and its kinds for what is wrong with the model, the options or the folder.
+    Raises: UnsupportedOpError for a library call without a form outside Python; UnsupportedError for a model that runs in parts; UserError
+    and its subclasses for errors of the model, the options or the folder.
     """
     into = Path(folder)
     match model:

@@ -1,10 +1,10 @@
-"""Passes that users write as functions, and graphs with attributes: what a list of passes is applied to.
+"""Passes that users write as functions, and graphs with attributes, on which lists of passes work.
 
     graph --fusion--> fused graph + "subgraph" --codegen--> + "kernel" --rtc--> + "rtc"
 
-A user's function takes an `AttributedGraph` and gives one back, with another graph, with more attributes, or both. It is entered among the
-passes of `tilefuse.passes` like any other, with what it depends on and provides; its parameters with defaults are its options. So one list,
-one text and one manager serve rewritings, users' passes and the three passes of `kernel_passes.py` that make kernels.
+A user's function takes an `AttributedGraph` and returns one with another graph, more attributes, or both. It is registered among the passes
+of `tilefuse.passes` like any other, with the attributes that it depends on and provides; its parameters with defaults are its options. So
+one list, one text and one manager serve rewritings, users' passes and the three passes of `kernel_passes.py` that generate kernels.
 Source: NNVM's graph passes, where fusion, code generation and run-time compilation are three of many.
 """
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilefuse.target.device import DeviceSpec
 class AttributedGraph:
     """A graph with attributes by name. Immutable: passes make new ones with `with_graph` and `with_attributes`.
 
-    device, place: what kernels are for, and the executor's name ("host", "cuda:0"; "" for a device that need not be present).
+    device, place: target of the kernels, and the executor's name ("host", "cuda:0"; "" for a device that need not be present).
     """
 
     graph: Graph
@@ -55,7 +55,7 @@ class AttributedGraph:
         return iter(sorted(self.attributes))
 
     def with_attributes(self, **given: Any) -> AttributedGraph:
-        """The same graph with these attributes besides its own."""
+        """The same graph with these additional attributes."""
         return replace(self, attributes=MappingProxyType({**self.attributes, **given}))
 
     def with_graph(self, graph: Graph) -> AttributedGraph:
@@ -82,16 +82,17 @@ Function = Callable[..., AttributedGraph]
 
 @dataclass(frozen=True)
 class FunctionPass(Pass):
-    """A user's function as a pass; `graph_pass` makes a class of its own for each. Exact: as the function is, which nobody has said."""
+    """A user's function as a pass; `graph_pass` makes a class for each. Exact: unknown, as the function's effect is."""
 
     exact: ClassVar[bool] = False
     idempotent: ClassVar[bool] = False
     function: ClassVar[Function]
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """The graph that the function gives; its attributes become the context's.
+        """The graph that the function returns; its attributes become the context's.
 
-        Raises: UserError where the function gives something else, leaves out what it provides, or gives a graph that breaks a rule.
+        Raises: UserError where the function returns another type, lacks an attribute that it provides, or returns a graph that breaks a
+        rule.
         """
         options = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         after = type(self).function(attributed(graph, ctx), **options)
@@ -116,7 +117,7 @@ def device_of(ctx: PassContext) -> DeviceSpec:
 
 
 def attributed(graph: Graph, ctx: PassContext) -> AttributedGraph:
-    """The graph with what the context of a pipeline has beside it."""
+    """The graph with the attributes of a pipeline's context."""
     return AttributedGraph(graph, device_of(ctx), ctx.place, ctx.options,
                            MappingProxyType({**ctx.attributes, "constants": ctx.constants}))
 
@@ -149,7 +150,7 @@ def graph_pass(name: str, *, provides: Sequence[str] | str = (), depends: Sequen
 
 
 def _options(name: str, function: Function) -> list[tuple[str, type, Any]]:
-    """The parameters of a function behind the first, as fields of a pass."""
+    """The parameters of a function after the first, as fields of a pass."""
     parameters: list[tuple[str, type, Any]] = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
         if not isinstance(parameter.default, int | float | bool | str):
@@ -204,7 +205,7 @@ def graph_for(graph: Graph, constants: Mapping[str, object] | None, device: Any,
               leaves: tuple[Any, ...] = ()) -> AttributedGraph:
     """The graph with its first attributes: constants, and the leaves whose data a graph of arrays is called with.
 
-    device: an executor at hand, or the name of a device that need not be present. Raises: OptionError for an unknown device or option.
+    device: an available executor, or the name of a device that need not be present. Raises: OptionError for an unknown device or option.
     """
     from tilefuse.driver.compile import present_device
     from tilefuse.target.catalog import device_by_name

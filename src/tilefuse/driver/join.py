@@ -1,4 +1,4 @@
-"""Several programs as one: what one computes, the next reads, without leaving the device."""
+"""Several programs as one: results of one are inputs of the next, without leaving the device."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep,
 
 @dataclass(frozen=True)
 class Joint:
-    """One program of a sequence. `names`: its inputs and results -> the sequence's names for them."""
+    """One program of a sequence. `names`: its inputs and results -> their names in the sequence."""
 
     spec: ProgramSpec
     names: Mapping[str, str]
@@ -19,8 +19,8 @@ class Joint:
 def joined_spec(name: str, device: str, parts: Sequence[Joint], inputs: Sequence[Value], results: Sequence[str]) -> ProgramSpec:
     """The program that runs `parts` in order.
 
-    inputs: values that calls give. results: the sequence's names of what calls get; each is an input or the result of a part.
-    Values that parts pass to each other become intermediates, equal kernels are kept once.
+    inputs: values that calls pass. results: the sequence's names of the results of calls; each is an input or the result of a part. Values
+    passed between parts become intermediates, equal kernels are stored once.
     Raises: InternalError for a value that no part before its reader computes, or that two compute.
     """
     values: dict[str, Value] = {v.name: replace(v, role="input") for v in inputs}

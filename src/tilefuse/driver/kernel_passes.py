@@ -2,8 +2,8 @@
 
     %a, %b, %y  ->  %y = library.fused(%x) {kernel = "k0", result = 0}     "subgraph": {"y": graph of %a, %b, %y}
 
-The graph and "subgraph" decide which kernels are made: a pass between these three may change both. Left alone, they give the kernels of
-`tilefuse.compile`, and what an earlier run planned for the same graph, device and options is not planned again.
+The graph and "subgraph" decide which kernels are generated: a pass between these three may change both. Unchanged, they give the kernels of
+`tilefuse.compile`, and the stored plan of an earlier run for the same graph, device and options is reused.
 """
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ FUSED = "fused"
 class Planned:
     """Decisions of the pass fusion: the prepared graph, the patterns by kernel name, and the plan or a known program's parts.
 
-    given: the graph before passes. digest: where the program is kept; "" where it is not. spec: of a known program; plan: of a new one.
+    given: the graph before passes. digest: under which the program is stored; "" where it is not. spec: of a known program; plan: of a new
+    one.
     """
 
     given: Graph
@@ -53,7 +54,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """Machine code of one kernel: a cubin or a shared object, and what the compiler said."""
+    """Machine code of one kernel: a cubin or a shared object, and the compiler's output."""
 
     name: str
     symbol: str
@@ -69,7 +70,7 @@ class CompiledKernel:
 @register_pass
 @dataclass(frozen=True)
 class Fusion(Pass):
-    """Normal form, layouts, plan: every kernel becomes a fused node, "subgraph" maps it to what it computes, "plan" is the plan's text.
+    """Normal form, layouts, plan: every kernel becomes a fused node, "subgraph" maps it to its computation, "plan" is the plan's text.
 
     Exact: no; as the passes of a whole compile, which it runs first.
     """
@@ -116,7 +117,7 @@ class Codegen(Pass):
     provides: ClassVar[tuple[str, ...]] = ("kernel", "spec")
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """The graph as it is. Raises: UserError for subgraphs that do not hold together, or that no kernel computes."""
+        """The graph unchanged. Raises: UserError for inconsistent subgraphs, or ones that no kernel computes."""
         planned: Planned = ctx.attributes["planned"]
         flat, patterns = flattened(graph, ctx.attributes["subgraph"])
         unchanged = same_graph(flat, planned.prepared.graph) and patterns == dict(planned.patterns)
@@ -160,7 +161,7 @@ class Rtc(Pass):
     provides: ClassVar[tuple[str, ...]] = ("rtc",)
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """The graph as it is. Raises: ToolchainError where a compiler fails."""
+        """The graph unchanged. Raises: ToolchainError where a compiler fails."""
         spec: ProgramSpec = ctx.attributes["spec"]
         options = ctx.options
         store = cache_of(options.cache, options.cache_dir)
@@ -201,7 +202,7 @@ def fused_graph(graph: Graph, patterns: Mapping[str, Pattern]) -> tuple[Graph, d
 
 
 def in_dependence_order(nodes: Sequence[Node], graph: Graph) -> list[Node]:
-    """The nodes with operands before users. Raises: UserError where they wait for each other."""
+    """The nodes with operands before users. Raises: UserError for a cycle."""
     by_name = {n.name: n for n in nodes}
     try:
         order = TopologicalSorter({n.name: [v for v in n.reads() if v in by_name] for n in nodes}).static_order()
@@ -213,8 +214,8 @@ def in_dependence_order(nodes: Sequence[Node], graph: Graph) -> list[Node]:
 def flattened(fused: Graph, subgraphs: Mapping[str, Graph]) -> tuple[Graph, dict[str, Pattern]]:
     """The graph with every fused node replaced by its subgraph, and the patterns by kernel name.
 
-    Raises: UserError for a fused node without a subgraph, a subgraph that does not give the node's value or reads something else, and
-        two subgraphs that define one value differently.
+    Raises: UserError for a fused node without a subgraph, a subgraph that does not compute the node's value or reads other values, and two
+    subgraphs that define one value differently.
     """
     nodes: dict[str, Node] = {}
     patterns: dict[str, Pattern] = {}
@@ -246,12 +247,12 @@ def _check_subgraph(node: Node, own: Graph | None, fused: Graph) -> None:
 
 
 def same_graph(a: Graph, b: Graph) -> bool:
-    """Whether two graphs compute the same values the same way, in whatever order of nodes."""
+    """Whether two graphs compute the same values in the same way, in any order of nodes."""
     return (a.inputs, a.results, a.updates) == (b.inputs, b.results, b.updates) and dict(a.node_by_name) == dict(b.node_by_name)
 
 
 def _planned_again(flat: Graph, patterns: Mapping[str, Pattern], ready: Prepared, device: DeviceSpec, options: Options) -> Plan:
-    """A plan with the patterns that a pass left. Raises: UserError for one that cannot be a kernel."""
+    """A plan with the patterns left by a pass. Raises: UserError for a pattern that cannot be a kernel."""
     layouts = {v: s for v, s in ready.layouts.items() if flat.type_by_name.get(v) == ready.graph.type_by_name.get(v)}
     setting = setting_of(flat, ready.given, layouts, ready.fixed, device, options)
     in_patterns = {n for p in patterns.values() for n in p.nodes}

@@ -1,7 +1,7 @@
-"""A compiled model: a program in the clothes of its source, with the source's arguments and outputs.
+"""A compiled model: a program with the signature of its source, with the source's arguments and outputs.
 
-The program takes and gives plain tensors; a torch module may also take numbers, give back its arguments, or give tensors whose
-dimensions are permuted or expanded views. `Imported.outputs` says how.
+The program takes and returns plain tensors. A torch module may also take numbers, return its arguments, or return tensors whose dimensions
+are permuted or expanded views; `Imported.outputs` describes these.
 """
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tilefuse.runtime.spec import KernelCode, ProgramSpec
 
 
 class CompiledModel:
-    """A callable with the signature of the module or function it was made from. `program` does the work.
+    """A callable with the signature of the original module or function. `program` computes the results.
 
-    form: how calls are laid out and results put together. Where it says so, the first call is recorded as a CUDA graph and replayed from
-    then on (on a GPU).
+    form: structure of the arguments and results. If it says so, the first call is recorded as a CUDA graph and replayed from then on (on a
+    GPU).
     """
 
     def __init__(self, program: Program, form: ModelForm) -> None:
@@ -43,12 +43,12 @@ class CompiledModel:
 
     @property
     def argument_names(self) -> tuple[str | None, ...]:
-        """The program's input for every leaf of the arguments; None for what it does not read. Empty: the arguments are its inputs."""
+        """The program's input for every leaf of the arguments; None for an unused leaf. Empty: the arguments are its inputs."""
         return tuple(self._arguments)
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """How each output of the source comes from the program's results; empty: they are its results."""
+        """Source of each of the model's outputs among the program's results; empty: they are its results."""
         return tuple(self._outputs)
 
     @property
@@ -57,13 +57,13 @@ class CompiledModel:
         return self.program.kernels
 
     def explain(self, json: bool = False) -> Any:
-        """Why these kernels: text, or plain data with `json=True`."""
+        """The reasons for these kernels: text, or plain data with `json=True`."""
         return self.program.explain(json=json)
 
     def view(self, path: Path | str | None = None, *, arguments: Sequence[Any] | None = None, show: bool = False) -> Path:
         """Writes the model's page and returns its path, as `Program.view`.
 
-        arguments: those of a call, by place, of which a run is measured.
+        arguments: positional arguments of a call, which is run and measured.
         """
         return self.program.view(path, arguments=None if arguments is None else self.leaves(arguments), show=show)
 
@@ -114,7 +114,7 @@ class CompiledModel:
         return self._restored(flat, self._run(*tensors))
 
     def _on_numpy(self, flat: Sequence[Any], arrays: Sequence[Any]) -> Any:
-        """The call by way of tensors on the program's device, its results as arrays."""
+        """The call on NumPy arrays, through tensors on the program's device; its results as arrays."""
         tensors = [as_tensor(a, str(n)).to(self.program.device) for n, a in enumerate(arrays)]
         rest = iter(tensors)
         names = self._arguments or (True,) * len(flat)

@@ -1,6 +1,7 @@
-"""The form of a compiled model as data: how calls are laid out, with which numbers, and how results are put together.
+"""The form of a compiled model as data: structure of its arguments, their numbers, and structure of its results.
 
-A saved program carries it beside its kernels, so that the loaded program is called as the model was, and gives results as the model did.
+A saved program carries it beside its kernels, so that the loaded program has the model's signature and returns results in the model's
+structure.
 """
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ FORMAT = 1
 
 
 class StructureWarning(UserWarning):
-    """A structure of arguments or results that a file cannot keep, or that the packages at hand cannot rebuild."""
+    """A structure of arguments or results that a file cannot store, or that the installed packages cannot rebuild."""
 
 
 class NotKeptError(Exception):
@@ -81,7 +82,8 @@ class _Leaf:
 
 
 def text_of(form: ModelForm, name: str) -> str | None:
-    """The form as text for a file; None, with a warning, where it cannot be kept: the loaded program then takes and gives plain tensors."""
+    """The form as text for a file; None, with a warning, where it cannot be stored: the loaded program then takes and returns plain
+    tensors."""
     try:
         return form.as_text()
     except NotKeptError as error:
@@ -90,7 +92,7 @@ def text_of(form: ModelForm, name: str) -> str | None:
 
 
 def form_of(text: str) -> ModelForm:
-    """The form that a file holds. Raises: ValueError, KeyError, TypeError for a damaged text."""
+    """The form in a file's text. Raises: ValueError, KeyError, TypeError for a damaged text."""
     data = json.loads(text)
     if data["format"] != FORMAT:
         raise ValueError("its model has another format")
@@ -139,7 +141,7 @@ def _listed(value: Any) -> Any:
 
 
 def template_of(data: Any) -> Any:
-    """A structure with stand-ins for its leaves. A class that is not here becomes a mapping or a tuple, with a warning."""
+    """A structure with stand-ins for its leaves. A class that cannot be imported becomes a mapping or a tuple, with a warning."""
     if data is None:
         return _Leaf()
     children = [template_of(c) for c in data["children"]]
@@ -166,7 +168,7 @@ def template_of(data: Any) -> Any:
 
 
 def _class_of(text: str) -> Any:
-    """The class of this name, imported; None where it is not here."""
+    """The class of this name, imported; None where it does not exist."""
     module, _, name = text.partition(":")
     try:
         class_: Any = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""The order of passes of a compile: normal form, then what the device wants, then layouts; and the context that they run in.
+"""The order of passes of a compile: normal form, then the device's passes, then layouts; and the context in which they run.
 
     tilefuse.passes.DEFAULT_PIPELINE   normal form, whatever the device         the option `passes` replaces it
     DEVICE_PIPELINE                    what plans for a device start from       the option `device_passes` replaces it
@@ -24,15 +24,15 @@ from tilefuse.plan.rewrites import cross, layout
 from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
-# Updates and fills first, so that later copies of results know them; precision before everything that asks what a product costs; scans
-# before sums and products, whose pieces may be scanned. Padding sees the pieces of long products. Weights are packed once no rewriting
-# makes calls any more. Layouts are planned in the final order of the nodes; the last two rewritings read them, and change them.
+# Updates and fills first, so that later copies of results see them. Precision before all passes that ask for the price of a product. Scans
+# before sums and products, whose pieces may be scanned. Padding sees the pieces of long products. Weights are packed after the last
+# rewriting that creates calls. Layouts are planned in the final order of the nodes; the last two rewritings read and change them.
 DEVICE_PIPELINE = (
     "separate-updates,separate-fills,state-precision,split-long-scans,split-cross-reductions,split-long-products,pad-products,"
     "split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,plan-layouts"
 )
 MODULES = (cross, layout)
-# Attributes of graphs with kernels. Passes that provide or read them stand in `apply_passes`, never in the order of a compile.
+# Attributes of graphs with kernels. Passes that provide or read them belong to `apply_passes`, never to the order of a compile.
 OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
 
 
@@ -42,7 +42,7 @@ def normal_pipeline(options: Options) -> Pipeline:
 
 
 def device_pipeline(options: Options) -> Pipeline:
-    """The passes behind normal form, each with the options of the compile as its own.
+    """The passes after normal form, each with the options of the compile as its own.
 
     Raises: OptionError for an unknown pass, one that makes kernels, and an order from which no plan can start.
     """
@@ -50,7 +50,7 @@ def device_pipeline(options: Options) -> Pipeline:
         return _checked(_without_kernels("device_passes", Pipeline.parse(options.device_passes)))
     items = [_set(item, options) for item in Pipeline.parse(DEVICE_PIPELINE).passes]
     items_used = [item for item in items if options.fuse or not (isinstance(item, DevicePass) and item.for_fusion)]
-    # Where nothing rewrites in between, layouts are planned once.
+    # Where no pass rewrites in between, layouts are planned once.
     return Pipeline(tuple(item for item, before in zip(items_used, [None, *items_used]) if item != before))
 
 
@@ -64,7 +64,7 @@ def _set(item: Pass, options: Options) -> Pass:
 
 
 def over_kernels(pipeline: Pipeline) -> list[str]:
-    """Names of the passes that make kernels or read what is known of them."""
+    """Names of the passes that generate kernels or read their attributes."""
     return [item.name for item in pipeline.passes if not OF_KERNELS.isdisjoint((*item.provides, *item.depends))]
 
 
@@ -76,7 +76,7 @@ def _without_kernels(option: str, pipeline: Pipeline) -> Pipeline:
 
 
 def _checked(pipeline: Pipeline) -> Pipeline:
-    """The pipeline itself. Raises: OptionError where a plan could not start from its graphs."""
+    """The pipeline itself. Raises: OptionError where planning could not start from its graphs."""
     if Property.UPDATES_SEPARATE not in pipeline.check():
         raise OptionError(f"device_passes={str(pipeline)!r} do not keep updated inputs apart from results",
                           hint="begin with separate-updates, and use passes behind it that preserve updates-separate")
@@ -111,9 +111,10 @@ def order_text(options: Options) -> str:
 
 def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, object] | None = None,
                caller: CallerLayouts | None = None, place: str = "") -> PassContext:
-    """The context of passes of one compile: its device, with the prices that plans for it are made of.
+    """The context of passes of one compile: its device, and the prices from which plans for it are made.
 
-    constants: data of constant inputs. caller: strides of inputs and results. place: the executor's name, "" where it need not be here.
+    constants: data of constant inputs. caller: strides of inputs and results. place: the executor's name, "" for a device that need not be
+    present.
     """
     return PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants or {}), device=device,
                        prices=Predictions(device), call_layout=AskedLayouts(device), caller=caller or CallerLayouts(), options=options,
@@ -121,14 +122,14 @@ def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, 
 
 
 class AskedLayouts:
-    """Strides that library operators give their results, asked of torch; it is imported with the first question."""
+    """Strides that library operators give their results, as reported by torch, which is imported at the first question."""
 
     def __init__(self, device: DeviceSpec) -> None:
         self._device = device
         self._answers: LibraryLayout | None = None
 
     def __call__(self, node: Node, types: tuple[Type, ...], strides: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
-        """Strides of a node's result, for operands of these types and strides; None where they are not known."""
+        """Strides of a node's result, for operands of these types and strides; None where they are unknown."""
         if self._answers is None:
             from tilefuse.driver.lowering import library_layouts
 

@@ -1,4 +1,4 @@
-"""Planning with a device at hand: by predictions, by hand, or by timing (`measure/measured_planning.py`)."""
+"""Planning with a device present: by predictions, by hand, or by timing (`measure/measured_planning.py`)."""
 from __future__ import annotations
 
 import time
@@ -66,7 +66,7 @@ def _planned(graph: Graph, given: Layouts, device: DeviceSpec, options: Options,
 
 
 def _by_hand(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, result_layouts: Layouts, layouts: Layouts) -> Plan:
-    """The plan that the options write, or ours with the kernel that they write. Raises: UserError for what is not legal."""
+    """The plan in the options, or the planner's plan with the kernel in the options. Raises: UserError for an illegal plan or kernel."""
     setting = setting_of(graph, input_layouts, layouts, result_layouts, device, options)
     if options.plan:
         plan = plan_of_outline(parse_plan(options.plan), setting)
@@ -81,7 +81,7 @@ def _by_hand(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: 
 
 
 def check_storage(name: str, program: TileProgram, device: DeviceSpec) -> None:
-    """Composes a kernel written by hand before anything is built. Raises: UserError where its shared memory does not fit a block."""
+    """Composes a kernel written by hand before any build. Raises: UserError where its shared memory does not fit a block."""
     used = compose(program, device).launch.shared_bytes
     if device.kind == "cuda" and used > device.shared_bytes_per_block:
         raise UserError(f"kernel {name} needs {used} bytes of shared memory a block, and {device.name} has {device.shared_bytes_per_block}",

@@ -1,4 +1,4 @@
-"""Additions of an entry point around a compile: the trace of the options, the request in the notes of an error, a progress bar."""
+"""Context of an entry point around a compile: the trace of the options, the request in an error's notes, a progress bar."""
 from __future__ import annotations
 
 import gc
@@ -14,12 +14,12 @@ from tilefuse.runtime.compilers.nvrtc import start_processes
 from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.target.device import DeviceSpec
 
-# Expressions of a kernel are resolved from results to operands, about five frames a node: Python's own limit of 1000 is a chain of 200.
-# Other threads may be compiling, so the limit is raised and never lowered.
+# Expressions of a kernel are resolved recursively from results to operands, about five frames per node: Python's default limit of 1000
+# allows a chain of 200. Other threads may be compiling, so the limit is raised and never lowered.
 RECURSION_LIMIT = 8000
 
-# New objects after which Python looks for cycles of garbage while something is compiled. A compile makes millions of small records without
-# cycles; at Python's own 700 a seventh of a cold compile of a thousand nodes is this search. Units: objects.
+# Number of new objects between two searches of Python's garbage collector during a compile. A compile creates millions of small records
+# without cycles; at Python's default of 700, this search takes a seventh of a cold compile of a thousand nodes. Units: objects.
 COLLECT_AFTER = 50_000
 
 
@@ -38,9 +38,9 @@ def traced(options: Options) -> Iterator[trace.Trace]:
 
 @contextmanager
 def rarely_collected() -> Iterator[None]:
-    """Inside, Python looks for cycles of garbage once in many new objects; afterwards as the process had it."""
+    """Inside, Python's garbage collector runs rarely; afterwards at the process's own threshold."""
     first, *others = gc.get_threshold()
-    if not 0 < first < COLLECT_AFTER:  # switched off, set higher by the user, or raised by a compile around this one
+    if not 0 < first < COLLECT_AFTER:  # switched off, set higher by the user, or raised by an enclosing compile
         yield
         return
     gc.set_threshold(COLLECT_AFTER, *others)
@@ -51,14 +51,14 @@ def rarely_collected() -> Iterator[None]:
 
 
 def start_compilers(device: DeviceSpec, options: Options) -> None:
-    """Starts the processes in which kernels will be compiled, where there are any; waits for nothing."""
+    """Starts the processes that will compile kernels, if there are any; does not wait."""
     if device.kind == "cuda" and options.compile_processes:
         start_processes(device.arch, options.jobs)
 
 
 @contextmanager
 def compiled_early(device: DeviceSpec, options: Options) -> Iterator[Begun | None]:
-    """Compiles of CUDA kernels that begin inside, before all are printed; None where the options want each told of when it is missing."""
+    """Compiles of CUDA kernels that begin inside, before all are printed; None where the options require a message before each compile."""
     if device.kind != "cuda" or not options.compile_processes or options.jobs == 1 or options.progress or trace.current().shows("cache"):
         yield None
         return
@@ -72,7 +72,7 @@ def compiled_early(device: DeviceSpec, options: Options) -> Iterator[Begun | Non
 
 @contextmanager
 def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
-    """Adds the request once to an error that leaves the body: what was compiled, for which device, with which options."""
+    """Adds the request once to an error that leaves the body: model, device and options of the compile."""
     try:
         yield
     except CompilerError as error:
@@ -85,7 +85,8 @@ def noted(what: str, device: DeviceSpec, options: Options) -> Iterator[None]:
 
 @contextmanager
 def shown_progress(options: Options) -> Iterator[Callable[[int, int], None] | None]:
-    """Function that is told how many of how many kernels are compiled: a bar on standard error where the options ask for one, else None."""
+    """A function that takes the number of compiled kernels and of all: it draws a bar on standard error if the options ask for one.
+    Otherwise None."""
     if not options.progress:
         yield None
         return
@@ -99,6 +100,6 @@ def shown_progress(options: Options) -> Iterator[Callable[[int, int], None] | No
 
 
 def _short(value: object) -> str:
-    """An option's value in one line: texts of many lines (a plan, a template) are only counted."""
+    """An option's value in one line: of texts with many lines (a plan, a template) only the number."""
     text = value if isinstance(value, str) else ""
     return f"<{len(text.splitlines())} lines>" if "\n" in text else repr(value)

@@ -1,9 +1,9 @@
 """The backend of `torch.compile(model, backend="tilefuse")`.
 
-AOTAutograd gives an inference graph, or a forward and a backward graph, of ATen operators without mutation; each becomes a
-program. A program has fixed sizes: a graph that torch traced for any size is called through `driver/torch/sizes.py`, which decides which
-sizes become programs. What tilefuse cannot compile runs in torch: single operators as library calls, a whole graph where a type or
-effect cannot be expressed.
+AOTAutograd passes an inference graph, or a forward and a backward graph, of ATen operators without mutation; each becomes a program. A
+program has fixed sizes: a graph that torch traced for any size is called through `driver/torch/sizes.py`, which decides which sizes become
+programs. Torch runs everything that tilefuse cannot compile: single operators as library calls, a whole graph where a type or effect cannot
+be expressed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def backend(
     options: dict[str, Any] | None = None,
     **unknown: Any,
 ) -> Callable[..., Any]:
-    """A callable that runs `gm` compiled; torch.compile calls this once for every graph, of fixed sizes or of any.
+    """A callable that runs `gm` compiled; torch.compile calls this once for every graph, of fixed sizes or of any size.
 
     Raises: OptionError for an unknown mode or option; ToolchainError when no compiler is found or one fails.
     """
@@ -80,8 +80,8 @@ def backend(
 
 
 def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """`run` with arguments of users' classes handed on as plain tensors: torch has traced what their classes do with functions, and its
-    operators refuse them where a mode is in force. Torch guards on the classes, so these arguments stay the same."""
+    """`run` with arguments of users' tensor classes converted to plain tensors: torch has traced the functions of their classes, and its
+    operators refuse such tensors while a mode is active. Torch guards on the classes, so these arguments stay the same."""
     own = [n for n, x in enumerate(example_inputs) if _has_own_functions(x)]
     if not own:
         return run
@@ -96,7 +96,7 @@ def _of_plain_tensors(run: Callable[..., Any], example_inputs: Sequence[Any]) ->
 
 
 def _has_own_functions(x: Any) -> bool:
-    """Whether a tensor is of a class with a `__torch_function__` of its own that holds no other tensors."""
+    """Whether a tensor's class has a `__torch_function__` of its own and contains no other tensors."""
     if not isinstance(x, torch.Tensor) or is_traceable_wrapper_subclass(x):
         return False
     return type(x).__torch_function__ not in (torch.Tensor.__torch_function__, torch._C._disabled_torch_function_impl)
@@ -104,10 +104,10 @@ def _has_own_functions(x: Any) -> bool:
 
 def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, settings: Settings, policy: Policy,
                     sized: bool) -> Callable[..., Any]:
-    """The graph compiled for inputs like these, with its gradient where they ask for one. sized: whether it is one over named sizes."""
+    """The graph compiled for inputs like these, with its gradient where they require one. sized: whether it is a graph over named sizes."""
     from torch._dynamo.backends.common import aot_autograd
 
-    # A number: the functions here live as long as the compiled one, and tensors behind a graph break may be large.
+    # A number: the functions here live as long as the compiled one, and tensors after a graph break may be large.
     num_inputs = len(inputs)
     numbers = {node.name: n for n, node in enumerate(gm.graph.nodes)}
     record = RECORDS.of_graph(name)
@@ -116,7 +116,7 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
     if known is not None:
         return _unboxed(_part_of(known, settings, gm))
     if policy.at_once and not sized:
-        # They are ready when torch has traced the graph and its kernels are planned.
+        # They are ready by the time torch has traced the graph and its kernels are planned.
         _start_compilers(inputs, settings.options)
 
     def keep(trace: Trace) -> None:
@@ -152,7 +152,7 @@ def _start_compilers(inputs: Sequence[Any], options: Options) -> None:
 
 
 def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """Forward and backward of a joint graph, which keep between them what is cheaper to keep than to make again."""
+    """Forward and backward of a joint graph. Between them, values are saved that cost less to save than to recompute."""
     from functorch.compile import min_cut_rematerialization_partition
 
     device, _ = present_device(_device_of(joint))
@@ -163,10 +163,10 @@ def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> t
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Facts that torch states, while it traces, about the graph that it wants compiled.
+    """Facts that torch provides, during a trace, about the graph to compile.
 
-    static: numbers of arguments whose address stays: parameters and buffers. num_seen: results that the caller sees; the others are only
-    kept for the backward graph, and their layout is ours to choose. None: all are seen.
+    static: numbers of arguments with fixed addresses: parameters and buffers. num_seen: number of results that the caller sees; the others
+    are only saved for the backward graph, and the compiler chooses their layout. None: all are seen.
     """
 
     static: tuple[int, ...] = ()
@@ -174,7 +174,7 @@ class Surroundings:
 
     @classmethod
     def now(cls) -> Surroundings:
-        """Those of the graph that torch traces now; none where it traces nothing."""
+        """The facts of the graph that torch traces now; defaults outside of a trace."""
         context = torch._guards.TracingContext.try_get()
         metadata = None if context is None else context.fw_metadata
         first = getattr(metadata, "num_forward", None)
@@ -195,7 +195,7 @@ def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> 
 
 @dataclass(frozen=True, slots=True)
 class SizeCompiler:
-    """Compiles a graph over named sizes with the sizes filled in: now, or in the background. told: as for `compile_part`."""
+    """Compiles a graph over named sizes with the sizes inserted: now, or in the background. told: as for `compile_part`."""
 
     kind: str
     name: str
@@ -204,17 +204,17 @@ class SizeCompiler:
     told: Callable[[Trace], None] | None = None
 
     def now(self, gm: torch.fx.GraphModule, sizes: str, known: Trace | None = None) -> Callable[[list[Any]], Any]:
-        """The program as a boxed callable. known: the trace of the graph, where there is one."""
+        """The program as a boxed callable. known: the trace of the graph, if there is one."""
         return compile_part(gm, self.kind, self.name, self.settings, told=self.told, around=self.around, sizes=sizes, known=known)
 
     def has_room(self) -> bool:
-        """Whether a compile in the background would be begun soon."""
+        """Whether a compile in the background would begin soon."""
         return background().has_room()
 
     def later(self, gm: torch.fx.GraphModule, sizes: str) -> PendingPart | None:
-        """The compile in the background; None for a graph that is compiled here: one in parts, or one that only this process can make.
+        """The compile in the background; None for a graph that must be compiled here: one in parts, or one that only this process can make.
 
-        A slip of ours is no reason to fail here: the compile in this process meets it again and reports it.
+        An internal error there does not fail this call: the compile in this process meets it again and reports it.
         """
         try:
             with _disable_current_modes():
@@ -229,7 +229,7 @@ class SizeCompiler:
 
 @dataclass(frozen=True, slots=True)
 class PendingPart:
-    """A part that is compiled in the background. Its program then lies in the cache, where a compile here finds it."""
+    """A part that is being compiled in the background. Its program is then in the cache, where a compile here loads it."""
 
     compiler: SizeCompiler
     gm: torch.fx.GraphModule
@@ -242,7 +242,7 @@ class PendingPart:
         return self.ticket.done.is_set()
 
     def finish(self) -> Callable[[list[Any]], Any]:
-        """The program as a boxed callable; compiled here where the background could not."""
+        """The program as a boxed callable; compiled here where the background process failed."""
         if self.ticket.reason:
             sizes = self.sizes or "its sizes"
             log.warning("tilefuse compiles %s for %s while its call waits: %s", self.compiler.name, sizes, self.ticket.reason)
@@ -262,7 +262,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
     trace = known
     around = around or Surroundings.now()
     try:
-        # Torch traces under a mode in which every new tensor is a stand-in without data; constants and probes here are real.
+        # Torch traces under a mode in which every new tensor is a fake tensor without data; constants and probes here are real.
         with _disable_current_modes():
             trace = known or _trace_of(gm, name)
             part = _compiled(trace, kind, settings, whole, around, sizes)
@@ -270,7 +270,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
         return _in_parts(gm, kind, name, settings) or _left_to_torch(gm, name, reason)
     except ToolchainError:
         raise
-    except Exception as error:  # the boundary to the user's program: our slip must not stop it
+    except Exception as error:  # the boundary to the user's program: an internal error must not stop it
         if settings.strict:
             raise
         _report(kind, name, gm, "" if trace is None else print_graph(trace.imported.graph), error, settings)
@@ -283,7 +283,7 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
 
 
 def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
-    """The graph imported. Raises: UnsupportedError for one that cannot be compiled as a whole."""
+    """The imported graph. Raises: UnsupportedError for one that cannot be compiled as a whole."""
     record = RECORDS.of_graph(name)
     imported = import_fx(gm, name, NO_NAMES if record is None else user_names(gm, record.inputs))
     device = _device_of(gm)
@@ -292,14 +292,14 @@ def _trace_of(gm: torch.fx.GraphModule, name: str) -> Trace:
 
 
 def _part_of(trace: Trace, settings: Settings, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`; it was compiled before, too."""
+    """The boxed callable of an inference graph that was traced before. Raises: as `compile_imported`."""
     with _disable_current_modes():
         part = _compiled(trace, "inference", settings, True, Surroundings(static=_marked_static(gm)))
     return _entered(part)
 
 
 def _entered(part: CompiledPart) -> Callable[[list[Any]], Any]:
-    """The boxed callable of a part, which is told of and listed."""
+    """The boxed callable of a part, which is logged and listed."""
     _summarise(part.imported.graph.name, part.imported)
     _PARTS.append(weakref.ref(part))
     return part.boxed()
@@ -327,12 +327,12 @@ def sized_parts(kind: str | None = None) -> list[SizedPart]:
 
 
 def explain() -> str:
-    """Text about all compiled since the last `reset`: every program with its kernels, and how calls with several sizes were run."""
+    """Text about all graphs compiled since the last `reset`: every program with its kernels, and how calls with several sizes were run."""
     return "".join(part.explain() for part in compiled_parts()) + "".join(f"{line}\n" for part in sized_parts() for line in part.notes())
 
 
 def settle(timeout_s: float | None = None) -> bool:
-    """Waits until all compiles in the background are done; the next calls of their sizes load the programs. False after the time.
+    """Waits until all background compiles are done; the next calls of their sizes load the programs. False after the time limit.
 
     Units: seconds
     """
@@ -342,7 +342,7 @@ def settle(timeout_s: float | None = None) -> bool:
 def view(path: Path | str = "torch.html", *, show: bool = False) -> Path:
     """Writes one page with every program compiled since the last `reset` and returns its path, as `Program.view`.
 
-    Raises: UserError where nothing was compiled yet.
+    Raises: UserError if nothing has been compiled yet.
     """
     parts = compiled_parts()
     if not parts:
@@ -368,7 +368,7 @@ def reset() -> None:
 
 
 def _in_parts(gm: torch.fx.GraphModule, kind: str, name: str, settings: Settings) -> Callable[[list[Any]], Any] | None:
-    """The graph with what cannot be compiled run by torch between compiled parts; None where it cannot be divided so."""
+    """The graph in parts: torch runs the nodes between compiled parts; None where it cannot be divided so."""
     divided = split(gm)
     if divided is None or not any(part.ours for part in divided.parts):
         return None
@@ -402,7 +402,7 @@ def _compiled(trace: Trace, kind: str, settings: Settings, whole: bool, around: 
 
 
 def _decided(trace: Trace, kind: str, settings: Settings, around: Surroundings, whole: bool = True) -> dict[str, Any]:
-    """Arguments of a compile that a part's kind and surroundings decide, in this process and in the background (see `generate`)."""
+    """Arguments of a compile that follow from a part's kind and surroundings, in this process and in the background (see `generate`)."""
     imported = trace.imported
     return {"free_results": _saved(imported, around) if whole and kind == "forward" else (),
             "static": _static_inputs(imported, around) if kind == "inference" and settings.options.keep_weights else (),
@@ -410,9 +410,9 @@ def _decided(trace: Trace, kind: str, settings: Settings, around: Surroundings, 
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:
-    """Results that a recording may lend: all, and of a forward part those that only the backward part sees.
+    """Results that a recording may lend: all; of a forward part, those that only the backward part sees.
 
-    A caller keeps a loss while the next step runs; what the backward part needs is gone by then.
+    A caller keeps a loss while the next step runs; the values for the backward part are released by then.
     """
     everything = frozenset(o.result for o in imported.outputs if o.result is not None)
     seen = imported.outputs[:around.num_seen] if kind == "forward" else ()
@@ -422,7 +422,7 @@ def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]
 def _replay(kind: str, options: Options) -> str:
     """Whether calls of a part become replays of a CUDA graph (see `CompiledPart`).
 
-    Without the mode only those of inference: what a forward part keeps for the backward one would be copied out of the graph.
+    Without the mode only inference calls do: values that a forward part saves for the backward part would be copied out of the graph.
     """
     if options.cuda_graph:
         return "always"
@@ -437,7 +437,7 @@ def _moved_arguments(gm: torch.fx.GraphModule, device: str) -> tuple[int, ...]:
 
 
 def _device_of(gm: torch.fx.GraphModule) -> str:
-    """Where the graph runs: the GPU if any tensor lies there. Raises: UnsupportedError for several GPUs or another device."""
+    """The graph's device: the GPU if any tensor lies there. Raises: UnsupportedError for several GPUs or another device."""
     devices: dict[str, None] = {}
     for node in gm.graph.nodes:
         fakes = node.meta.get("val")
@@ -454,28 +454,28 @@ def _device_of(gm: torch.fx.GraphModule) -> str:
 
 
 def _static_inputs(imported: Imported, around: Surroundings) -> tuple[str, ...]:
-    """Inputs whose address stays: parameters and buffers, as torch marks them."""
+    """Inputs with fixed addresses: parameters and buffers, as torch marks them."""
     names = (imported.arguments[n] for n in around.static if n < len(imported.arguments))
     return tuple(name for name in names if name is not None)
 
 
 def _given_up(trace: Trace) -> tuple[str, ...]:
-    """Inputs of a backward part that are freed as it uses them up: what the forward part computed, and gradients of results."""
+    """Inputs of a backward part that are freed after their last use: values saved by the forward part, and gradients of results."""
     passed_on = {o.argument for o in trace.imported.outputs}
     return tuple(name for n, (name, torchs) in enumerate(zip(trace.imported.arguments, trace.placeholders, strict=True))
                  if name is not None and n not in passed_on and not torchs.startswith("primals"))
 
 
 def _kept_inputs(trace: Trace, around: Surroundings) -> tuple[str, ...]:
-    """Inputs of a backward part that lie where the forward part's recording has them, or that are parameters: all but gradients of results
-    and the forward part's own arguments, which AOTAutograd names so."""
+    """Inputs of a backward part with the addresses of the forward part's recording, and parameters: all except gradients of results and the
+    forward part's own arguments, by AOTAutograd's names."""
     parameters = {f"primals_{n + 1}" for n in around.static}
     return tuple(name for name, torchs in zip(trace.imported.arguments, trace.placeholders, strict=True)
                  if name is not None and (torchs in parameters or not torchs.startswith(("tangents", "primals"))))
 
 
 def _marked_static(gm: torch.fx.GraphModule) -> tuple[int, ...]:
-    """Arguments whose address stays, as dynamo marks them in its own graph: AOTAutograd's marks are not there for a trace found again."""
+    """Arguments with fixed addresses, as dynamo marks them in its own graph: AOTAutograd's marks are missing for a stored trace."""
     nodes = gm.graph.find_nodes(op="placeholder")
     return tuple(n for n, node in enumerate(nodes) if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"))
 
@@ -489,14 +489,14 @@ def _by_torch(gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _specialise(example_inputs: Sequence[Any]) -> None:
-    """Makes torch guard on the floats of this call, so that another one compiles again: only sizes are called through one graph."""
+    """Makes torch guard on the floats of this call, so that other values compile again: one graph serves only different sizes."""
     for value in example_inputs:
         if isinstance(value, torch.SymFloat):
             _ = float(value)
 
 
 def _raise_recompile_limit(limit: int) -> None:
-    """Torch gives up on a function after 8 variants and runs it uncompiled from then on; every shape here is a variant."""
+    """Torch gives up on a function after 8 variants and runs it uncompiled from then on; here every shape is a variant."""
     import torch._dynamo.config as config
 
     for name, least in (("recompile_limit", limit), ("accumulated_recompile_limit", 16 * limit)):
@@ -515,7 +515,7 @@ def _summarise(name: str, imported: Imported) -> None:
 
 
 def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Enters into the graph the strides that its arguments will really have: saved activations lie as our forward part gives them."""
+    """Enters the real strides of its arguments into the graph: saved activations have the layouts of our forward part."""
     for node, value in zip(part.graph.find_nodes(op="placeholder"), inputs):
         traced = node.meta.get("val")
         if isinstance(traced, torch.Tensor) and isinstance(value, torch.Tensor) and traced.stride() != value.stride():
@@ -523,7 +523,7 @@ def _restride(part: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 
 def _saved(imported: Imported, around: Surroundings) -> tuple[int, ...]:
-    """Numbers of results that only the backward part sees, so that their layout is ours to choose."""
+    """Numbers of results that only the backward part sees, so that the compiler chooses their layout."""
     if around.num_seen is None:
         return ()
     seen = {o.result for o in imported.outputs[:around.num_seen]}
@@ -533,7 +533,7 @@ def _saved(imported: Imported, around: Surroundings) -> tuple[int, ...]:
 
 
 def _report_strides(part: CompiledPart, gm: torch.fx.GraphModule) -> None:
-    """Tells torch the strides that results really have, so that the backward graph is compiled for them."""
+    """Reports the real strides of results to torch, so that the backward graph is compiled for them."""
     context = torch._guards.TracingContext.try_get()
     if context is None or context.output_strides is None:
         return
@@ -552,9 +552,9 @@ def _report_strides(part: CompiledPart, gm: torch.fx.GraphModule) -> None:
 
 
 def given_strides(fake: torch.Tensor) -> tuple[int, ...]:
-    """Strides that a compiled part gives a result that torch expects like `fake`. Units: elements
+    """Strides that a compiled part gives a result for which torch expects those of `fake`. Units: elements
 
-    Dense tensors keep their order of dimensions and repeated dimensions stay repeated; what has gaps becomes row-major.
+    Dense tensors keep their order of dimensions, and repeated dimensions stay repeated; tensors with gaps become row-major.
     """
     strides = tuple(int(s) for s in fake.stride())
     step = 1
@@ -568,7 +568,7 @@ def given_strides(fake: torch.Tensor) -> tuple[int, ...]:
 
 
 def _report(kind: str, name: str, gm: torch.fx.GraphModule, graph_text: str, error: Exception, settings: Settings) -> None:
-    """Says that our compiler failed on a graph, and where the reproducer lies."""
+    """Reports that tilefuse failed on a graph, with the place of the reproducer."""
     head = str(error).splitlines()[0] if str(error) else type(error).__name__
     label = "error" if isinstance(error, (CompilerError, InternalError)) else f"internal {type(error).__name__}"
     RECORDS.left_to_torch(name, f"tilefuse could not compile it ({label}: {head})")

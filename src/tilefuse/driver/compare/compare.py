@@ -22,7 +22,8 @@ from tilefuse.driver.torch.arguments import as_tensors
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every output of a program against another execution's. `reference`: how the outputs in f64 were computed, "" if nobody asked."""
+    """Every output of a program against another execution's. `reference`: how the outputs in f64 were computed, "" if they were not
+    needed."""
 
     model: str
     device: str
@@ -78,7 +79,7 @@ def report_lines(found: ValueReport, against: str) -> list[str]:
 
 def compare_outputs(model: str, names: Sequence[str], ours: Sequence[torch.Tensor], against: str, theirs: Sequence[torch.Tensor],
                     subject: Subject | None = None, tolerance: Tolerance = BY_DTYPE) -> Comparison:
-    """The outputs of one run against those of another. subject: of which the reference is computed, where some output is outside."""
+    """The outputs of one run against those of another. subject: the model for the reference, where some output is outside the tolerance."""
     tolerance = replace(tolerance, tf32=subject.tf32) if subject is not None else tolerance
     missing = "" if len(ours) == len(theirs) else f"{len(ours)} outputs against {len(theirs)}"
     reports = [compare_values(n, a, b, tolerance) for n, a, b in zip(names, ours, theirs)]
@@ -86,7 +87,7 @@ def compare_outputs(model: str, names: Sequence[str], ours: Sequence[torch.Tenso
     if subject is not None and not all(r.agrees for r in reports):
         exact, independent, reference_text = reference(subject)
         if exact is not None and len(exact) == len(ours):
-            # Results that the user gave are what is wanted, right or not.
+            # Results that the user passed are the expected ones, right or wrong.
             speaks = independent and against in MEANING_OF_PEER
             reports = [r if r.agrees else compare_values(n, a, b, tolerance, Reference(e, speaks))
                        for r, n, a, b, e in zip(reports, names, ours, theirs, exact)]
@@ -96,7 +97,7 @@ def compare_outputs(model: str, names: Sequence[str], ours: Sequence[torch.Tenso
 
 def compare_with(model: str, names: Sequence[str], ours: Sequence[torch.Tensor], against: str, run: Run, subject: Subject,
                  tolerance: Tolerance = BY_DTYPE) -> Comparison:
-    """As `compare_outputs`, the peer's outputs by one run. Raises: what the peer raises."""
+    """As `compare_outputs`, with the peer's outputs from one run. Raises: errors of the peer."""
     return compare_outputs(model, names, ours, against, run(), subject, tolerance)
 
 
@@ -143,7 +144,7 @@ def compare_model(model: Any, example_inputs: Sequence[Any] | None, against: Any
 
 
 def result_names(program: Any, count: int) -> list[str]:
-    """Names of a program's outputs, by their keys in its results where they have some; numbered where one has the name of another."""
+    """Names of a program's outputs, by their keys in its results if they have any; numbered where two names are equal."""
     names: list[str] = []
     by_key = getattr(program, "output_names", [])
     known = by_key if len(by_key) == count else list(program.spec.told_results)
@@ -155,7 +156,7 @@ def result_names(program: Any, count: int) -> list[str]:
 
 def subject_of(kind: str, model: Any, program: Any, arguments: Sequence[Any], named: Mapping[str, Any],
                shapes: Mapping[str, Sequence[int]] | None = None, options: Mapping[str, Any] | None = None) -> Subject:
-    """The model that is compared, its compiled form, and the arguments of a call of both."""
+    """The compared model, its compiled form, and the arguments for a call of both."""
     leaves = getattr(program, "leaves", None)
     tensors = list(leaves(arguments, named)) if leaves is not None else list(arguments)
     spec = program.spec

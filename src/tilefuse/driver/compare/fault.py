@@ -1,11 +1,11 @@
-"""Where a wrong result arises: in the import, in a pass, in a layout, in one kernel or call, or between kernels that overlap.
+"""Finds the cause of a wrong result: the import, a pass, a layout, one kernel or call, or kernels that overlap.
 
     program's steps, each against its definition          -> a kernel, or a call of the library
     results of an ordinary call against the stepped ones  -> kernels that overlap
     the planned graph against the imported one, in f64    -> the pass after which they differ, or what follows the passes
     the imported graph against torch in f64               -> the import
 
-Where a kernel or a pass is found, its nodes are reduced to the smallest graph that still fails (compare_reduce).
+After a faulty kernel or pass is identified, its nodes are reduced to the smallest graph that still fails (`reduce.py`).
 """
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Fault:
 
     @property
     def first(self) -> StepReport | None:
-        """The first step that does not compute what it is defined as."""
+        """The first step whose results differ from their definition."""
         return next((s for s in self.steps if not s.agrees), None)
 
     def save(self, folder: Any) -> str:
@@ -78,7 +78,7 @@ class Fault:
                 "smallest": None if self.failing is None else described(self.failing)}
 
     def table(self) -> str:
-        """A line a step: its own error and the error so far, over the size of what it writes."""
+        """One line per step: its own error and the accumulated error, relative to the size of its results."""
         lines = [f"{'step':>4} {'own error':>10} {'from start':>10}  {'':7} name (nodes)"]
         for s in self.steps:
             mark = "" if s.agrees else "  DIFFERS"
@@ -93,7 +93,7 @@ class Fault:
 
 def find_fault(subject: Subject, tolerance: Tolerance = BY_DTYPE, seconds: float = SECONDS, reduce: bool = True,
                each: Callable[[StepReport], object] | None = None) -> Fault:
-    """The first place where a model's compiled form differs from what it is defined as, for these inputs.
+    """The first place where a model's compiled form differs from its definition, for these inputs.
 
     seconds: for reducing. each: called with the report of every step.
     Raises: UnsupportedError for a saved program and for a model in parts; as compiling and running the model.
@@ -199,7 +199,7 @@ class _Search:
         return None
 
     def _fails(self, graph: Graph, inputs: Mapping[str, Array]) -> bool:
-        """Whether a graph, compiled for the same device with the same options, gives other results than it is defined to."""
+        """Whether a graph, compiled for the same device with the same options, differs from its definition."""
         options = self.options.with_overrides(plan="", template="")
         try:
             generated = generate(graph, constants={}, device=self.spec, options=options)
@@ -221,7 +221,7 @@ class _Search:
     # Graphs
 
     def _of_graphs(self, generated: Generated, everything: Mapping[str, Array], stepped: SteppedRun) -> Fault:
-        """A difference that no step makes: in what follows the import, or in the import."""
+        """A difference that no step causes: in the passes after the import, or in the import."""
         arrays = {**self.arrays, **self.imported.constants}
         undefined = sum(s.note == "undefined" for s in stepped.steps)
         if undefined:
@@ -269,7 +269,7 @@ class _Search:
         return context
 
     def _smallest_for_pass(self, record: PassRecord, inputs: Mapping[str, Array]) -> Failing | None:
-        """The smallest graph that the pass changes the meaning of; layouts are planned first where it reads them."""
+        """The smallest graph whose meaning the pass changes; layouts are planned first if the pass reads them."""
         item = Pipeline((PlanLayouts(self.options.channels_last), record.item) if "layouts" in record.item.depends else (record.item,))
         before = record.before
 
@@ -293,7 +293,7 @@ def as_tensor_of(value: Any) -> torch.Tensor:
 
 
 def _agree(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], rtol: float = 1e-6) -> bool:
-    """Whether results in f64 agree as rounding in f64 lets them; integers that come of roundings are not looked at."""
+    """Whether results in f64 agree up to rounding in f64; integers computed from rounded values are ignored."""
     return all(compare_values("", a, b, Tolerance(rtol, _size(b) * rtol)).agrees for a, b in zip(ours, theirs, strict=True)
                if a.dtype.is_floating_point)
 

@@ -1,7 +1,7 @@
 """Values of a graph by its definition, one by one: in the types that it declares, or with every float in f64.
 
-Nodes are evaluated one by one, by the interpreter; calls of the library by torch, so that a model with convolutions is done in seconds.
-In f64 no conversion rounds any more: integers that are computed from floats may differ from those of the declared types.
+The interpreter evaluates nodes one by one; torch evaluates library calls, so that a model with convolutions takes seconds. In f64 no
+conversion rounds: integers that are computed from floats may differ from those in the declared types.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSALS = (RuntimeError, NotImplementedError, TypeError, ValueError, CompilerEr
 
 
 class Meaning:
-    """Values of a graph for some inputs, each computed when it is asked for and kept until `forget`.
+    """Values of a graph for some inputs, each computed on demand and kept until `forget`.
 
     inputs: arrays by name, constants among them. wide: every float in f64.
     """
@@ -40,13 +40,13 @@ class Meaning:
                 self._values[declared.name] = as_declared(inputs[declared.name], declared.type)
 
     def value(self, name: str) -> Array:
-        """The value of this name, and of all that it is computed from. Raises: as `interpret`; UnsupportedOpError."""
+        """The value of this name, computed with all values that it depends on. Raises: as `interpret`; UnsupportedOpError."""
         for node in self.graph.in_order(self._missing(name)):
             self._values[node.name] = self._run(node)
         return self._values[name]
 
     def assume(self, name: str, value: Array) -> None:
-        """Takes `value` for the value of this name, whatever it would be computed as."""
+        """Sets `value` as the value of this name, in place of its definition."""
         self._values[name] = as_declared(value, self.graph.type_of(name))
 
     def keep_only(self, names: Collection[str]) -> None:
@@ -54,7 +54,7 @@ class Meaning:
         self._values = {name: value for name, value in self._values.items() if name in names}
 
     def forget(self, names: Sequence[str]) -> None:
-        """Drops values; one that is asked for again is computed again."""
+        """Drops values; a value is computed again on demand."""
         for name in names:
             self._values.pop(name, None)
 
@@ -78,7 +78,7 @@ class Meaning:
         return interpret(Graph("value", inputs, (node,), (node.name,)), {i.name: self._values[i.name] for i in inputs})[0]
 
     def _called(self, node: Node) -> Array | None:
-        """A result of a call of the library by torch; None where torch refuses it."""
+        """A result of a library call by torch; None where torch refuses it."""
         key, number = library_call_key(node), node.attribute("result")
         results = self._calls.get(key)
         if results is None:
@@ -104,7 +104,7 @@ ATTENTION: Mapping[str, tuple[int | None, int]] = {
 
 
 def _attention(operator: str, operands: Sequence[torch.Tensor], attributes: Mapping[str, Attribute]) -> Sequence[torch.Tensor] | None:
-    """The first result of an attention kernel that only GPUs have; None for any other operator."""
+    """The first result of an attention operator that only GPUs have; None for any other operator."""
     if operator not in ATTENTION:
         return None
     bias, causal = ATTENTION[operator]
@@ -189,7 +189,7 @@ def results_of(graph: Graph, inputs: Mapping[str, Any], wide: bool) -> list[torc
             released.setdefault(n, []).append(value)
     with np.errstate(all="ignore"):
         for n, node in enumerate(meaning.graph.nodes):
-            if node.name in last_use or node.name in graph.escaping:  # of a call's results some may be nobody's, and without a definition
+            if node.name in last_use or node.name in graph.escaping:  # results of a call may be unused and have no definition
                 meaning.value(node.name)
             meaning.forget(released.get(n, ()))
     return [as_tensor(meaning.value(r)) for r in graph.results]

@@ -1,4 +1,4 @@
-"""Who a compiled model is compared with: the frameworks that run the same model, tilefuse without fusion, the definition of its graph.
+"""The peers of a comparison: frameworks that run the same model, tilefuse without fusion, and the definition of the graph.
 
 A peer is a callable without arguments: one run of the model on the inputs of the comparison, as a flat list of tensors. The reference
 is the same model in f64: by torch with every float type replaced, else by the definition of the graph that tilefuse imported.
@@ -61,7 +61,7 @@ class Subject:
     tf32: bool = False
 
     def fresh(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call, in memory of their own: a model may write into them."""
+        """Copies of the call's arguments: a model may write into them."""
         own: tuple[list[Any], dict[str, Any]] = pytree.tree_map_only(torch.Tensor, torch.clone, (list(self.arguments), dict(self.named)))
         return own
 
@@ -90,7 +90,7 @@ def require_peer(name: str, kind: str) -> None:
 
 
 def peer(name: str, subject: Subject) -> Run:
-    """The peer of this name, made ready: what it compiles is compiled by its first run.
+    """The peer of this name; its first run compiles it if necessary.
 
     Raises: OptionError for a peer that the model does not have; UnsupportedError where its package is missing.
     """
@@ -108,7 +108,7 @@ def peer(name: str, subject: Subject) -> Run:
 
 
 def flat_tensors(outputs: Any) -> list[torch.Tensor]:
-    """All tensors of a model's outputs, whatever structure they come in."""
+    """All tensors of a model's outputs, in any structure."""
     return [t for t in pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor)]
 
 
@@ -164,9 +164,9 @@ def _refusals_of(onnxruntime: Any) -> tuple[type[BaseException], ...]:
 
 
 def _fed(name: str, subject: Subject, proto: Any) -> Any:
-    """The array of one ONNX input; zeros for an input that nothing in the model reads.
+    """The array of one ONNX input; zeros for an unused input.
 
-    Raises: UnsupportedError for a type that NumPy has not.
+    Raises: UnsupportedError for a type that NumPy lacks.
     """
     import numpy as np
 
@@ -208,7 +208,7 @@ class _Doubled(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _as_defined() -> Iterator[None]:
-    """Inside, torch's own shortcut for encoder layers is off: on a GPU it takes GELU for its approximation by tanh, in f64 too."""
+    """Inside, torch's fast path for encoder layers is off: on a GPU it replaces GELU by its tanh approximation, in f64 too."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -218,7 +218,7 @@ def _as_defined() -> Iterator[None]:
 
 
 def reference(subject: Subject) -> tuple[list[torch.Tensor] | None, bool, str]:
-    """(the outputs in f64, whether tilefuse had no part in them, how they were computed or why there are none)."""
+    """(the outputs in f64, whether they are independent of tilefuse, how they were computed or the reason why there are none)."""
     if subject.kind == "torch":
         try:
             with _Doubled(), _as_defined(), torch.no_grad():

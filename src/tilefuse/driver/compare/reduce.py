@@ -1,10 +1,10 @@
-"""The smallest graph that still fails: nodes are cut off at both ends, results dropped and extents made smaller while it does.
+"""The smallest graph that still fails: nodes are removed at both ends, results dropped and extents reduced while it fails.
 
     %a -> %b -> %c -> %d      keep what leads to %c     %a -> %b -> %c
                               start from %b's value     %b (an input) -> %c
                               extent 1024 -> 3          the same, smaller
 
-Each candidate is compiled and compared with its definition; one is taken when it fails as well.
+Each candidate is compiled and compared with its definition; a candidate that fails as well is accepted.
 """
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.ir.verify import verify
 
-# Errors that evaluating a candidate raises where it makes no sense: an index beyond a smaller extent, a call that refuses its operands.
+# Errors from evaluating an invalid candidate: an index beyond a smaller extent, a call that refuses its operands.
 NONSENSE = (CompilerError, ArithmeticError, LookupError, ValueError, RuntimeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A graph and inputs that fail. `tried` counts the candidates, `spent_s` their seconds; finished: none smaller was left to try."""
+    """A graph and inputs that fail. `tried`: number of candidates, `spent_s`: their seconds; finished: whether no smaller candidate
+    remained."""
 
     graph: Graph
     inputs: Mapping[str, Array]
@@ -44,11 +45,11 @@ Values = Callable[[Graph, Mapping[str, Array]], "dict[str, Array] | None"]
 
 def reduced(graph: Graph, inputs: Mapping[str, Array], fails: Fails, seconds: float = 60.0,
             clock: Callable[[], float] = time.perf_counter, values: Values | None = None) -> Failing:
-    """A graph that fails and of which no candidate does, or the smallest found in time. Units: seconds.
+    """A graph that fails while none of its candidates does, or the smallest one within the time. Units: seconds.
 
-    values: of the nodes from which a candidate may start; by default those that the graph defines.
+    values: of the nodes from which a candidate may start; by default the values by definition.
     Requires: the graph fails, and all its inputs are given.
-    Cost: a compile a candidate; their number grows with the logarithm of the nodes as long as halves can be cut off.
+    Cost: one compile per candidate; their number grows with the logarithm of the nodes as long as halves can be removed.
     """
     started, tried = clock(), 0
     smallest = Failing(graph, inputs)
@@ -100,7 +101,7 @@ def halving(count: int) -> list[int]:
 
 
 def zero_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Zeros for every node: a compile that fails does not look at data."""
+    """Zeros for every node: a compile that fails does not depend on data."""
     return {n.name: zeros(n.type) for n in graph.nodes}
 
 
@@ -110,7 +111,7 @@ def zeros(type_: Type) -> Array:
 
 
 def defined_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
-    """Every value of the graph as defined; None where the definition does not take these inputs."""
+    """Every value of the graph by definition; None where the definition rejects these inputs."""
     meaning = Meaning(graph, inputs, wide=False)
     try:
         return {n.name: meaning.value(n.name) for n in graph.nodes}
@@ -119,7 +120,7 @@ def defined_values(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array
 
 
 def leading_to(graph: Graph, results: Sequence[str]) -> Graph:
-    """The part of the graph that leads to these values."""
+    """The part of the graph that computes these values."""
     needed: set[str] = set()
     stack = list(results)
     while stack:
@@ -143,7 +144,7 @@ def _with_inputs(graph: Graph, values: Mapping[str, Array]) -> Failing:
 
 
 def _smaller_extents(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[Failing]:
-    """The graph with one of its extents smaller wherever it occurs, and the inputs cut to it; only those that keep the rules."""
+    """The graph with one of its extents reduced everywhere, and the inputs cut to it; only those that satisfy the rules."""
     extents = {e for i in graph.inputs for e in i.type.shape} | {e for n in graph.nodes for e in n.extents.values()}
     for extent in sorted(extents, reverse=True):
         for smaller in sizes_below(extent):
@@ -154,7 +155,7 @@ def _smaller_extents(graph: Graph, inputs: Mapping[str, Array]) -> Iterator[Fail
 
 
 def sizes_below(extent: int) -> list[int]:
-    """Extents to try in place of one: the smallest first, then halves, then one less."""
+    """Extents to try in place of one: small ones first, then halves, then one less."""
     extents = [1, 2, 3, 4, 8, 16, 32, extent // 8, extent // 2, extent - 1]
     return sorted({e for e in extents if 0 < e < extent})
 
@@ -170,7 +171,7 @@ def _resized(graph: Graph, old: int, new: int) -> Graph:
 
 
 def as_whole(graph: Graph) -> Graph:
-    """The graph with its constants as inputs, so that a file holds their data beside the others'."""
+    """The graph with its constants as inputs, so that a file stores their data with the others'."""
     return Graph(graph.name, tuple(replace(i, constant=False) for i in graph.inputs), graph.nodes, graph.results, graph.updates)
 
 

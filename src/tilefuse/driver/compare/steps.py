@@ -1,11 +1,11 @@
-"""A program step by step against the definition of its graph: the error that each kernel and call makes itself, and the error so far.
+"""A program step by step against the definition of its graph: the error of each kernel and call alone, and the accumulated error.
 
     step k reads %a, %b, writes %c
       own error          %c in memory  -  %c as defined, in f64, from what %a and %b really held
       from the start     %c in memory  -  %c as defined, in f64, from the program's inputs
 
-The steps run one after the other, with a wait behind each: a fault that shows only when kernels overlap is found by comparing the results
-with those of an ordinary call.
+The steps run one after the other, with a wait after each. A fault that occurs only when kernels overlap is detected by comparing the
+results with those of an ordinary call.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilefuse.runtime.calls.library import TORCH_DTYPES
 from tilefuse.runtime.program import Program
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, Value
 
-# Calls whose results follow from nothing that they read.
+# Calls whose results do not follow from their operands.
 DRAWING = ("random_seed",)
 
 
@@ -73,7 +73,7 @@ class SteppedRun:
 
     @property
     def first(self) -> StepReport | None:
-        """The first step that does not compute what it is defined as."""
+        """The first step whose results differ from their definition."""
         return next((s for s in self.steps if not s.agrees), None)
 
 
@@ -99,7 +99,7 @@ class _Stepper:
         self.base = {v.value: v.base for v in made.plan.views}
         self.value_by_name = {v.name: v for v in program.spec.values}
         self.index = {v.name: n for n, v in enumerate(program.spec.values)}
-        # Values that are written where one that dies lies: the kernel that writes them addresses that one.
+        # Values written into the memory of a value at the end of its life: the writing kernel uses that value's address.
         self.over = {v.name: v.base for v in program.spec.values if v.role == "view" and v.name not in self.base}
         self.own = Meaning(made.plan.graph, inputs, wide=True)
         self.total = Meaning(made.plan.graph, inputs, wide=True)
@@ -107,7 +107,7 @@ class _Stepper:
         self.operator = ""
         self.found = SteppedRun()
         self.last_read = _last_reads(made.plan)
-        # Number of the plan's step for each step of the program: copies stand in the program alone.
+        # Number of the plan's step for each step of the program: copies exist only in the program.
         self.place = {n: n - sum(isinstance(s, CopyStep) for s in program.spec.steps[:n]) for n in range(len(program.spec.steps))}
 
     def run(self, tensors: Sequence[torch.Tensor]) -> SteppedRun:
@@ -136,7 +136,7 @@ class _Stepper:
         return self.found
 
     def _memory(self, frame: Frame, number: int) -> dict[str, torch.Tensor]:
-        """Copies of what a step's operands hold now, by the names of their storage."""
+        """Copies of the current contents of a step's operands, by the names of their storage."""
         step = self.program.spec.steps[number]
         copies: dict[str, torch.Tensor] = {}
         if isinstance(step, KernelStep):
@@ -187,7 +187,7 @@ class _Stepper:
             self.each(report)
 
     def _undefined(self, written: Iterable[str]) -> str:
-        """Why results of a call of the library cannot be compared; "" where they can."""
+        """The reason why results of a library call cannot be compared; "" where they can."""
         try:
             for value in written:
                 self.own.value(value)
@@ -201,7 +201,7 @@ class _Stepper:
         return step.kernel
 
     def _take_reads(self, reads: Iterable[str], before: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
-        """Tells the definition what the step's operands hold; those that no longer hold what was written to them."""
+        """Passes the current contents of the step's operands to the definition; returns operands that were overwritten since."""
         overwritten: dict[str, None] = {}
         for value in reads:
             root = self._root(value)
@@ -217,7 +217,7 @@ class _Stepper:
         return tuple(overwritten)
 
     def _value_report(self, value: str, nodes: Sequence[str], contents: torch.Tensor, kernel: bool) -> ValueReport:
-        """A value that a step wrote, beside its definition in f64; where it is outside the tolerance, in the declared types."""
+        """A value that a step wrote, compared with its definition in f64; outside the tolerance also in the declared types."""
         tolerance = self.tolerance if kernel else replace(self.tolerance, tf32=allows_tf32(contents.device, (self.operator,)))
         wide = as_tensor(self.own.value(value))
         report = compare_values(value, contents, wide, tolerance)
@@ -289,7 +289,7 @@ def _at_address(address: int, value: Value, device: torch.device) -> torch.Tenso
 
 
 class _DeviceBytes:
-    """Bytes of a GPU's memory for torch to look at."""
+    """A range of a GPU's memory, for torch to wrap."""
 
     def __init__(self, address: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {"shape": (num_bytes,), "typestr": "|u1", "data": (address, False), "version": 3}
@@ -297,12 +297,12 @@ class _DeviceBytes:
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
-        return True  # another view of the same memory: not to be told here
+        return True  # another view of the same memory: not the same value
     return bool(torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)))
 
 
 def _relative(contents: torch.Tensor, expected: Array) -> float:
-    """Largest difference of finite elements over the root mean square of what is expected."""
+    """Largest difference of finite elements over the root mean square of the expected values."""
     a, b = contents.detach().cpu(), as_tensor(expected)
     if not a.dtype.is_floating_point:
         return float((a != b).any())

@@ -1,4 +1,4 @@
-"""Two results of one computation, element by element: what differs, where, by how much, and which of the two is nearer to f64.
+"""Compares two results of one computation element by element: which elements differ, by how much, and which of the two is nearer to f64.
 
 The rule, in the order in which it is applied:
 
@@ -33,7 +33,7 @@ EQUAL, WITHIN, AS_EXACT, DIFFERS = "equal", "within tolerance", "as exact", "dif
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Differences that a user allows: relative to each element, and absolute. None: by the data type and the result's size.
+    """Tolerances chosen by the user: relative to each element, and absolute. None: by the data type and the result's size.
 
     tf32: products and convolutions of f32 may round their operands to 11 bits, since torch is set to allow it (`allows_tf32`).
     """
@@ -43,7 +43,7 @@ class Tolerance:
     tf32: bool = False
 
     def of(self, dtype: torch.dtype, size: float) -> tuple[float, float]:
-        """(rtol, atol) for results of a data type whose root mean square is `size`. An atol alone leaves nothing relative."""
+        """(rtol, atol) for results of a data type whose root mean square is `size`. With only an atol, the relative part is zero."""
         rtol = self.rtol
         if rtol is None:
             unit = TF32_UNIT if self.tf32 and dtype == torch.float32 else UNIT_ROUNDOFF.get(dtype, 0.0)
@@ -56,7 +56,7 @@ BY_DTYPE = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The element that is furthest outside: its place, both values, and the reference's where there is one."""
+    """The element furthest outside the tolerance: its place, both values, and the reference's if there is one."""
 
     index: tuple[int, ...]
     ours: float
@@ -109,7 +109,7 @@ def allows_tf32(device: torch.device, operators: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A result in f64. independent: nothing of tilefuse took part in it, so that it can speak against either side."""
+    """A result in f64. independent: computed without tilefuse, so that it can contradict either side."""
 
     value: torch.Tensor
     independent: bool
@@ -122,7 +122,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def compare_values(name: str, ours: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance = BY_DTYPE,
                    reference: Reference | None = None) -> ValueReport:
-    """Ours against theirs by the rule of the module. Both are looked at on the host."""
+    """Compares ours with theirs by the rule of the module, on the host."""
     kind = dtype_name(ours.dtype)
     shape = tuple(ours.shape)
     if shape != tuple(theirs.shape):
@@ -147,7 +147,7 @@ def _real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor on the host in f64 (complex numbers as pairs), or as it is where it holds integers."""
+    """The tensor on the host in f64 (complex numbers as pairs), or unchanged if it holds integers."""
     host = tensor.detach().cpu()
     if host.dtype.is_complex:
         host = torch.view_as_real(host.to(torch.complex128).resolve_conj())
@@ -186,7 +186,7 @@ def _floats(name: str, kind: str, shape: tuple[int, ...], a: torch.Tensor, b: to
     gap = torch.where(finite, (a - b).abs(), torch.zeros_like(a))
     bound = atol + rtol * torch.where(b.isfinite(), b.abs(), torch.zeros_like(b))
     outside = special | (gap > bound)
-    # Relative to an element of theirs that is no rounding of zero.
+    # Relative only to elements of theirs that are more than a rounding of zero.
     relative = torch.where(b.abs() > atol, gap / b.abs().clamp_min(1e-300), torch.zeros_like(gap))
     excess = torch.where(special, torch.full_like(gap, torch.inf), gap - bound)
     place = _place(excess)
