@@ -1,4 +1,4 @@
-"""Values that take over the storage of another: updates of inputs, and scatters into what nobody else needs.
+"""Values written into the storage of another: updates of inputs, and scatters into values without other users.
 
 Updates are written in place where that is safe, else copied at the end. Writing in place is safe where nothing reads the old contents
 afterwards, and the kernel that writes reads each element only to compute the same element. The two buffers of the kernel then become
@@ -50,7 +50,7 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
         if not (same_type and same_strides):
             continue
         if (target, number) in through_window:
-            # The walk of the kernel does not show where it reads that.
+            # The kernel's description does not show where it reads the target.
             continue
         if last_read.get(target, -1) < number or walks.may_overwrite(step, value, target):
             target_of[value] = target
@@ -58,9 +58,10 @@ def in_place_updates(plan: Plan) -> dict[str, str]:
 
 
 def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
-    """Base -> scatter, for every base that a kernel writes and only the scatter reads: it is written straight into the scatter's storage.
+    """Base -> scatter, for every base that a kernel writes and only the scatter reads: the base is written straight into the scatter's
+    storage.
 
-    taken: values that take over an input's storage already.
+    taken: values already written into an input's storage.
 
         %zeros = map { 0 }   copy %zeros -> %s   %s = scatter into %zeros      ->      %s = map { 0 }   %s = scatter into %s
     """
@@ -75,7 +76,7 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
         writer.update(dict.fromkeys(step.pattern.written, step))
         for name in step.pattern.nodes:
             node = graph.node_by_name[name]
-            # A scatter that also computes with what it starts from reads it twice: elements that it has written already, else.
+            # A scatter that also computes with its base reads it twice, and would otherwise read elements that it has already written.
             inner = {v for e in (*node.target, node.body) if e is not None for v in reads(e)} if node.operands else set()
             for value in (*node.reads(), *(v for v in node.operands if v in inner)):
                 readers.setdefault(value, []).append(name)
@@ -96,7 +97,7 @@ def scatter_bases(plan: Plan, taken: Mapping[str, str]) -> dict[str, str]:
 
 
 def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
-    """The kernel with each buffer that is a key turned into the buffer that is its value, which is then read and written."""
+    """The kernel with each buffer that is a key replaced by the buffer that is its value, which it then reads and writes."""
     if not into:
         return kernel
     buffers: list[Buffer] = []
@@ -107,8 +108,8 @@ def alias_buffers(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
 
 
 def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
-    """A packed kernel some of whose members write a parameter (a key) that lies where another one does (its value): the slots that
-    these parameters stand for promise nothing of each other any more, whichever member runs."""
+    """A packed kernel with some members whose parameter (a key) shares memory with another parameter (its value): the pointers of these
+    parameters then carry no promise against aliasing, whichever member runs."""
     involved = set(into) | set(into.values())
     groups = []
     for group in kernel.groups:
@@ -120,9 +121,9 @@ def alias_members(kernel: Kernel, into: Mapping[str, str]) -> Kernel:
 
 
 def _renamed_all(things: tuple[T, ...], names: Mapping[str, str]) -> tuple[T, ...]:
-    """Each of several parts of kernel IR as `_renamed` gives it."""
+    """`_renamed` applied to several parts of kernel IR."""
     again = tuple(_renamed_field(x, names) for x in things)
-    # A part that names no buffer stays the object that it is: most of a kernel, which would be built anew otherwise.
+    # A part that names no buffer stays the same object: most of a kernel does, and need not be rebuilt.
     return things if all(new is old for new, old in zip(again, things, strict=True)) else again
 
 

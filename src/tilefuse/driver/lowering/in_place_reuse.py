@@ -1,10 +1,11 @@
-"""Values that are written where one that dies lies, so that a call holds less memory: an activation over what it is the activation of.
+"""Values written into the memory of an operand at its last use, so that a call holds less memory: an activation over its operand.
 
     t = product(x, w)   48 MiB            t = product(x, w)
     v = gelu(t)         48 MiB more  ->   v = gelu(t)          in t's memory
     u = product(v, w2)                    u = product(v, w2)
 
-A kernel that writes so has a source of its own, which is compiled beside the other, so it is done only where the peak of memory falls.
+A kernel with this reuse has a source of its own, which is compiled in addition to the ordinary one; so reuse is applied only where the peak
+of memory falls.
 """
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from tilefuse.ir.layouts import strides_of
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel, outside_reads
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
 
-# Fall of the peak for which memory is taken over.
+# Minimum reduction of the peak for which memory is reused.
 LEAST_BYTES = SMALL_TENSOR_BYTES
 
 
 @dataclass(slots=True)
 class _Lifetimes:
-    """Steps at which values (for a view: what it looks at) are made and last read. `fixed`: values whose memory is not to be taken."""
+    """Steps at which values (for a view: its base) are computed and last read. `fixed`: values whose memory must not be reused."""
 
     plan: Plan
     made: dict[str, int] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class _Lifetimes:
                     names = list(step.operands)
                     found.made.update((v, number) for _, v in step.results)
                     if "." in step.operator:
-                        # An operator of torch's, or of the user's, may give its operand back, or the same memory twice. Ours do not.
+                        # An operator of torch's or of the user's may return its operand, or the same memory twice. Ours do not.
                         found.fixed.update(v for _, v in step.results)
                         found.fixed.update(base.get(v, v) for v in names)
             for name in names:
@@ -61,9 +62,9 @@ class _Lifetimes:
 
 def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None,
                    given_up: Collection[str] = ()) -> dict[str, str]:
-    """Value -> value whose memory it takes over, in the kernel that reads that one for the last time, where the peak of memory falls.
+    """Value -> operand whose memory it is written into, in the kernel with the operand's last read, where the peak of memory falls.
 
-    taken: values that take over other memory already. num_bytes: of a value's memory. given_up: inputs that nobody holds but the call.
+    taken: values already written into other memory. num_bytes: of a value's memory. given_up: inputs that only the call holds.
     """
     least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
     lives = _Lifetimes.of(plan)
@@ -91,7 +92,7 @@ def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[st
 
 def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, held: set[str], walks: Walks,
             num_bytes: Callable[[str], int], least_bytes: int) -> dict[str, str]:
-    """Values of a kernel that could be written where a value lies that nobody reads after it; each such value once."""
+    """Values of a kernel that could be written into the memory of an operand without later readers; each operand once."""
     graph = plan.graph
     read = outside_reads(graph, step.pattern.nodes)
     dying = [v for v in read if v in lives.made and lives.last[v] == number and v not in lives.fixed and v not in held

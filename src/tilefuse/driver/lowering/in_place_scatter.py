@@ -1,4 +1,4 @@
-"""Where scatters write: into an input that they update, or where their initial contents lie, so that a large table is not copied.
+"""Memory of scatters: the input that they update, or their initial contents, so that a large table is not copied.
 
     copy %table -> %s   %s = scatter into %table   copy %s -> %table      ->      %table = scatter into %table
 """
@@ -15,8 +15,8 @@ from tilefuse.plan.pattern import LibraryCall, Plan
 def scatter_updates(plan: Plan) -> dict[str, str]:
     """Scatter -> input, for every chain of scatters that starts from an input and ends as its update.
 
-    Safe where nobody but the chain sees the input from the first scatter's kernel on, nobody at all a value between, and each link has
-    a kernel of its own: the blocks of one kernel are not ordered.
+    Safe where, from the first scatter's kernel on, only the chain reads the input; nothing else reads a value in between; and each link has
+    a kernel of its own, because the blocks of one kernel are not ordered.
     Cost: linear in the reads of the graph.
     """
     graph = plan.graph
@@ -38,7 +38,8 @@ def scatter_updates(plan: Plan) -> dict[str, str]:
 
 
 def _chain(graph: Graph, target: str, value: str) -> list[str]:
-    """The scatters from `target` to `value`, first one first; empty where anything else lies between, or one reads what it writes over."""
+    """The scatters from `target` to `value`, in order; empty where another node lies between, or one reads the memory that it
+    overwrites."""
     chain: list[str] = []
     while value != target:
         node = graph.node_by_name.get(value)
@@ -50,12 +51,12 @@ def _chain(graph: Graph, target: str, value: str) -> list[str]:
 
 
 def _looked_at(node: Node) -> set[str]:
-    """Values that a scatter reads, other than what it starts from."""
+    """Values that a scatter reads, other than its base."""
     return {v for e in (*node.target, *(() if node.body is None else (node.body,))) for v in reads(e)}
 
 
 def _steps_of(plan: Plan) -> tuple[Mapping[str, int], Mapping[str, list[tuple[int, str]]]]:
-    """The step that makes each value, and the uses of each value as (step, reading node or library operator)."""
+    """The step that computes each value, and the uses of each value as (step, reading node or library operator)."""
     made_at: dict[str, int] = {}
     readers: dict[str, list[tuple[int, str]]] = {}
     for number, step in enumerate(plan.steps):

@@ -1,6 +1,6 @@
-"""Strides that torch's operators give their results, found by asking torch with tensors that have no data.
+"""Strides of the results of torch's operators, obtained by running the operators on tensors without data.
 
-The runtime copies a library result that does not lie as planned; planning with torch's own answer avoids the copy.
+The runtime copies a library result whose layout differs from the plan; planning with torch's own answer avoids the copy.
 """
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tilefuse.base.errors import CompilerError
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Node, Type
 
-# Operators whose results are dense row-major whatever the operands' strides. Source: torch documentation, matmul; random_seed is ours.
+# Operators whose results are dense row-major for all strides of the operands. Source: torch documentation, matmul; random_seed is ours.
 DENSE = frozenset({"matmul", "random_seed"})
 
 
 class LibraryLayouts:
-    """Answers for one compile; calls with equal operators, types, strides and attributes are asked once."""
+    """Answers for one compile; calls with equal operators, types, strides and attributes are evaluated once."""
 
     def __init__(self, device_type: str) -> None:
         self._device_type = device_type
         self._known: dict[Hashable, list[tuple[int, ...] | None]] = {}
 
     def __call__(self, node: Node, types: tuple[Type, ...], strides: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
-        """Strides of the node's result; None where torch cannot say without data (a dense result is asked for then)."""
+        """Strides of the node's result; None where torch cannot tell without data (a dense result is then requested)."""
         if node.detail in DENSE:
             return None
         number = node.attribute("result", 0)
@@ -52,7 +52,7 @@ class LibraryLayouts:
                 operands = [torch.empty_strided(t.shape, s, dtype=TORCH_DTYPES[t.dtype.name], device=self._device_type)
                             for t, s in zip(types, strides, strict=True)]
                 results = call_library(operator, operands, attributes, self._device_type)
-        # An operator without a shape function, or one whose shapes depend on data, says so with one of these.
+        # An operator without a shape function, or one with data-dependent shapes, raises one of these.
         except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError, CompilerError):
             return []
         return [None if r is None or not _usable(r) else tuple(int(s) for s in r.stride()) for r in results]

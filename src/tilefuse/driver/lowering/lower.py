@@ -29,12 +29,14 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.template import Overlaps
 
-# Kernels that move more than this start when the one ahead of them has ended, unless each of their threads moves enough. Standing ready
-# hides about a microsecond of launch, but every block then waits on its own: 256 MiB through blocks with one load a thread took 80 us
-# instead of 68 on an H200, and 32 MiB 10.9 instead of 8.9. With two loads a thread or more products and sums of 32 to 256 MiB took 0.4 to
-# 0.7 us less; of more than that there was nothing to gain. Large kernels beside library calls run with the split of shared memory and
-# cache of these, 1 to 2 % longer. Blocks that say so much about starts come at most 815 a us: 65536 rows of 4 KiB, a block of 64 threads
-# each, took 79.8 us instead of 62.3. Units: bytes; bytes loaded and stored by a thread, by a block.
+# Limits for an early start. A kernel that moves more starts only after its predecessor has ended, unless each thread moves enough. An early
+# start hides about a microsecond of launch, but every block then waits for the predecessor. Units: bytes; bytes loaded and stored by a
+# thread, by a block.
+# H200, one load per thread: 256 MiB 80 us with and 68 without an early start; 32 MiB 10.9 and 8.9.
+# H200, at least two loads per thread, products and sums of 32 to 256 MiB: 0.4 to 0.7 us faster with it; larger ones no faster.
+# H200, large kernels beside library calls: 1 to 2 % slower with the library's split of shared memory and cache.
+# H200, blocks that signal the next start: at most 815 per us; 65536 rows of 4 KiB, a block of 64 threads each: 79.8 us with signals, 62.3
+# without.
 MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
 
 
@@ -42,16 +44,16 @@ def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection
           printed: Callable[[KernelCode], None] | None = None) -> ProgramSpec:
     """The program of a plan, without its texts (plan and explanation are added by the caller).
 
-    given_up: inputs that nobody holds but the call. printed: hears of each kernel as soon as it is printed.
-    Equal kernels share one code; a kernel that updates its input in place has a code of its own.
+    given_up: inputs that only the call holds. printed: receives each kernel as soon as it is printed. Equal kernels share one code; a
+    kernel that updates its input in place has a code of its own.
     Raises: InternalError when a kernel addresses a value that its pattern does not have.
     """
     return replace(_Lowering(plan, device, options, given_up, printed).run(), given_up=tuple(given_up))
 
 
 def storage_by_value(plan: Plan) -> dict[str, str]:
-    """Value -> value whose storage it is written into, for every value that has no storage of its own: updates of inputs, and the bases
-    of scatters."""
+    """Value -> value whose storage it is written into, for every value without storage of its own: updates of inputs, and bases of
+    scatters."""
     target_of = in_place_updates(plan) | scatter_updates(plan)
     return target_of | scatter_bases(plan, target_of)
 
@@ -95,16 +97,17 @@ class _Lowering:
                            updates=tuple(dict.fromkeys(i for i, _ in graph.updates)))
 
     def _initial_contents(self, kernel: PlannedKernel) -> list[CopyStep]:
-        """A scatter kernel writes some elements of its result only: the others are copied from its operand first, if not there already."""
+        """A scatter kernel writes only some elements of its result: the others are first copied from its operand, if they are not already
+        there."""
         scatters = [n for n in map(self.plan.graph.node_by_name.__getitem__, kernel.pattern.nodes) if n.category == "scatter"]
         copies = [CopyStep(self.in_place.get(n.operands[0], n.operands[0]), self.in_place.get(n.name, n.name)) for n in scatters]
         return [c for c in copies if c.source != c.target]
 
     def _settled(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None) -> frozenset[str]:
-        """Boundary values that a kernel may fetch while the one ahead of it still runs: inputs that neither of the two writes.
+        """Boundary values that a kernel may fetch while its predecessor still runs: inputs that neither of the two writes.
 
-        None where no kernel of the program is ahead: what is may still be writing the inputs. Whoever wrote one before the kernel ahead
-        has ended, also where that was the end of the program's run before, as with weights that training updates.
+        Empty for the program's first kernel: the previous program may still be writing the inputs. Earlier writers of an input have ended
+        before the predecessor ended, also in a previous run of the program, such as a training step that updates weights.
         """
         if self.options.early_start != "inputs":
             return frozenset()
@@ -125,7 +128,7 @@ class _Lowering:
 
     @staticmethod
     def _overlaps(program: TileProgram) -> Overlaps:
-        """How a kernel goes together with those around it."""
+        """The overlap of a kernel with its predecessor and its successor."""
         return kernel_template(program.choice).overlaps(program.choice)
 
     def _kernel_step(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None, backwards: bool) -> KernelStep:
@@ -154,7 +157,7 @@ class _Lowering:
         return KernelStep(number, tuple(arguments))
 
     def _composed(self, planned: PlannedKernel, settled: frozenset[str]) -> Kernel:
-        """The kernel IR of a planned kernel; one that starts on `settled` values early has a name of its own."""
+        """The kernel IR of a planned kernel; one that fetches `settled` values early has a name of its own."""
         kernel = self.composed.get((id(planned.program), settled))
         if kernel is None:
             with trace.current().span("compose", "codegen", kernel=planned.program.name):
@@ -221,7 +224,7 @@ class _Lowering:
             add(declared.name, "constant" if declared.constant else "input")
         views = {v.value: v for v in self.plan.views}
         results = {views[r].base if r in views else r for r in graph.results}
-        for last, first in self.reused.items():  # in the order of steps: a result's memory is one from its first value on
+        for last, first in self.reused.items():  # in the order of steps: all values of one memory count as one from the first on
             results.update([first] if last in results else [])
         for step in steps:
             match step:
@@ -248,10 +251,10 @@ class _Lowering:
 
 
 def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: Options) -> Kernel:
-    """The kernel as one that starts when the one ahead has ended. It has nothing to wait for: the next one may stand ready in the places
-    that its last blocks leave, unless the kernel itself says from where on (small kernels behind one of 16 MiB and more took 0.7 to 1.1
-    us less on an H200) or its blocks move little each: an H200 takes 815 blocks a us that let the next one start, no more, and 256 MiB
-    through 65536 such blocks took 80.4 us instead of 65.8."""
+    """The kernel as one that starts after its predecessor has ended. It waits for nothing, so its successor may start early in the slots
+    that its last blocks free, with two exceptions: the kernel itself contains the signal, or its blocks move little each.
+    H200, small kernels behind one of 16 MiB and more: 0.7 to 1.1 us faster with an early start.
+    H200, 815 blocks per us signal the next start at most: 256 MiB through 65536 blocks took 80.4 us with signals, 65.8 without."""
     says = any(isinstance(s, LetNextStart) for s in statements(kernel.body))
     lets = device.starts_early and options.early_start != "off" and _blocks_move_enough(moved_bytes, kernel.launch) and not says
     ready = (LetNextStart(),) if lets else ()
@@ -259,22 +262,22 @@ def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: 
 
 
 def waits_itself(moved_bytes: int, launch: Launch) -> bool:
-    """Whether a kernel that moves so much may stand ready while the one ahead still runs: its blocks wait, or it is too large for that."""
+    """Whether a kernel of this size may start while its predecessor still runs: its blocks then wait, unless it is too large for that."""
     return moved_bytes <= MAX_EARLY_BYTES or _blocks_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
 
 
 def _blocks_move_enough(moved_bytes: int, launch: Launch) -> bool:
-    """Whether each block, and each of its threads, moves so much that what it says about starts is little beside it."""
+    """Whether each block, and each of its threads, moves so many bytes that signalling the next start costs little."""
     return max(EARLY_THREAD_BYTES * launch.num_threads, EARLY_BLOCK_BYTES) * launch.num_blocks <= moved_bytes
 
 
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
-    """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it takes over."""
+    """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it is written into."""
     return _inputs_but(plan, set(in_place.values()) | {target for target, _ in plan.graph.updates})
 
 
 def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
-    """Inputs of the program that these kernels of it do not write, and views of them. `in_place`: as for `unwritten_inputs`."""
+    """Inputs of the program that these kernels do not write, and views of them. `in_place`: as for `unwritten_inputs`."""
     written: set[str] = set()
     for value in (v for k in kernels for v in k.pattern.written):
         while value in in_place and in_place[value] not in written:
@@ -294,14 +297,14 @@ def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Val
     return Value(name, type_.dtype.name, type_.shape, strides, role)
 
 
-# The options that -ffast-math stands for, one by one: under that name gcc links start-up code into the shared object that makes the whole
-# process flush subnormal numbers to zero, the caller's arithmetic too (gcc's documentation of -mdaz-ftz).
+# The options behind -ffast-math, one by one: under that name gcc links start-up code into the shared object that makes the whole process
+# flush subnormal numbers to zero, including the caller's arithmetic (gcc's documentation of -mdaz-ftz).
 HOST_FAST_MATH = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
                   "-ffinite-math-only")
 
 
 def compiler_flags(device: DeviceSpec, options: Options) -> tuple[str, ...]:
-    """Compiler flags that the options ask for, besides the executor's usual ones."""
+    """Compiler flags that the options require, in addition to the executor's usual ones."""
     if not options.fast_math:
         return ()
     return ("--use_fast_math",) if device.kind == "cuda" else HOST_FAST_MATH

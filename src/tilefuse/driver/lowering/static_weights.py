@@ -1,4 +1,4 @@
-"""Plans in which what is made of parameters alone has launches of its own, so that it can be kept from call to call (`keep_weights`).
+"""Plans with separate launches for values computed from parameters alone, so that these are stored across calls (`keep_weights`).
 
     %p = pack(%w)  %q = turn(%x)  %y = convolution(%q, %p)
         one plan                p and q in one launch; y
@@ -18,9 +18,9 @@ Planner = Callable[[Graph, Layouts, Layouts], Plan]
 
 
 def kept_values(graph: Graph, static: Collection[str], layouts: Layouts, fixed: Layouts) -> tuple[str, ...]:
-    """Values made of static inputs and constants alone that are stored for others: operands of library calls, and results of sums.
+    """Stored values computed from static inputs and constants alone: operands of library calls, and results of sums.
 
-    Maps of parameters that kernels read are computed in these kernels, which costs less than loading their results.
+    Maps of parameters are computed in the kernels that read them, which costs less than loading stored results.
     """
     stable = (set(static) | {i.name for i in graph.inputs if i.constant}) - {target for target, _ in graph.updates}
     for node in graph.nodes:
@@ -41,12 +41,13 @@ def kept_values(graph: Graph, static: Collection[str], layouts: Layouts, fixed: 
 
 
 def _depends_on_operands(node: Node) -> bool:
-    """Whether a node computes the same of the same values; an operator of torch's or of the user's may draw numbers or have a state."""
+    """Whether a node computes equal results from equal operands; an operator of torch's or of the user's may draw numbers or have a
+    state."""
     return bool(node.reads()) and (node.category != "library" or "." not in node.detail and node.detail != "random_seed")
 
 
 def planned_apart(graph: Graph, kept: Collection[str], given: Layouts, layouts: Layouts, fixed: Layouts, plan: Planner) -> Plan:
-    """The plan of a graph whose first steps make the values `kept`, and no others; `plan` plans a graph for strides given and wanted."""
+    """The plan of a graph whose first steps compute exactly the values `kept`; `plan` plans a graph for given and required strides."""
     first = _reaching(graph, kept, set())
     read = {v for n in first for v in n.reads()}
     laid = {v: strides_of(graph, layouts, v) for v in kept}
@@ -58,7 +59,7 @@ def planned_apart(graph: Graph, kept: Collection[str], given: Layouts, layouts: 
 
 
 def _reaching(graph: Graph, values: Iterable[str], known: set[str]) -> tuple[Node, ...]:
-    """The nodes that these values are computed by, where `known` values are there already."""
+    """The nodes from which these values are computed, given the `known` values."""
     needed = set(values) - known
     reaching = []
     for node in reversed(graph.nodes):
@@ -69,7 +70,8 @@ def _reaching(graph: Graph, values: Iterable[str], known: set[str]) -> tuple[Nod
 
 
 def _joined(graph: Graph, weights: Plan, rest: Plan) -> Plan:
-    """Both plans as one of the whole graph, one after the other. Kernels of one name are equal: it tells all that is in them."""
+    """Both plans as one of the whole graph, one after the other. Kernels of one name are equal: the name contains a digest of the
+    kernel."""
     steps: list[PlanStep] = []
     for step in (*weights.steps, *rest.steps):
         number = sum(isinstance(s, PlannedKernel) for s in steps)
