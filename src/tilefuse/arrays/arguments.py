@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def of_arrays(function: F) -> F:
-    """The function, which refuses what is no array where it says `Array` (or None where it says `Array | None`).
+    """The function, which rejects anything but an array for parameters annotated `Array` (or None for `Array | None`).
 
     Raises: TypeMismatchError, when called.
     """
@@ -59,7 +59,7 @@ def array_list(given: Any, name: str) -> tuple[Array, ...]:
 
 
 def whole_number(given: Any, what: str) -> int:
-    """An integer that is a setting. Raises: TypeMismatchError for what is none."""
+    """An integer that is a setting. Raises: TypeMismatchError for any other type."""
     try:
         return operator.index(given)
     except TypeError:
@@ -67,7 +67,7 @@ def whole_number(given: Any, what: str) -> int:
 
 
 def real_number(given: Any, what: str) -> float:
-    """A number that is a setting. Raises: TypeMismatchError for what is none."""
+    """A number that is a setting. Raises: TypeMismatchError for any other type."""
     try:
         return float(given) if not isinstance(given, (str, bytes)) else float(_MISSING)
     except (TypeError, ValueError, OverflowError):

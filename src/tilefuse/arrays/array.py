@@ -1,4 +1,4 @@
-"""`Array`: a handle on a tensor expression, computed when its data is asked for. Writing to it gives it another expression.
+"""`Array`: a handle on a tensor expression, computed when its data is needed. Writing to it gives it another expression.
 
 Arithmetic records a node and returns at once. Printing, `float()`, `bool()`, `.numpy()`, DLPack and `evaluate` compute. The computing is
 the driver's: it installs itself here as the `Evaluator`.
@@ -62,7 +62,7 @@ class Evaluator(Protocol):
         """Whether the values are there or can be computed now, and no assignment to a variable will change them."""
 
     def elements(self, buffer: Any, key: tuple[Any, ...]) -> Any:
-        """The elements at index tensors, in memory of their own."""
+        """The elements at index tensors, copied."""
 
     def is_lone(self, buffer: Any) -> bool:
         """Whether no other tensor and no other library sees the memory."""
@@ -72,8 +72,8 @@ class Evaluator(Protocol):
 
 
 _installed: list[Evaluator] = []
-# Called with a node and what is wanted of it ("bool", "float", ...) before it is computed; a tracer refuses here. Of this context: other
-# threads may trace or compute meanwhile.
+# Called with a node and the requested kind of value ("bool", "float", ...) before it is computed; a tracer refuses here. Specific to this
+# context: other threads may trace or compute meanwhile.
 value_hooks: ContextVar[tuple[Callable[[ArrayNode, str], None], ...]] = ContextVar("tilefuse_value_hooks", default=())
 
 # The trace under way in this context: another object each time. Arrays remember in which trace they were made.
@@ -93,7 +93,7 @@ def installed() -> Evaluator:
 
 
 class Array(ArrayMethods):
-    """A tensor whose value is computed when it is asked for. `node` says how."""
+    """A tensor whose value is computed on demand. `node` defines it."""
 
     __slots__ = ("__weakref__", "node", "trace")
     # numpy leaves arithmetic with its own scalars and arrays to us.
@@ -171,7 +171,7 @@ class Array(ArrayMethods):
     # Its data
 
     def buffer(self, wanted: str = "data") -> Any:
-        """The data as a torch tensor; computes it. `wanted`: what for, for the message of a tracer that refuses."""
+        """The data as a torch tensor; computes it. `wanted`: the purpose, for the message of a tracer that refuses."""
         node = self.node
         if node.buffer is None:
             for hook in value_hooks.get():
@@ -328,7 +328,7 @@ class Array(ArrayMethods):
 
 
 class _Probe:
-    """Sees how many references the interpreter counts for what is written to."""
+    """Determines how many references the interpreter counts for the target of a write."""
 
     def __setitem__(self, key: Any, value: list[int], /) -> None:
         value.append(sys.getrefcount(self))
@@ -369,7 +369,7 @@ def apply(lowering: Lowering, operands: Sequence[Array], settings: tuple[Any, ..
 
 
 def copied(x: Array) -> Array:
-    """The same values in memory of their own, which nothing else changes. What has no data yet has no memory to share."""
+    """The same values in memory of their own. An array without data has no memory to share."""
     if x.node.buffer is None or current_trace.get() is not None:
         return Array(x.node)
     return Array(record_known(lower_copy, (x.node,), (), x.node.buffer.clone()))

@@ -20,7 +20,7 @@ walking = threading.RLock()
 
 @dataclass(frozen=True)
 class ArrayGraph:
-    """A graph with what its names mean: `leaves` in input order, `arrays` for every value."""
+    """A graph with the meaning of its names: `leaves` in input order, `arrays` for every value."""
 
     graph: Graph
     leaves: tuple[ArrayNode, ...]
@@ -28,7 +28,7 @@ class ArrayGraph:
 
 
 def graph_of(arrays: Sequence[Array], name: str = "arrays") -> tuple[Graph, tuple[ArrayNode, ...]]:
-    """The graph that computes `arrays` (its results, in order) and the leaves that its inputs stand for."""
+    """The graph that computes `arrays` (its results, in order) and the leaves behind its inputs."""
     graph = named_graph(arrays, name)
     return graph.graph, graph.leaves
 
@@ -60,7 +60,7 @@ def named_graph(arrays: Sequence[Array], name: str = "arrays", through: bool = F
 
 
 def arrays_of(graph: Graph, leaves: Sequence[ArrayNode], existing: Mapping[str, Array] | None = None) -> tuple[Array, ...]:
-    """The results of a graph as arrays, over the nodes that its inputs stand for.
+    """The results of a graph as arrays, over the nodes behind its inputs.
 
     existing: arrays of values that are there already (the forward values of a gradient graph); they keep their identity.
     """
@@ -113,7 +113,7 @@ def in_order(nodes: Sequence[ArrayNode], through: bool = False) -> list[ArrayNod
 
 
 def nodes_outside(arrays: Sequence[Array], own: Collection[ArrayNode | None]) -> tuple[ArrayNode, ...]:
-    """The nodes below these arrays that stand on none of the leaves `own`."""
+    """The nodes below these arrays that depend on none of the leaves `own`."""
     inside: set[ArrayNode] = set()
     outside: list[ArrayNode] = []
     for node in in_order([a.node for a in arrays]):
@@ -140,7 +140,7 @@ def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[A
             continue
         buffer = top.buffer
         if buffer is None and top.__class__ is Applied:
-            # Plain loops: this walk is what a known structure costs, and one generator for it and `in_order` took twice as long.
+            # Plain loops: this visit is the whole cost of a known structure, and one generator for it and `in_order` took twice as long.
             height = len(stack)
             for operand in top.operands:
                 if operand not in at:

@@ -1,8 +1,8 @@
 """Nodes that arrays are handles on: a `Source` that holds data, or a tensor expression `Applied` to other nodes.
 
 An expression is an ordinary `ir.Node` whose body names its operands by position, `_0`, `_1`, ...: the template. Templates are equal for
-equal expressions and carry a number, so the structure of a program is a list of small integers. What an operator records depends on
-the types of its operands and on its settings alone, so a recording is made once and then only put together again.
+equal expressions and carry a number, so the structure of a program is a list of small integers. An operator's recording depends only on the
+types of its operands and on its settings, so it is made once and then only instantiated again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tilefuse.ir.graph import Node, Type
 from tilefuse.ir.scalar import rename_reads
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
-# Frames in these are nobody's line: torch and numpy call back what they are given (`from_dlpack`, `asarray`).
+# Frames in these packages are not the user's line: torch and numpy call back into their arguments (`from_dlpack`, `asarray`).
 NOT_THE_USERS = (PACKAGE_FOLDER, *(str(Path(str(spec.origin)).parent) + os.sep for spec in map(find_spec, ("torch", "numpy")) if spec))
-# Beyond this many the recordings are forgotten (numbers are never used twice, so what was compiled stays valid).
+# Maximum number of recordings; above it they are dropped (numbers are never reused, so compiled programs stay valid).
 MOST_RECORDINGS = 50_000
 # Views of data and writes into it: loops over batches make many that differ, and no program depends on them.
 MOST_VIEWS = 4096
@@ -93,12 +93,12 @@ class Recording:
     results: tuple[int, ...]
 
 
-# By the type of what stands in place of data that was given away: what raises the error that says to whom.
+# By the type of the stand-in for data that was given away: the function that raises the error naming the receiver.
 GIVEN_AWAY: dict[type, Callable[[Any], object]] = {}
 _numbers: dict[Node, int] = {}
 _type_numbers: dict[Type, int] = {}
 _number_by_object: dict[int, tuple[Type, int]] = {}
-# Threads record at the same time: a number is taken from a counter before it is stored, so that no two things get the same one.
+# Threads record at the same time: a number is taken from a counter before it is stored, so that numbers are unique.
 _next_number = itertools.count()
 _next_type_number = itertools.count()
 _recordings: dict[tuple[Any, ...], Recording] = {}
@@ -106,7 +106,7 @@ _views: Bounded[tuple[Any, ...], Recording] = Bounded(MOST_VIEWS)
 
 
 def number_of_type(type: Type) -> int:
-    """Equal for equal types: a key that is cheap to hash. Most types come from templates, so their identity is looked at first."""
+    """Equal for equal types: a key that is cheap to hash. Most types come from templates, so their identity is checked first."""
     entry = _number_by_object.get(id(type))
     if entry is not None and entry[0] is type:
         return entry[1]
@@ -118,7 +118,7 @@ def number_of_type(type: Type) -> int:
 
 
 def template_of(node: Node, numbered: bool = True) -> tuple[Node, int, tuple[str, ...]]:
-    """The template of a graph's node, its number (-1 where none is wanted), and the values that its positions stand for."""
+    """The template of a graph's node, its number (-1 if none is needed), and the values at its positions."""
     values = node.reads()
     names = {value: f"_{n}" for n, value in enumerate(values)}
     known = renamed(node, names, node.name)
@@ -155,7 +155,7 @@ def record(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[An
 
 
 def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...] = ()) -> Recording:
-    """Result of the lowering for operands of these types, from memory where it was asked before. Raises: as `record`."""
+    """Result of the lowering for operands of these types, cached. Raises: as `record`."""
     key = (lowering, settings, *[o.type_number for o in operands])
     recorded = _recordings.get(key)
     if recorded is None:
@@ -168,7 +168,7 @@ def recording(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple
 
 
 def record_known(lowering: Lowering, operands: Sequence[ArrayNode], settings: tuple[Any, ...], data: Any) -> ArrayNode:
-    """As `record` for one result whose data is there. The node tells gradients how it came about, and has no number."""
+    """As `record` for one result whose data exists. The node gives gradients its formula, and has no number."""
     key = (lowering, settings, *[o.type_number for o in operands])
     recorded = _views.get(key)
     if recorded is None:
@@ -182,7 +182,7 @@ def record_known(lowering: Lowering, operands: Sequence[ArrayNode], settings: tu
 def played(found: Recording, operands: Sequence[ArrayNode], device: str = "") -> tuple[ArrayNode, ...]:
     """The nodes of a recording over these operands. device: where it makes something of nothing.
 
-    Raises: UserError for an operand whose data was given away, here and not where the result is asked for.
+    Raises: UserError for an operand whose data was given away, here and not at the use of the result.
     """
     for o in operands:
         if o.buffer.__class__ in GIVEN_AWAY:
@@ -250,7 +250,7 @@ def user_frame() -> FrameType:
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Whether the code of a frame is what a decorator of the package's classes wrote (constructors of dataclasses)."""
+    """Whether a decorator of the package's classes generated the code of a frame (constructors of dataclasses)."""
     return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__", "")).startswith("tilefuse.")
 
 

@@ -49,7 +49,7 @@ def applied(name: str, given: tuple[Any, ...]) -> Array:
 
 
 def _accepted(name: str, common: DType) -> DType:
-    """The type of the operands; integers become floats where only floats are taken. Raises: TypeMismatchError."""
+    """The type of the operands; integers become floats where only floats are accepted. Raises: TypeMismatchError."""
     taken = SCALAR_OPS[name].dtypes
     if compute_dtype(common).name in taken:
         return common

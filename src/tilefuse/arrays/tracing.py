@@ -1,4 +1,4 @@
-"""Tracing a Python function of arrays: its arguments are placeholders, and where Python wants to know a value it is told what to write.
+"""Tracing a Python function of arrays: its arguments are placeholders; where Python needs a value, the error says what to write instead.
 
     if x.sum() > 0:          the value decides which operations are recorded: where(x.sum() > 0, a, b)
     for i in range(int(n)):  the value decides how many:                       a fixed number of turns, or scan
@@ -59,14 +59,14 @@ _readings: ContextVar[Readings | None] = ContextVar("tilefuse_readings", default
 
 
 def array_read(node: ArrayNode, now: Callable[[], ArrayNode]) -> None:
-    """Tells the trace of this context, where there is one, that `node` was read from where `now` reads."""
+    """Reports to the trace of this context, if any, that `node` was read from the place that `now` reads."""
     readings = _readings.get()
     if readings is not None:
         readings.arrays.setdefault(node, now)
 
 
 def setting_read(key: object, now: Callable[[], object], value: object) -> None:
-    """As `array_read`, for a setting that decides what is recorded."""
+    """As `array_read`, for a setting that decides the recording."""
     readings = _readings.get()
     if readings is not None:
         readings.settings.setdefault(key, (now, value))
@@ -83,7 +83,7 @@ def traced_name() -> str:
 
 
 def value_error(wanted: str) -> UserError:
-    """The error for a value that is asked for in the middle of a trace. Requires: `is_tracing()`."""
+    """The error for a value that is needed in the middle of a trace. Requires: `is_tracing()`."""
     return control_flow_error(_traced.get()[-1], wanted)
 
 
@@ -159,7 +159,7 @@ def _chooses(text: str) -> bool:
     try:
         tree = ast.parse(textwrap.dedent(text))
     except SyntaxError:
-        return True  # a piece of a longer expression: what asks for a truth value is a choice in it
+        return True  # a piece of a longer expression: a choice in it needs a truth value
     return any(isinstance(n, (ast.IfExp, ast.BoolOp, ast.comprehension)) or isinstance(n, ast.UnaryOp) and isinstance(n.op, ast.Not)
                for n in ast.walk(tree))
 

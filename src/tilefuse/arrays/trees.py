@@ -1,6 +1,6 @@
-"""Arguments and results of array functions as trees: dicts, lists and tuples of arrays, with everything else taken as it is.
+"""Arguments and results of array functions as trees: dicts, lists and tuples of arrays, with all other objects unchanged.
 
-A tree's form is hashable, so it tells programs of one function apart; its leaves come in the order in which they stand.
+A tree's form is hashable, so it distinguishes programs of one function; its leaves have the order of the tree.
 """
 from __future__ import annotations
 

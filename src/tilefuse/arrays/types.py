@@ -1,4 +1,4 @@
-"""Data types of symbolic arrays: names, promotion, Python numbers, and what `finfo` and `iinfo` tell.
+"""Data types of symbolic arrays: names, promotion, Python numbers, and the facts of `finfo` and `iinfo`.
 
 Promotion follows the Python array API standard; where the standard leaves a mix open, the result is the one that loses least
 surprise: an integer meets a float as the float, a bool meets a number as the number. A Python number takes the type of the array
@@ -155,7 +155,7 @@ def met_by_number(dtype: DType, number: Scalar) -> DType:
 
 
 def as_number(given: Any) -> Number | None:
-    """A Python or numpy scalar as a Python number; None for what is no real number."""
+    """A Python or numpy scalar as a Python number; None for anything but a real number."""
     if isinstance(given, (bool, int, float)):
         return given
     if isinstance(given, np.generic):
@@ -166,7 +166,7 @@ def as_number(given: Any) -> Number | None:
 
 
 def as_scalar(given: Any) -> Scalar | None:
-    """As `as_number`, or a complex number; None for what is no number."""
+    """As `as_number`, or a complex number; None for anything but a number."""
     if isinstance(given, complex) or isinstance(given, np.generic) and given.dtype.kind == "c":
         return complex(given)
     return as_number(given)

@@ -360,8 +360,8 @@ def generate_sources(model: Any, example_inputs: Sequence[Any] | None = None, *,
     """Plan and sources (`Generated`) of a model for a device that need not be present; nothing is built or loaded. For an ONNX model in
     parts, those with known sizes.
 
-    device: the name of a known device ("h200"), of an available executor ("host", "cuda"), or a record. Raises: OptionError for an unknown
-    device or option; as `generate`.
+    device: the name of a known device ("h200"), of an available executor ("host", "cuda"), or a record.
+    Raises: OptionError for an unknown device or option; as `generate`.
     """
     chosen = Options.from_environment().with_overrides(**options)
     if isinstance(device, str):

@@ -1,1 +1,1 @@
-"""Floor 3: what users bring (torch, ONNX, scripts, arrays) becomes ir.Graph."""
+"""Floor 3: users' programs (torch, ONNX, scripts, arrays) become ir.Graph."""

@@ -1,1 +1,1 @@
-"""Looking into what was compiled: programs of any compiled object, why they are so, their sources and page, a measured run."""
+"""Inspection of compiled objects: their programs, the reasons for them, their sources and page, a measured run."""

@@ -11,7 +11,7 @@ from tilefuse.runtime.calls.step_times import own_attribute
 
 @contextlib.contextmanager
 def direct_calls(parts: Iterable[Part]) -> Iterator[list[Any]]:
-    """Inside, calls of the parts run their programs step by step; the programs that do so, which are more where weights are kept."""
+    """Inside, calls of the parts run their programs step by step; yields these programs, which are more where weights are stored."""
     programs: list[Any] = []
     with contextlib.ExitStack() as stack:
         for part in parts:
@@ -29,7 +29,7 @@ def direct_calls(parts: Iterable[Part]) -> Iterator[list[Any]]:
 
 
 def _direct_part(holder: Any, stack: contextlib.ExitStack) -> list[Any]:
-    """Has a part of torch call its programs; those beside its own, where what it makes of weights is kept."""
+    """Makes a part of torch call its programs; yields those besides its own that compute stored weights."""
     run = holder._run
     if type(run).__name__ == "ReplayedProgram":
         stack.enter_context(own_attribute(holder, "_run", run.program.call_boxed))

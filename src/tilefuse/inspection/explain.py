@@ -29,7 +29,7 @@ def explanation_text(subject: Subject) -> str:
 
 
 def explanation_json(subject: Subject) -> dict[str, Any]:
-    """The explanations of all parts as one (docs/explanation.md), with what the summary tells: `in_torch`, `recompiled`, `programs`."""
+    """The explanations of all parts as one (docs/explanation.md), with the data of the summary: `in_torch`, `recompiled`, `programs`."""
     from tilefuse.driver.explain.explain import joined_explanations
 
     parts = [p.data() for p in subject.parts]
@@ -44,7 +44,7 @@ def explanation_json(subject: Subject) -> dict[str, Any]:
 
 
 def summary_lines(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
-    """How many programs with how many launches, what they are predicted to take, what runs in torch and why, the costliest places."""
+    """Number of programs and launches, predicted time, operators in torch with reasons, the costliest places."""
     device = parts[0][1]["device"] if parts else "?"
     joined = _joined(subject, parts)
     steps = steps_of(joined)
@@ -88,7 +88,7 @@ def _part_lines(parts: Sequence[tuple[Part, Mapping[str, Any]]]) -> list[str]:
 
 
 def _told(item: InTorch) -> list[str]:
-    """One thing that runs in torch, with its reason, place and what helps."""
+    """One item that runs in torch, with its reason, place and remedy."""
     where = where_text(item.path, item.place)
     lines = [f"  {item.what}{f' at {where}' if where else ''}"]
     if item.reason and item.reason != item.what:
@@ -105,6 +105,6 @@ def _joined(subject: Subject, parts: Sequence[tuple[Part, Mapping[str, Any]]]) -
 
 
 def _costliest(joined: Mapping[str, Any]) -> list[str]:
-    """Predicted time by cause, and the costliest places with what holds them where they are."""
+    """Predicted time by cause, and the costliest places with their limiting resources."""
     lines = places_and_causes(joined)
     return ["", *lines, "(tilefuse.profile measures)"] if lines else []

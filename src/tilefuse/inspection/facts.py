@@ -29,7 +29,7 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
                 code = spec.kernels[step.kernel]
                 explained = _explained(code, step, kernels)
                 nodes = list(explained.get("nodes", code.nodes))
-                # The code of fused routines tells no bytes; its explanation does.
+                # The code of fused routines has no bytes; its explanation does.
                 num_bytes = code.bytes_read + code.bytes_written or explained.get("bytes_read", 0) + explained.get("bytes_written", 0)
                 row: dict[str, Any] = {"name": code.name, "kind": "kernel", "nodes": nodes, "bytes": num_bytes,
                        "limit_us": round(code.limit_us, 4), "predicted_us": explained.get("predicted_us")}
@@ -49,10 +49,11 @@ def step_facts(spec: ProgramSpec, explanation: Mapping[str, Any]) -> list[dict[s
 
 
 def _explained(code: KernelCode, step: KernelStep, kernels: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The explanation of a kernel's step, which is taken out of `kernels`; an empty one where none is of it.
+    """The explanation of a kernel's step, which is removed from `kernels`; an empty one where none fits.
 
-    Several steps run one code: theirs is the first whose values are most of the arguments. An argument may name other memory than the
-    value that is written there (an update in place, a value over one that dies), so what a kernel writes does not find it alone.
+    Several steps run one code: each step's explanation is the first whose values are most of its arguments. An argument may name other
+    memory than the value that is written there (an update in place, a value over an operand at its last use), so the written values alone
+    do not identify it.
     """
     own = {a for p, a in zip(code.parameters, step.arguments, strict=True) if p.role != "in"}
     fitting = [k for k in kernels if k["name"] == code.name] or [k for k in kernels if own.intersection(k.get("writes", ()))]
@@ -65,7 +66,7 @@ def _explained(code: KernelCode, step: KernelStep, kernels: list[Mapping[str, An
 
 
 def _where(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The module that most nodes are of, and the line of the last one of it that tells one."""
+    """The module of most nodes, and the line of its last node that has one."""
     paths = Counter(n.get("path", "") for n in nodes)
     paths.pop("", None)
     path = paths.most_common(1)[0][0] if paths else ""

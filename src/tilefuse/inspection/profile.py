@@ -1,12 +1,12 @@
-"""A measured run of a compiled object: every kernel, library call and copy of its programs, what torch ran beside them, and the rest.
+"""A measured run of a compiled object: every kernel, library call and copy of its programs, torch's operators beside them, and the rest.
 
     the call, as it is          wall time, the device done at its end; recordings replayed
     the call, step by step      time of each step: on the host by the clock, medians over the calls
     the call under torch's      on a GPU the time of each step as the device tells it (by events where it tells none);
       profiler                  operators that ran outside of our programs
 
-Times of the steps are those of a device that never waits for the host. What the call takes beyond them and torch's operators is the host:
-Python, launches, waiting.
+Times of the steps are those of a device that never waits for the host. The rest of the call's time, without torch's operators, is host
+time: Python, launches, waiting.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tilefuse.inspection.subject import Part, Subject, subject_of
 from tilefuse.runtime.calls.step_times import MOST_RUNS, StepSpans, marked_steps, measured_calls, own_attribute
 
 FORMAT = 1
-# Calls before anything is measured: the first compiles, and the second may load what the background compiled.
+# Calls before the measurement: the first compiles, and the second may load programs from the background process.
 WARM_UP = 2
 # Steps and operators that the text lists.
 MOST_STEPS, MOST_OPERATORS = 15, 10
@@ -205,7 +205,7 @@ def _beside(run: Callable[[], Any], programs: Sequence[Any], device: torch.devic
 
 @contextlib.contextmanager
 def _quiet_profiler() -> Iterator[None]:
-    """Keeps torch's profiler from writing about its stages on standard error."""
+    """Prevents torch's profiler from writing about its stages on standard error."""
     quiet = "KINETO_LOG_LEVEL" not in os.environ
     if quiet:
         os.environ["KINETO_LOG_LEVEL"] = "99"

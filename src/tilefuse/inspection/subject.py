@@ -1,7 +1,8 @@
-"""A compiled object as its parts: one record a program, whatever the object is (model, function, method, script, arrays, saved file).
+"""A compiled object as its parts: one record for each program, for any kind of object (model, function, method, script, arrays, saved
+file).
 
-What runs in torch instead is told beside the parts: breaks between graphs, graphs and operators that were left to torch, sizes that have no
-program yet. `subject_of` reads the objects; nothing here compiles or runs them.
+Everything that runs in torch instead is listed beside the parts: breaks between graphs, graphs and operators left to torch, sizes without a
+program. `subject_of` reads the objects; nothing here compiles or runs them.
 """
 from __future__ import annotations
 
@@ -74,8 +75,8 @@ class Part:
 class InTorch:
     """A piece of the user's program that torch or Python runs instead of a program of ours.
 
-    kind: "graph break", "graph", "operator", "size" or "frame". what: in the user's words; place: `file:line`, "" where nothing tells it.
-    part: the part that it stands in or beside.
+    kind: "graph break", "graph", "operator", "size" or "frame". what: in the user's words; place: `file:line`, "" where it is unknown.
+    part: the part that contains it or is next to it.
     """
 
     kind: str
@@ -89,7 +90,7 @@ class InTorch:
 
 @dataclass(frozen=True)
 class Subject:
-    """A compiled object: its parts, what runs in torch, why torch compiled again (function, reason), remarks."""
+    """A compiled object: its parts, the items that run in torch, recompilations (function, reason), remarks."""
 
     name: str
     kind: str

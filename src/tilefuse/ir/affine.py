@@ -88,7 +88,7 @@ class Affine:
     def __sub__(self, other: Affine | int) -> Affine:
         if isinstance(other, int):
             return Affine(self.terms, self.const - other)
-        if self.terms == other.terms:  # differences are mostly asked for to see whether they are constant
+        if self.terms == other.terms:  # differences are mostly computed to test whether they are constant
             return Affine((), self.const - other.const)
         return self + (-other)
 
@@ -317,7 +317,7 @@ def _simplify(e: Affine, extents: Extents, narrow: bool) -> Affine:
 def _recombine(e: Affine, extents: Extents, narrow: bool = True) -> Affine:
     """k*m*floor(x/m) + k*(x mod m) -> k*x, repeated while divisions or terms become fewer.
 
-    A step may widen the interval when later steps narrow it again; what ends wider than it began is done by narrow steps only.
+    A step may widen the interval if later steps narrow it again; if the result is wider than the start, only narrowing steps are used.
     """
     for atom, _ in e.terms:
         if type(atom) is Mod:
@@ -363,7 +363,7 @@ def _without_one_remainder(e: Affine, extents: Extents) -> Iterator[Affine]:
 def _quotients(remainder: Mod, e: Affine, extents: Extents) -> Iterator[tuple[Affine, Affine]]:
     """Pairs (x, floor(x / m)) with x congruent to the remainder's operand, whose quotient may occur in `e`.
 
-    A remainder's coefficients are kept below m while those of a division are not, so the two may differ by multiples of m.
+    A remainder's coefficients are below m while those of a division are not, so the two may differ by multiples of m.
     """
     by = remainder.by
     for atom, _ in e.terms:

@@ -43,7 +43,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Splitter:
-    """Splits expressions. dtype_of: the type of each value, a complex one for pairs of reals. let: names what is used several times."""
+    """Splits expressions. dtype_of: the type of each value, a complex one for pairs of reals. let: names subexpressions with several
+    uses."""
 
     dtype_of: Callable[[str], DType]
     let: Let = field(default=lambda e: e)

@@ -65,7 +65,7 @@ def count_value(c: Operand, sizes: Mapping[str, int]) -> int:
 
 
 def count_text(c: Operand, names: Mapping[str, str]) -> str:
-    """C text of an operand, of type long long, with the functions of `C_FUNCTIONS`; `names`: what the text calls each size."""
+    """C text of an operand, of type long long, with the functions of `C_FUNCTIONS`; `names`: name of each size in the text."""
     if isinstance(c, str):
         return names[c]
     if isinstance(c, int):

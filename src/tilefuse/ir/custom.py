@@ -142,7 +142,7 @@ def parse_signature(text: str, where: Span | None = None) -> tuple[tuple[str, ..
 
 
 def custom_texts(graph: Graph) -> tuple[tuple[str, str, str], ...]:
-    """(name, CUDA text, host text) of every registered function that the graph calls, by name: what a key must know beside its text."""
+    """(name, CUDA text, host text) of every registered function that the graph calls, by name: needed in keys beside the graph's text."""
     if not CUSTOM_FUNCTIONS:
         return ()
     called = {x.fn for n in graph.nodes for e in (n.body, *n.target) if e is not None for x in walk(e) if isinstance(x, Call)}

@@ -63,7 +63,7 @@ _Names = Mapping[str, _Value]
 def table_text(text: str, names: Mapping[str, str], what: str, where: Span | None = None) -> str:
     """`g * y * (1 - y)` as the operator table writes it: `mul(mul(g, y), sub(1.0, y))`. `names`: name -> the table's name.
 
-    Raises: UserError for what is no such expression, NameLookupError for an unknown name.
+    Raises: UserError for text that is no such expression, NameLookupError for an unknown name.
     """
     if text.strip() == "0":
         return "0"

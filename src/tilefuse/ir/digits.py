@@ -76,7 +76,7 @@ def _joined(e: Affine, sizes: dict[str, int], outer: str, inner: str) -> Form:
 
 
 def _cut(e: Affine, sizes: dict[str, int]) -> Form | None:
-    """`e` with an axis as its digits, where what divides it alone also divides each other; None if there is no such axis."""
+    """`e` with an axis as its digits, where the divisors of the axis alone divide each other; None if there is no such axis."""
     places: dict[str, set[int]] = {}
     for atom in _divisions(e):
         if len(atom.of.terms) == 1 and atom.of == axis(name := str(atom.of.terms[0][0])):

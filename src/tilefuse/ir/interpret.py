@@ -1,4 +1,4 @@
-"""The reference interpreter: what every node means, in numpy. Slow and plain; everything else is compared with it.
+"""The reference interpreter: the meaning of every node, in numpy. Slow and plain; everything else is compared with it.
 
 A body is evaluated for all points of the iteration domain at once, in row-major blocks that bound the memory. Sums and
 products of floats are accumulated in f64 and rounded once: the reference for every order of combination.
@@ -28,7 +28,7 @@ BLOCK_ELEMENTS = 1 << 21  # points of an iteration domain evaluated at once; tem
 
 
 class Outcome(list[Array]):
-    """The results in order; `updates` holds what the updated inputs contain afterwards, by input name."""
+    """The results in order; `updates` holds the new contents of the updated inputs, by input name."""
 
     def __init__(self, results: list[Array], updates: dict[str, Array]) -> None:
         super().__init__(results)

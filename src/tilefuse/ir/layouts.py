@@ -72,7 +72,7 @@ def window_of(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> tuple[
 
 
 def _tidy(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of dimensions with one element are free: give them what a dense tensor would have there, as frameworks do."""
+    """Strides of dimensions with one element are free: they get the values of a dense tensor, as frameworks do."""
     tidy = list(strides)
     for d in reversed(range(len(shape))):
         if shape[d] == 1:

@@ -7,12 +7,12 @@ _NOT_PLAIN = re.compile(r"[^0-9A-Za-z_]")
 
 
 def plain_name(wanted: str) -> str:
-    """`wanted` with every character outside [A-Za-z0-9_] as "_"; "v" where nothing is left of it."""
+    """`wanted` with every character outside [A-Za-z0-9_] as "_"; "v" where nothing remains."""
     return _NOT_PLAIN.sub("_", wanted) or "v"
 
 
 def free_name(wanted: str, taken: set[str]) -> str:
-    """`wanted`, or where it is taken with the first number behind it that makes it new; joins `taken`."""
+    """`wanted`, or, if it is in use, with the first number appended that makes it new; added to `taken`."""
     name, count = wanted, 0
     while name in taken:
         count += 1

@@ -1,8 +1,8 @@
 """The operator table: one record a scalar function, one rule for conversions. Monoids have a table beside it (`monoids.py`).
 
-Interpreter, verifier, printers, cost, autodiff and docs read only these records. A C text names each of its arguments exactly
-once (`{0}`, `{1}`, ...), so nesting never duplicates work; whatever needs an argument twice is a `tf_` function of the support
-headers, listed with its meaning in `SUPPORT_FUNCTIONS`.
+Interpreter, verifier, printers, cost, autodiff and docs read only these records. A C text names each of its arguments exactly once (`{0}`,
+`{1}`, ...), so nesting never duplicates work; a function that needs an argument twice is a `tf_` function of the support headers, listed
+with its meaning in `SUPPORT_FUNCTIONS`.
 """
 from __future__ import annotations
 
@@ -267,11 +267,11 @@ NARROW_FLOPS: dict[str, int] = {
     "exp": 2, "exp2": 1, "expm1": 8, "log": 9, "log2": 9, "log1p": 7, "div": 6, "reciprocal": 4, "sigmoid": 4, "sqrt": 4, "tanh": 10,
     "erf": 17, "random_normal": 25,
 }
-# Texts of 1 + f(a), as in GELU: where f is near -1 the sum of the two would lose what the approximation keeps.
+# Texts of 1 + f(a), as in GELU: where f is near -1, adding the two would lose the approximation's accuracy.
 NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0})", "tanh": "tf_narrow_one_plus_tanh({0})"}
 
-# Functions that the texts of the records call. T stands for every dtype of the function's record; all are inline, for host and device, and
-# none traps.
+# Functions that the texts of the records call. T is any dtype of the function's record; all are inline, for host and device, and none
+# traps.
 SUPPORT_FUNCTIONS: dict[str, str] = {
     "tf_float": "float tf_float(N): exact value of a narrow float (tf_f16, tf_bf16, tf_f8e4m3, tf_f8e5m2)",
     "tf_f16": "class, 2 bytes: explicit tf_f16(float), nearest even, overflow to infinity, NaN kept; trivially copyable",
@@ -384,7 +384,7 @@ def _result_of(fn: str, args: tuple[DType, ...], text: Callable[[], str]) -> DTy
 def dtype_of(e: object, read_dtype: Callable[[str], DType]) -> DType:
     """Data type of an expression; `read_dtype` gives that of a named value. Also takes kernel expressions, whose leaves carry theirs.
 
-    Raises: TypeMismatchError where operands do not fit a function, NameLookupError for an unknown function; whatever `read_dtype` raises.
+    Raises: TypeMismatchError where operands do not fit a function, NameLookupError for an unknown function; errors of `read_dtype`.
     """
     match e:
         case Const(_, dtype):

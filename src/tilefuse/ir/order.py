@@ -13,9 +13,9 @@ def topological_order(
 ) -> list[T]:
     """The nodes, each behind all that lead to it, else by place; those before the circles where nodes wait for each other.
 
-    release: gives, of what stands in the order so far, a node that shall not wait any longer; asked where all others wait for each other.
+    release: chooses, from the order so far, a node that no longer has to wait; called when all others wait for each other.
     Requires: every node is a key, no two have one place, and no successor is listed twice.
-    Cost: linear, but for a heap of numbers: about a sixth of what networkx takes for the same order.
+    Cost: linear, apart from a heap of numbers: about a sixth of networkx's time for the same order.
     """
     waiting = dict.fromkeys(successors, 0)
     for followers in successors.values():

@@ -21,10 +21,10 @@ OPERATOR = "own_gradient"
 
 def own_gradient(b: TensorBuilder, values: Sequence[str], arguments: Sequence[str], others: Sequence[str], gradient: str,
                  takes: Sequence[int], gives: Sequence[int]) -> tuple[str, ...]:
-    """`values`, whose gradient with respect to `arguments` is what a graph computes.
+    """`values`, whose gradient with respect to `arguments` is computed by a graph.
 
-    others: what the graph reads besides. gradient: its text; "": none at all. takes: for each of its inputs the number of an argument or
-    of one of the others behind them; -1 - n is what arrives at value n. gives: for each of its results the number of an argument.
+    others: further values that the graph reads. gradient: its text; "": none. takes: for each of its inputs the number of an argument, or
+    of one of the others after them; -1 - n is the gradient of value n. gives: for each of its results the number of an argument.
     """
     attributes: dict[str, Attribute] = {"num_results": len(values), "num_arguments": len(arguments), "gradient": gradient,
                                         "takes": tuple(takes), "gives": tuple(gives)}
@@ -34,7 +34,7 @@ def own_gradient(b: TensorBuilder, values: Sequence[str], arguments: Sequence[st
 
 @adjoint_of(OPERATOR)
 def _own_gradient(b: TensorBuilder, request: Request) -> list[str | None]:
-    """The given graph over the arguments and what arrives; nothing of it reaches the values' own formula."""
+    """The given graph over the arguments and the values' gradients; the values' own formula gets none."""
     node = request.node
     num_results, num_arguments = (int(str(node.attribute(n))) for n in ("num_results", "num_arguments"))
     gradients: list[str | None] = [None] * len(node.operands)

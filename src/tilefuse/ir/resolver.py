@@ -1,6 +1,7 @@
 """Expressions of one level as expressions of another: the graph's as a pattern's or a kernel's, a pattern's as a kernel's.
 
-Constants, index values, calls and guards are the same at every level. A resolver says where the axes are, and what becomes of the leaves.
+Constants, index values, calls and guards are the same at every level. A resolver defines the positions of the axes and the replacement of
+the leaves.
 """
 from __future__ import annotations
 

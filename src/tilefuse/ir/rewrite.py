@@ -22,7 +22,7 @@ def rename_operands(node: Node, names: Mapping[str, str]) -> Node:
 def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
     """`graph` with inputs, nodes and all uses renamed; `graph` itself if no key of `names` occurs in it.
 
-    Requires: the new names clash neither with each other nor with the names kept.
+    Requires: the new names clash neither with each other nor with the remaining names.
     """
     if not any(name in names for name in graph.type_by_name):
         return graph
@@ -40,7 +40,7 @@ def rename_values(graph: Graph, names: Mapping[str, str]) -> Graph:
 
 
 def rename_axes(node: Node, names: Mapping[str, str]) -> Node:
-    """`node` with its axes renamed everywhere. Requires: the new names are distinct from the axes kept."""
+    """`node` with its axes renamed everywhere. Requires: the new names differ from the remaining axes."""
     by_axis = {old: axis(new) for old, new in names.items()}
     return replace(
         node,
@@ -55,7 +55,7 @@ def rename_axes(node: Node, names: Mapping[str, str]) -> Node:
 def canonical(graph: Graph) -> tuple[Graph, dict[str, str]]:
     """The graph with values and axes renamed by their position, and the new name of every value.
 
-    Two graphs that are equal up to names have the same canonical graph, so it serves as a key of what is made from them.
+    Two graphs that are equal up to names have the same canonical graph, so it serves as a key of their derived data.
     """
     names = {i.name: f"x{n}" for n, i in enumerate(graph.inputs)} | {node.name: f"v{n}" for n, node in enumerate(graph.nodes)}
     renamed = rename_values(replace(graph, name="g"), names)

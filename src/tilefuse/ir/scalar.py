@@ -1,6 +1,6 @@
 """Scalar expressions: the body of a node. Immutable trees of constants, reads, index values, calls and guards.
 
-What functions exist, their types and their texts are in `ops.py`; this file only gives the tree and its walks.
+The functions, their types and their texts are in `ops.py`; this file only defines the tree and visits of it.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Operand = TypeVar("Operand", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant; kept as its shortest exact text so that NaN equals NaN and -0.0 differs from 0.0."""
+    """A constant, stored as its shortest exact text so that NaN equals NaN and -0.0 differs from 0.0."""
 
     text: str
     dtype: DType
@@ -91,7 +91,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Guard(Generic[Operand]):
-    """`then` where all bounds hold, else `otherwise`. The branch not taken is not evaluated: its reads may be out of range."""
+    """`then` where all bounds hold, else `otherwise`. Only the chosen branch is evaluated: the other's reads may be out of range."""
 
     bounds: tuple[Bound, ...]
     then: Operand
@@ -140,7 +140,7 @@ def const(value: complex | np.generic, dtype: DType) -> Const:
 
 
 def saturated(x: Any, dtype: DType) -> Any:
-    """`x` kept within 448 where `dtype` is f8e4m3, which has no infinity: devices and torch convert to it so. NaN stays."""
+    """`x` limited to 448 where `dtype` is f8e4m3, which has no infinity: devices and torch convert in this way. NaN stays."""
     return np.clip(x, -448, 448) if dtype.name == "f8e4m3" else x
 
 

@@ -109,7 +109,7 @@ def print_graph(graph: Graph) -> str:
 
 # ---------------------------------------------------------------- parser
 
-# The most frequent kinds stand first: the order decides the time, and of the kinds only where two could begin alike (// / - -> <=).
+# The most frequent kinds come first: the order decides the time, and the kind only where two could begin alike (// / - -> <=).
 _TOKEN = re.compile(r"""(?:
     (?P<word>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)
   | (?P<mark>[()\[\]{},:=])
@@ -239,7 +239,7 @@ class _Parser:
         return Type(dtype, self.tokens.listed(lambda: self.tokens.integer("an extent"), "]"))
 
     def affine(self) -> Affine:
-        """A sum of terms in normal form; divisions and remainders are kept as written."""
+        """A sum of terms in normal form; divisions and remainders stay as written."""
         terms: list[tuple[Atom, int]] = []
         total = 0
         while True:

@@ -1,4 +1,4 @@
-"""The rules that every graph keeps. `verify` returns findings; who calls decides whether they are the user's slip or ours.
+"""The rules of every graph. `verify` returns findings; the caller decides whether they are the user's error or ours.
 
 Each rule has a name (the keys of `RULES`). That reads are in range is proved from the extents and the enclosing guards; a graph
 whose reads are in range but not provably so is rejected, so that kernels never need a run-time check.
@@ -63,7 +63,7 @@ def verify(graph: Graph) -> list[Finding]:
 
 
 def check(graph: Graph, where: str) -> None:
-    """Raises: VerifyError that names every broken rule; `where` says what made the graph (a pass, a frontend)."""
+    """Raises: VerifyError that names every broken rule; `where` names the origin of the graph (a pass, a frontend)."""
     findings = verify(graph)
     if findings:
         listed = "\n".join(f"  {finding}" for finding in findings[:20])
@@ -189,7 +189,7 @@ def _check_types(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
 
 
 class _Subscripts:
-    """Walks the bodies of one node and collects what is wrong with its subscripts, under the guards around them."""
+    """Visits the bodies of one node and collects errors in its subscripts, under the guards around them."""
 
     def __init__(self, node: Node, types: dict[str, Type], extents: dict[str, int]) -> None:
         self.node = node

@@ -1,4 +1,4 @@
-"""Multi-head attention as a layer of array operations: its softmax, masks and scales fuse with what stands around them."""
+"""Multi-head attention as a layer of array operations: its softmax, masks and scales fuse with their neighbours."""
 from __future__ import annotations
 
 from math import sqrt
@@ -56,8 +56,8 @@ class MultiheadAttention(Module):
                 average_attn_weights: bool = True, is_causal: bool = False) -> tuple[Any, Any]:
         """(result, weights): the weights averaged over the heads, or [N, heads, L, S]; None where `need_weights` is false.
 
-        key_padding_mask: [N, S]; attn_mask: [L, S] or [N heads, L, S]; boolean masks are true where nothing is looked at, others are
-        added to the scores. is_causal: no query looks at a later key, without a mask of the caller's.
+        key_padding_mask: [N, S]; attn_mask: [L, S] or [N heads, L, S]; boolean masks are true at hidden positions, others are added to the
+        scores. is_causal: no query sees a later key, without a mask from the caller.
         """
         batched = query.ndim == 3
         self._check(query, key, value)

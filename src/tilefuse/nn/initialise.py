@@ -50,7 +50,7 @@ def normal(shape: Sequence[int], mean: float = 0.0, deviation: float = 1.0, seed
 
 
 def kaiming_uniform(shape: Sequence[int], seed: Seed = None, gain: float = sqrt(2.0), dtype: Any = None) -> Any:
-    """Uniform with variance gain^2 / inputs: keeps the size of activations through layers with ReLU."""
+    """Uniform with variance gain^2 / inputs: preserves the size of activations through layers with ReLU."""
     bound = gain * sqrt(3.0 / fans(shape)[0])
     return uniform(shape, -bound, bound, seed, dtype)
 
@@ -67,7 +67,7 @@ def xavier_uniform(shape: Sequence[int], seed: Seed = None, gain: float = 1.0, d
 
 
 def inverse_root(shape: Sequence[int], inputs: int, seed: Seed = None, dtype: Any = None) -> Any:
-    """Uniform within 1 / sqrt(inputs) of zero: what linear layers and convolutions start from."""
+    """Uniform within 1 / sqrt(inputs) of zero: initial values of linear layers and convolutions."""
     bound = 1.0 / sqrt(max(whole_number(inputs, "the number of inputs"), 1))
     return uniform(shape, -bound, bound, seed, dtype)
 

@@ -1,4 +1,4 @@
-"""Losses: one number (or one a sample) from what a network gives and what it should give. Computed in f32 at least."""
+"""Losses: one number (or one for each sample) from a network's outputs and the targets. Computed in f32 at least."""
 from __future__ import annotations
 
 from typing import Any

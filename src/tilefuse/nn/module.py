@@ -1,7 +1,7 @@
 """Module: a network as an object that holds arrays by name, and `apply`, which runs it as a pure function of these arrays.
 
-An array that a constructor stores as `Parameter` is trained, one stored as `Statistic` is kept with the network but follows the data
-(running means). The training step of a network is a function of both, so nothing here knows gradients or compilers.
+An array that a constructor stores as `Parameter` is trained; one stored as `Statistic` is saved with the network but follows the data
+(running means). The training step of a network is a function of both, so this file knows neither gradients nor compilers.
 """
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Statistic:
     value: Any
 
 
-# Module (by identity) -> (parameters, statistics) that stand in place of its own, in this context: see `apply`.
+# Module (by identity) -> (parameters, statistics) that replace its own in this context: see `apply`.
 _held: ContextVar[Mapping[int, tuple[Arrays, Arrays]]] = ContextVar("tilefuse_held_arrays", default=MappingProxyType({}))
 
 
 class Module:
-    """A network or a part of one: `forward` says what it computes; parts are attributes that are modules, or lists of modules."""
+    """A network or a part of one: `forward` computes it; parts are attributes that are modules, or lists of modules."""
 
     def __init__(self) -> None:
         self.__dict__["_parameters"] = {}
@@ -78,7 +78,7 @@ class Module:
         return self.forward(*map(_as_array, inputs), **{name: _as_array(x) for name, x in named.items()})
 
     def __repr__(self) -> str:
-        """The parts, indented, with the shapes of what they hold."""
+        """The parts, indented, with the shapes of their arrays."""
         shapes = ", ".join(f"{name}: {list(array.shape)}" for name, array in (*self._parameters.items(), *self._statistics.items()))
         lines = [f"{type(self).__name__}({shapes})"]
         for name, part in self._parts.items():
@@ -119,7 +119,7 @@ class Module:
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def _read(self, kind: str, name: str, array: Any) -> Any:
-        """`array`, which a function that is being traced reads again at each call where it is the module's own."""
+        """`array`; a function that is being traced reads it again at each call if it is the module's own."""
         own: Arrays = self.__dict__[kind]
         if is_tracing() and name in own and own[name] is array:
             array.buffer("data")
@@ -149,7 +149,7 @@ class Module:
         return dict(self.named_parameters())
 
     def statistics(self) -> Arrays:
-        """Statistics kept beside the parameters, by dotted name."""
+        """Statistics stored beside the parameters, by dotted name."""
         return dict(self._named("_statistics"))
 
     def _named(self, kind: str) -> Iterator[tuple[str, Any]]:
@@ -199,7 +199,7 @@ class Module:
         missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
         if missing or unknown:
             raise UserError(f"the state is not one of {type(self).__name__}: missing {missing}, unknown {unknown}", where=user_span())
-        # Copies: what the values were read from (another network that goes on training) may change.
+        # Copies: the source of the values (another network that is still trained) may change.
         self.load({name: ta.astype(ta.asarray(value, copy=True), own[name].dtype) for name, value in state.items()})
 
 
@@ -208,7 +208,7 @@ def _as_array(x: Any) -> Any:
 
 
 def _fitting(name: str, old: Any, value: Any) -> Any:
-    """`value` as an array, if it has shape and dtype of what it replaces."""
+    """`value` as an array, if it has the shape and dtype of the replaced one."""
     array = ta.asarray(value)
     if tuple(array.shape) != tuple(old.shape):
         raise ShapeError(f"{name} has shape {tuple(old.shape)}, the new value {tuple(array.shape)}", where=user_span())
@@ -246,7 +246,7 @@ def _holding(model: Module, arrays: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Sequential(Module):
-    """Modules one after the other: each of `layers` takes what the one before it gives."""
+    """Modules in sequence: each of `layers` takes the result of the one before it."""
 
     def __init__(self, *layers: Module) -> None:
         super().__init__()

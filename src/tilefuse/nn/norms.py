@@ -1,4 +1,4 @@
-"""Normalisation layers. Statistics are taken in f32 at least, whatever the type of the activations."""
+"""Normalisation layers. Statistics are computed in f32 at least, for any type of the activations."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tilefuse.nn.module import Module, Parameter, Statistic
 
 
 class BatchNorm(Module):
-    """Each channel normalised over all samples and positions; running statistics stand in for the batch's in evaluation mode.
+    """Each channel normalised over all samples and positions; in evaluation mode by running statistics instead of the batch's.
 
     After a training call running_mean and running_var hold (1 - momentum) * old + momentum * batch (its variance over n - 1).
     affine: whether weight and bias are trained. eps: added to the variance.

@@ -64,8 +64,8 @@ def grouped(steps: Sequence[Step]) -> list[Group | Step]:
 
 
 def _by_path(steps: Sequence[Step], depth: int) -> list[Group | Step]:
-    """Steps that follow each other and agree in the next part of their paths stand in one group; a module that is left and entered
-    again has several, so that no group waits for itself."""
+    """Consecutive steps that agree in the next part of their paths form one group; a module that is left and entered again has several, so
+    that no group waits for itself."""
     members: list[Group | Step] = []
     for step in steps:
         parts = step.path.split(".") if step.path else []

@@ -1,4 +1,4 @@
-"""JavaScript libraries for the page, read from installed packages when a page is written; none is kept in this repository.
+"""JavaScript libraries for the page, read from installed packages when a page is written; this repository contains none.
 
 | library | package | licence | used for |
 | --- | --- | --- | --- |

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tilefuse.base.printable import one_line
 
-# Words of C and C++, and what emitted functions call their own.
+# Words of C and C++, and names of the emitted functions themselves.
 _RESERVED = re.compile(r"""alignas|asm|auto|bool|break|case|catch|char|class|const|constexpr|continue|default|delete|do|double|else|enum|
     explicit|export|extern|false|float|for|friend|goto|if|inline|int|long|mutable|namespace|new|operator|private|protected|public|register|
     restrict|return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typename|union|unsigned|using|virtual|
@@ -25,7 +25,7 @@ def identifier(name: str) -> str:
 
 
 def distinct(name: str, taken: Collection[str]) -> str:
-    """`identifier(name)`, with underscores behind it until it is none of `taken`."""
+    """`identifier(name)`, with underscores appended until it is none of `taken`."""
     unique = identifier(name)
     while unique in taken:
         unique += "_"
@@ -39,6 +39,6 @@ def banner(origin: str) -> str:
 
 
 def c_string(text: str) -> str:
-    """A text as a string of C: what is not plain ASCII in octal."""
+    """A text as a string of C, with all characters outside plain ASCII in octal."""
     parts = [f"\\{c:03o}" if c < 32 or c > 126 or c in b'"\\?' else chr(c) for c in text.encode()]
     return f'"{"".join(parts)}"'

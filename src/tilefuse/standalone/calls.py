@@ -1,4 +1,4 @@
-"""Library calls of a program as plain shapes: products, convolutions, attention. What is none of these is refused.
+"""Library calls of a program as plain shapes: products, convolutions, attention. Other calls are refused.
 
 A shape says extents, and strides in elements of every operand, with views, transposes and broadcasts worked in; the C++ support
 (`sources/`) knows nothing else of the call.
@@ -45,12 +45,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Where the values of a program stand in the user's model."""
+    """Places of a program's values in the user's model."""
 
     places: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> str | None:
-        """The user's line or module of a value; None where nothing tells."""
+        """The user's line or module of a value; None where it is unknown."""
         return self.places.get(name) or None
 
 
@@ -154,7 +154,7 @@ def _leading(x: Operand, lead: Sequence[int]) -> tuple[int, ...]:
 
 
 def _broadcast(x: Operand, shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of an operand that is broadcast to a shape: 0 along what it repeats."""
+    """Strides of an operand that is broadcast to a shape: 0 along repeated dimensions."""
     missing = len(shape) - len(x.shape)
     return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(x.shape, x.strides))
 

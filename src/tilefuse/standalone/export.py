@@ -114,7 +114,7 @@ def _texts(spec: ProgramSpec, program: ProgramText, weights: Weights, name: str,
 
 
 def kernel_text(kernel: KernelCode, name: str) -> str:
-    """A kernel's source as a file of its own: what it includes, then the rest in a namespace, so that kernels' names never meet."""
+    """A kernel's source as a file of its own: its includes, then the rest in a namespace, so that names of kernels never clash."""
     includes = list(dict.fromkeys(line.strip() for line in INCLUDE_LINE.findall(kernel.source)))
     body = INCLUDE_LINE.sub("", kernel.source).strip("\n")
     space = f"{name}_{kernel.entry}"

@@ -88,7 +88,7 @@ def _arch(spec: ProgramSpec) -> str:
 
 
 def readme_text(spec: ProgramSpec, made: ProgramText, weights: Weights, name: str, on_gpu: bool, kinds: frozenset[str]) -> str:
-    """The page: what is in the folder, how it is built, what it needs."""
+    """The page: contents of the folder, build instructions, requirements."""
     calls = sum(isinstance(s, LibraryStep) for s in spec.steps)
     constants = sum(v.role == "constant" for v in spec.values)
     launches = sum(isinstance(s, KernelStep) for s in spec.steps)
@@ -153,7 +153,7 @@ def _row(kind: str, number: int, title: str, value: Value) -> str:
 
 
 def _needs(spec: ProgramSpec, name: str, on_gpu: bool, kinds: frozenset[str]) -> tuple[str, str]:
-    """(what a build needs, the commands that build without CMake)."""
+    """(requirements of a build, the commands that build without CMake)."""
     if on_gpu:
         arch = spec.kernels[0].arch if spec.kernels else "native"
         needs = f"an NVIDIA GPU of architecture {arch}, the CUDA toolkit" + "".join(

@@ -1,6 +1,6 @@
 """Storage of a program outside Python: every value lies in an input, a result, the weights, or one workspace.
 
-The runtime keeps what library calls touch as tensors; here all that a call makes itself has an offset in the workspace.
+The runtime keeps operands of library calls as tensors; here all memory of a call has an offset in the workspace.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One output as the caller of the model gets it: a value of the program, its dimensions permuted, then repeated to `expanded`."""
+    """One output of the model: a value of the program, its dimensions permuted, then repeated to `expanded`."""
 
     value: str
     name: str
@@ -49,7 +49,7 @@ class Result:
 class Places:
     """Where everything lies. Units: bytes.
 
-    counters: first byte and size of what is zero before a call. temporaries: of named extra memory, as asked for.
+    counters: first byte and size of the memory that is zero before a call. temporaries: of named extra memory, as requested.
     """
 
     by_name: Mapping[str, Place]
@@ -132,7 +132,7 @@ def place_values(spec: ProgramSpec, wanted: Sequence[Wanted], weights: Mapping[s
 
 
 def _lives(spec: ProgramSpec, values: Mapping[str, Value], result_names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """First and last step that touches each storage; what is copied into a result lives to the end."""
+    """First and last step that touches each storage; values that are copied into a result live to the end."""
     life: dict[str, tuple[int, int]] = {}
 
     def touch(name: str, step: int) -> None:

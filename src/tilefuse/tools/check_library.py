@@ -1,7 +1,7 @@
-"""The checker of libraries of elementary functions: what is wrong with metadata and routines, said in the words of who wrote them.
+"""The checker of libraries of elementary functions: errors in metadata and routines, in the terms of their authors.
 
-Metadata are read as ever. Then every routine is compiled for the host and called alone: a load must put into each thread's slots what its
-place says, `compute` must give what the meaning says, a store must write its words and no other. No GPU is needed.
+Metadata are read as usual. Then every routine is compiled for the host and called alone: a load must fill each thread's slots as its place
+defines, `compute` must return the function's meaning, a store must write exactly its words. No GPU is needed.
 """
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check_library(folder: str | os.PathLike[str], functions: Sequence[str] = (),
 
 
 def _composed(function: ComposedFunction, folder: str | os.PathLike[str]) -> Iterator[Slip]:
-    """Faults of the calls that a function is made of: a script of one call of it tells."""
+    """Errors in the calls that a function is composed of, detected by a script of one call of it."""
     declared = "".join(f"{p.kind} {p.name}; " for p in function.inputs)
     names, results = (", ".join(p.name for p in ps) for ps in (function.inputs, function.outputs))
     text = f"{declared}input {names}; {results} = {function.called or function.name}({names}); return {results};"
@@ -194,7 +194,8 @@ class _Check:
     def memory(self, p: Parameter, data: Array) -> tuple[Array, Array, tuple[int, ...]]:
         """(memory with room around, the data's view of it, strides in words): dense rows of 16-byte multiples, or every third word.
 
-        A tile that begins at the last word ends inside the room: a routine that forgets the ends of the data is told of, and ends nothing.
+        A tile that begins at the last word ends inside the buffer: a routine that ignores the ends of the data is reported, and corrupts
+        nothing.
         """
         step = 1 if self.text.contiguous else 3
         row = (data.shape[-1] + 3) // 4 * 4 * step + (0 if self.text.contiguous else 1)
@@ -211,7 +212,7 @@ class _Check:
         total, pitch = words_of(self.text, p)
         rows = total // pitch if pitch else 1
         words = total // rows
-        # Behind the last part as much again: a routine that takes another size for its own is told of, and ends nothing.
+        # After the last part, as much space again: a routine with a wrong size is reported, and corrupts nothing.
         whole = np.full(rows * (words + GUARD) + total + 64, UNTOUCHED, self.dtype)
         parts, rest = np.split(whole, [rows * (words + GUARD)])
         each = parts.reshape(rows, words + GUARD)
@@ -245,7 +246,7 @@ class _Check:
                     f"{combined[wrong]:g}", f"an element that leaves every value as it is: {_NEUTRAL[function.operator]}")
 
     def unneutral_state(self) -> Slip | None:
-        """Whether the neutral partial value, combined in front of another or behind it, changes what that one finishes to."""
+        """Whether the neutral partial value, combined before or after another, changes the other's final result."""
         function, sizes = self.function, dict(self.implementation.geometry.extents)
         threads = self.implementation.geometry.threads[0] * self.implementation.geometry.threads[1]
         if set(function.meaning) != {p.name for p in function.outputs} or any(p.extents for p in function.outputs):
@@ -266,7 +267,7 @@ class _Check:
                 self.routines.fold(with_neutral, threads + 1, out)
                 p = function.outputs[0]
                 changed = out != plain and not (np.isnan(out) and np.isnan(plain))
-                # A state that begins with what is none has swallowed larger values before anything is combined.
+                # A state that starts from a value that is not neutral has absorbed larger values before anything is combined.
                 swallowed = alike is not None and np.isfinite(plain) and np.isfinite(expected[p.name]) and \
                     abs(float(plain) - float(expected[p.name])) > 0.5 * abs(float(expected[p.name]))
                 if changed or swallowed:
@@ -288,7 +289,7 @@ class _Check:
         return state
 
     def states(self, inputs: dict[str, Array], threads: int) -> tuple[Array | None, Array]:
-        """Partial values of all threads for one whole tile of this data, and room for what they finish to."""
+        """Partial values of all threads for one whole tile of this data, and space for their final results."""
         function = self.function
         elements = [self.gathered(p, inputs[p.name], (0,) * len(p.extents)) for p in function.inputs if p.extents]
         pitches = [words_of(self.text, p)[1] for p in function.inputs if p.extents]
@@ -358,7 +359,7 @@ class _Check:
         return None
 
     def compute(self) -> Iterator[Slip]:
-        """Whether tiles give what the meaning says: a whole one, and parts of one whose other words are padding."""
+        """Whether tiles return the function's meaning: a whole one, and parts of one whose other words are padding."""
         if set(self.function.meaning) != {p.name for p in self.function.outputs}:
             return
         whole = dict(self.implementation.geometry.extents)
@@ -370,7 +371,7 @@ class _Check:
                 return
 
     def computed(self, sizes: dict[str, int], alike: float | None) -> Iterator[Slip]:
-        """Whether one tile with data of these sizes gives what the meaning says; `alike`: the value of all words, drawn where None."""
+        """Whether one tile with data of these sizes returns the function's meaning; `alike`: the value of all words, random where None."""
         function, geometry = self.function, self.implementation.geometry
         inputs = {p.name: self.drawn(tuple(sizes[e] for e in p.extents), alike) if p.extents else
                   np.asarray(self.random.choice([0.5, 2.0, 3.0]), self.dtype) for p in function.inputs}

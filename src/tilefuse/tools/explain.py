@@ -16,7 +16,7 @@ from tilefuse.runtime.summary import Step, bytes_text, counted, parts_of, steps_
 __all__ = ["bytes_text", "counted", "explanation_lines", "summary_lines", "time_text"]
 
 SHOWN_REJECTED = 3
-# Steps that a terminal shows unless all are asked for: with the summary they fill about one screen more.
+# Steps that a terminal shows by default: with the summary they fill about one screen more.
 SHOWN_STEPS = 20
 
 
@@ -89,7 +89,7 @@ def schedule_lines(explanation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shared_text(launch: Mapping[str, Any]) -> str:
-    """Shared memory that a block's values got, and that they asked for, each with a place of its own."""
+    """Shared memory allocated for a block's values, and the memory that they would need without sharing."""
     allocated = int(launch.get("shared_bytes", 0))
     if not allocated:
         return ""
@@ -109,7 +109,7 @@ def figure_lines(explanation: Mapping[str, Any]) -> Iterator[str]:
 
 
 def rejected_lines(explanation: Mapping[str, Any], full: bool) -> Iterator[str]:
-    """Pairs that were not fused with the reason and the numbers that decided it, by reason; the first few of each unless all are wanted."""
+    """Pairs that were not fused with the reason and the numbers that decided it, by reason; by default only the first few of each."""
     rejected: Sequence[Mapping[str, Any]] = explanation.get("rejected", ())
     if not rejected:
         return

@@ -1,4 +1,4 @@
-"""Facts about a file that tilefuse reads or writes, told without compiling it and without running anything that it holds.
+"""Facts about a file that tilefuse reads or writes, without compiling it and without running any of its contents.
 
     saved program | model in parts | .onnx | .pt2 | graph, plan and BLAS script as text | explanation | tuning results | cached kernels
 
@@ -29,7 +29,7 @@ KINDS = ("a saved program, .onnx, .pt2, a graph, plan or BLAS script as text, an
 
 
 def file_facts(path: Path, key: Key | None = None) -> dict[str, Any]:
-    """Everything that the file tells of itself. key: verifies its signature.
+    """All facts in the file. key: verifies its signature.
 
     Raises: UserError for a missing or damaged file, for one of no known kind, and for a signature that does not fit the key.
     """
@@ -91,7 +91,7 @@ def _saved_facts(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def _form_facts(form: Mapping[str, Any]) -> dict[str, Any]:
-    """How a saved model is called and what it gives: arguments, numbers that are part of the program, the structure of the results."""
+    """Arguments and results of a saved model: arguments, numbers that are part of the program, the structure of the results."""
     facts: dict[str, Any] = {}
     if form.get("results"):
         facts["structure"] = _structure_text(form["results"]["structure"])

@@ -170,7 +170,7 @@ def _extent(size: Mapping[str, Any]) -> int | str:
 
 
 def _structure(text: str) -> str:
-    """The containers of a result, as in "dict(logits, pair(*, *))"; empty for one tensor, or where nothing tells."""
+    """The containers of a result, as in "dict(logits, pair(*, *))"; empty for one tensor, or where they are unknown."""
     try:
         _, spec = json.loads(text)
     except (ValueError, TypeError):

@@ -10,7 +10,7 @@ from tilefuse.base.printable import one_line
 from tilefuse.tools.console import emit_text, results
 
 MORE = "..."
-# Narrower terminals are written to as if they were so wide: a column of single letters helps nobody.
+# Narrower terminals are treated as this wide: a column of single letters is unreadable.
 LEAST_WIDTH = 40
 
 
@@ -20,14 +20,14 @@ def output_width() -> int | None:
 
 
 def cut_line(line: str, width: int) -> str:
-    """The line, cut to `width` columns; three points stand for its end."""
+    """The line, cut to `width` columns; three points mark the cut."""
     if cell_len(line) <= width:
         return line
     return chop_cells(line, width - len(MORE))[0] + MORE
 
 
 def wrapped(line: str, width: int) -> Iterator[str]:
-    """The line in pieces of at most `width` columns, broken at spaces; the later ones stand two columns further in."""
+    """The line in pieces of at most `width` columns, broken at spaces; later pieces are indented by two columns."""
     indent = " " * (len(line) - len(line.lstrip(" ")))
     text, first = line.strip(" "), True
     while text:

@@ -144,7 +144,7 @@ def _load_factory(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
 def _parts_of(parts: Any, text: str) -> tuple[Any, tuple[Any, ...] | None, dict[str, Any]]:
     """The model, its positional inputs (None: it gave none) and its keyword inputs that a factory gave.
 
-    Raises: UserError for what is none of the forms of a factory's result.
+    Raises: UserError for anything but the forms of a factory's result.
     """
     import torch
 

@@ -119,14 +119,14 @@ def load_and_compile(model: str, shape_flags: Sequence[str], device: str, option
 
 
 def check_shapes(shapes: Mapping[str, ShapeFlag], source: ModelSource, program: Any) -> None:
-    """That the flags say what the program takes; some models (graphs in text form, exported programs) fix it themselves.
+    """Checks the flags against the program's inputs; some models (graphs in text form, exported programs) fix their shapes themselves.
 
     Raises: NameLookupError, ShapeError or TypeMismatchError for a flag that says something else.
     """
     expected = wanted_inputs(program)
     for name, flag in shapes.items():
         if name not in expected:
-            # The other frontends know their inputs' names; the program leaves out what nothing reads and writes some names anew.
+            # The other frontends know their inputs' names; the program omits unused inputs and renames some.
             if source.kind in (SourceKind.TEXT, SourceKind.SAVED):
                 raise NameLookupError(f"the model has no input {name!r}",
                                       hint=nearest(name, expected) or f"its inputs: {', '.join(expected)}")

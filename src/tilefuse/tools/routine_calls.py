@@ -1,7 +1,7 @@
 """Routines of elementary functions as host functions that Python calls: each is looped over the threads of one instance.
 
-The text of every implementation stands in a namespace of its own between its macros, as in generated kernels, and `#line` lets the
-compiler speak of the library's files. Nothing of the generated code is in between: what goes wrong here is the routine's own.
+The text of every implementation is in a namespace of its own between its macros, as in generated kernels, and `#line` makes the compiler
+refer to the library's files. No generated code is involved: every error here is the routine's own.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class RoutineText:
-    """An implementation to be compiled; `contiguous` is what CONTIGUOUS_<parameter> says."""
+    """An implementation to be compiled; `contiguous` is the value of CONTIGUOUS_<parameter>."""
 
     function: ElementaryFunction
     implementation: Implementation

@@ -24,7 +24,7 @@ def require_suffix(path: Path) -> None:
 
 
 def write_times(path: Path, times: Mapping[str, CallTimes]) -> None:
-    """One row a timed call: what was called, in which round, how long. Units: microseconds. Raises: UserError."""
+    """One row for each timed call: the callable, the round, the time. Units: microseconds. Raises: UserError."""
     rows = [{"what": name, "round": turn, "us": round(us, 3)} for name, timing in times.items()
             for turn, samples in enumerate(timing.rounds) for us in samples]
     if path.suffix == ".json":

@@ -100,7 +100,7 @@ class _Entry:
     guard: Any = field(default_factory=threading.Lock)
     # Of the outputs, those that the function returns: arguments that it wrote to follow.
     num_returned: int = 0
-    # How many writes to arrays there had been when `outside` was looked at.
+    # Number of writes to arrays at the time when `outside` was checked.
     seen_writes: int = -1
     # Whether the program has pairs of reals where an array is complex.
     is_complex: bool = False
@@ -174,7 +174,7 @@ class Compiled:
 
     @property
     def programs(self) -> tuple[Any, ...]:
-        """The programs made so far (`runtime.program.Program`), one a form of arguments."""
+        """The programs made so far (`runtime.program.Program`), one for each form of arguments."""
         return tuple(e.program for first in self._entries.values() for e in (first, first.other) if e is not None)
 
     @property
@@ -277,7 +277,7 @@ class Compiled:
             unmoved = [name for name, s in zip(inputs, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
             entry.run = entry.program.capture(*arguments, zero_copy=unmoved, copy_results=True)
         fixed = tuple([arguments[i] for i in entry.run.zero_copy])
-        # The same tensors in the same places: a training step that gets back what it gave.
+        # The same tensors in the same places: a training step that gets its own results back.
         same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
         if same and all(arguments[i].device == entry.program.device for i in entry.run.copied):
             with torch.cuda.device(entry.program.device):
@@ -452,7 +452,7 @@ def _no_target(name: str, kind: str) -> UserError:
 
 
 def _target(name: str, leaves: Sequence[Any], number: int) -> Array:
-    """The caller's array that a call writes to. Raises: UserError where that is none, or stands for several arguments."""
+    """The caller's array that a call writes to. Raises: UserError where it is no array, or is passed for several arguments."""
     target = leaves[number]
     if not isinstance(target, Array):
         raise _no_target(name, type(target).__name__)

@@ -1,4 +1,4 @@
-"""Meaning of a registered function: its host text, compiled when somebody first asks, applied to arrays.
+"""Meaning of a registered function: its host text, compiled at first use and applied to arrays.
 
 The interpreter and constant folding read the meaning of a function from the operator table; for a function that exists as C text only,
 that meaning is the text itself, run on this machine. Kernels do not come through here.

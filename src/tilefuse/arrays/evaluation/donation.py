@@ -1,4 +1,4 @@
-"""Donated buffers: memory of arguments that results may take over, and what the arguments are afterwards.
+"""Donated buffers: memory of arguments that results may reuse, and the arguments' state afterwards.
 
 A donated array has no data any more. Reading it is an error that names the call it was donated to, not another array's numbers.
 """
@@ -34,7 +34,7 @@ GIVEN_AWAY[Donated] = attrgetter("data")
 
 
 def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> None:
-    """Takes their data from donated nodes; also what was built on them and not computed yet cannot be any more."""
+    """Takes the data of donated nodes; dependent arrays that are not computed yet become uncomputable."""
     donated = Donated(f"{function}, called at {place[0]}:{place[1]},")
     for node in nodes:
         node.buffer = donated
@@ -67,6 +67,6 @@ def is_used_elsewhere(storage: Any) -> bool:
 
 
 def _repeated(buffers: Sequence[Any]) -> set[int]:
-    """The tensor objects that stand more than once among the arguments."""
+    """The tensor objects that occur more than once among the arguments."""
     ids = [id(b) for b in buffers]
     return set() if len(set(ids)) == len(ids) else {i for i in ids if ids.count(i) > 1}

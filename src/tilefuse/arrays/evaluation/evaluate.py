@@ -1,7 +1,7 @@
-"""Computing arrays: the graph of what is asked for, compiled once a structure, run, and its results kept.
+"""Computing arrays: the graph of the requested arrays, compiled once per structure, run, and its results stored.
 
-A structure is a list of small integers (`array_graph.structure_of`); programs are kept by it, so computing a known structure costs one
-walk over its nodes besides the launch.
+A structure is a list of small integers (`structure_of`); programs are stored by it, so computing a known structure costs one visit of its
+nodes besides the launch.
 """
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from tilefuse.runtime.program import Program
 # Types that torch does not look up on a CUDA device (torch 2.11: "index_cuda" not implemented for 'UInt16'), and those with as many bits.
 _BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64, torch.float8_e4m3fn: torch.int8,
          torch.float8_e5m2: torch.int8}
-# The types of arrays: what programs know, and complex ones, which programs see as pairs of reals.
+# The types of arrays: those of programs, and complex ones, which programs see as pairs of reals.
 TORCH_TYPES: dict[DType, torch.dtype] = {dtype: TORCH_DTYPES[name] for name, dtype in DTYPES.items()}
 TORCH_TYPES |= {dtype: COMPLEX_DTYPES[dtype.name] for dtype in (C64, C128)}
 _BY_TORCH = {theirs: ours for ours, theirs in TORCH_TYPES.items()}
-# Programs kept; when there are more, the oldest goes (its kernels stay in the disk cache).
+# Maximum number of programs; above it the oldest is dropped (its kernels stay in the disk cache).
 MOST_PROGRAMS = 4096
 
 _programs: Bounded[tuple[object, ...], Program] = Bounded(MOST_PROGRAMS)
@@ -161,7 +161,7 @@ class Evaluation:
 
     @staticmethod
     def device_named(given: Any) -> str:
-        """The name of a device. Raises: UserError for what is none."""
+        """The name of a device. Raises: UserError for an unknown one."""
         text = str(given)
         kind, _, number = text.partition(":")
         if kind in ("host", "cpu"):
@@ -272,7 +272,7 @@ def _plain_numpy(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _of_buffer(data: Any) -> Any:
-    """An array over anything with Python's buffer protocol; what has none comes back as it is."""
+    """An array over any object with Python's buffer protocol; any other object is returned unchanged."""
     try:
         return np.asarray(memoryview(data))
     except TypeError:

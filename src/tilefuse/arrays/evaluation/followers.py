@@ -1,4 +1,4 @@
-"""Arrays computed from variables: what they hold is old once a variable is assigned, so then they forget it and are computed again.
+"""Arrays computed from variables: their data is outdated once a variable is assigned, so they drop it and are computed again.
 
     h = w * 2; print(h)          h holds data and how it was computed, and is noted as a follower of w
     run(w.assign(...))           h holds how it was computed
@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from tilefuse.arrays.graph import walking
 from tilefuse.arrays.nodes import Applied, ArrayNode, Source
 
-# Computed arrays -> the variables that they stand on; and the other way round.
+# Computed arrays -> the variables that they depend on; and the reverse.
 _variables: WeakKeyDictionary[ArrayNode, tuple[Source, ...]] = WeakKeyDictionary()
 _followers: WeakKeyDictionary[Source, WeakSet[ArrayNode]] = WeakKeyDictionary()
 

@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad` of arrays: the graph of what led to a value, differentiated, as arrays again.
+"""`grad` and `value_and_grad` of arrays: the graph behind a value, differentiated, as arrays again.
 
 The forward values keep their identity, so a value and its gradients that are computed together share one program.
 """
@@ -20,7 +20,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 from tilefuse.ir.graph import Graph
 from tilefuse.passes.autodiff.autodiff import gradient_graph
 
-# Gradient graphs kept by the structure of what they differentiate: a loop that is not compiled differentiates once.
+# Gradient graphs, stored by the structure that they differentiate: a loop that is not compiled differentiates once.
 MOST_GRADIENTS = 256
 
 _gradients: Bounded[tuple[object, ...], Graph] = Bounded(MOST_GRADIENTS)
@@ -123,7 +123,7 @@ def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
             form = flatten(args[n], leaves)
             arrays = [x if isinstance(x, Array) else asarray(x) for x in leaves]
             leaves_of[n] = unflatten(form, iter(arrays))
-            # Handles of its own: what `fn` writes to its argument is no other argument to differentiate by.
+            # Handles of its own: writes of `fn` to its argument must not replace the argument of the differentiation.
             placed[n] = unflatten(form, iter([Array(x.node) if type(x) is Array else x for x in arrays]))
         value = fn(*placed, **kwargs)
         slopes = grad(value[0] if has_aux else value, tuple([leaves_of[n] for n in positions]))

@@ -18,14 +18,14 @@ from tilefuse.driver.compile import compile_graph
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Call, Lookup, Read, walk
 
-# Values that one checking program gives back; longer graphs are looked at in several, from the start.
+# Values returned by one checking program; longer graphs are checked by several, from the start.
 VALUES_AT_ONCE = 200
 
 _looking: ContextVar[bool] = ContextVar("tilefuse_trace_nan", default=False)
 
 
 def checks_nan() -> bool:
-    """Whether programs are to be looked at before they run."""
+    """Whether programs are checked before they run."""
     return _looking.get()
 
 
@@ -35,7 +35,7 @@ def trace_nan() -> Iterator[None]:
 
     Of this context: other threads compute as always.
 
-    Cost: every value goes to memory and is looked at; for finding an error, not for training.
+    Cost: every value is written to memory and checked; meant for finding an error, not for training.
     """
     before = _looking.set(True)
     try:

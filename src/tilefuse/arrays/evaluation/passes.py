@@ -16,7 +16,7 @@ def apply_passes(given: Any, passes: Sequence[str] | str, *, constants: Mapping[
                  **options: Any) -> AttributedGraph:
     """The graph after passes, as `driver.graph_passes.apply_passes`, also of one or several arrays.
 
-    Raises: UserError for what is neither graph nor array; as the passes.
+    Raises: UserError for anything but a graph or an array; errors of the passes.
     """
     if isinstance(given, Graph | AttributedGraph):
         return graph_passes.apply_passes(given, passes, constants=constants, device=device, **options)

@@ -1,4 +1,4 @@
-"""Graphs built by hand: placeholders to feed, variables to assign, and a session that runs what is fetched.
+"""Graphs built by hand: placeholders to feed, variables to assign, and a session that runs fetches.
 
     x = ta.placeholder((32, 3))                        w = ta.variable(ta.zeros((3,)))
     step = w.assign(w - 0.1 * ta.grad(loss, w))        ta.Session().run([loss, step], {x: batch})
@@ -72,7 +72,7 @@ class Variable(Array):
 
 
 class Assign(Array):
-    """An assignment: an array with the new value. Fetching it, or what is computed from it, makes the assignment."""
+    """An assignment: an array with the new value. Fetching it, or an array that depends on it, performs the assignment."""
 
     __slots__ = ("variable",)
 
@@ -105,7 +105,7 @@ def variable(initial: Any, name: str = "", *, dtype: Any = None, device: Any = N
 
 
 class Session:
-    """Runs fetches. Programs are kept by what is fetched, so the same fetches cost a launch the next time.
+    """Runs fetches. Programs are stored by their fetches, so the same fetches cost only a launch the next time.
 
     options: fields of `Options`.
     """
@@ -119,7 +119,7 @@ class Session:
 
     @property
     def programs(self) -> tuple[Any, ...]:
-        """The programs made so far (`runtime.program.Program`), one a set of fetches."""
+        """The programs made so far (`runtime.program.Program`), one for each set of fetches."""
         return tuple(self._programs.values())
 
     def run(self, fetches: Any, feed: Mapping[Array, Any] | None = None) -> Any:
@@ -153,7 +153,7 @@ class Session:
 
     def _results(self, nodes: list[ArrayNode], assigns: Mapping[int, ArrayNode], fed: Mapping[ArrayNode, Any]) -> list[Array]:
         targets = list(assigns.values())
-        # The variables are asked for too, so that one which only is assigned is an input of the program.
+        # The variables are requested too, so that a variable that is only assigned is an input of the program.
         if not nodes:
             return []
         device = common_device([*nodes, *targets])

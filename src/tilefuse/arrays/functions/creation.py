@@ -38,7 +38,7 @@ Shape = int | Sequence[int]
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of extents. Raises: ShapeError for a negative extent, TypeMismatchError for what is no shape."""
+    """A shape as a tuple of extents. Raises: ShapeError for a negative extent, TypeMismatchError for anything but a shape."""
     listed = (shape,) if isinstance(shape, (int, np.integer)) else shape
     try:
         extents = tuple(int(s.__index__()) for s in listed)
@@ -172,7 +172,7 @@ Steps = tuple[int, Const, Const, Const | None]
 
 
 def _evenly(begin: float, end: float, count: int, gaps: int, endpoint: bool) -> Steps:
-    """The settings of `lower_steps` for so many numbers at equal distances."""
+    """The settings of `lower_steps` for this many numbers at equal distances."""
     step = (end - begin) / gaps if gaps > 0 else 0.0
     return count, const(begin, F64), const(step, F64), const(end, F64) if endpoint and count > 1 else None
 

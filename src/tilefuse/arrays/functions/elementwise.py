@@ -1,4 +1,4 @@
-"""The elementwise functions of `tilefuse.array`, one a row of the table, and those that choose or convert."""
+"""The elementwise functions of `tilefuse.array`, one for each row of the table, and those that choose or convert."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Axes = int | Sequence[int] | None
-# The framework's numbers of what a transform is divided by: nothing, the root of the number of elements, or that number.
+# The framework's numbers of a transform's divisor: none, the root of the number of elements, or that number.
 UNDIVIDED, BY_ROOT, BY_COUNT = 0, 1, 2
 FORWARD = {"backward": UNDIVIDED, "ortho": BY_ROOT, "forward": BY_COUNT}
 INVERSE = {"backward": BY_COUNT, "ortho": BY_ROOT, "forward": UNDIVIDED}
@@ -151,7 +151,8 @@ def _called(operator: str, x: Array, over: tuple[int, ...], divided: int, settin
 
 
 def lower_transform(b: ComplexBuilder, x: str, operator: str, over: tuple[int, ...], divided: int, setting: int) -> str:
-    """A call of the framework. setting: of complex transforms the direction, of real ones whether half is wanted, else the last extent."""
+    """A call of the framework. setting: for complex transforms the direction, for real ones whether half is returned, else the last
+    extent."""
     dtype, shape = b.dtype_of(x), list(b.shape_of(x))
     if operator == "aten._fft_r2c.default":
         dtype, shape[over[-1]] = COMPLEX_OF[dtype], shape[over[-1]] // 2 + 1

@@ -21,7 +21,7 @@ Axes = int | Sequence[int]
 
 
 def axes_tuple(axis: Any) -> tuple[int, ...]:
-    """One integer or several (axes, extents, repetitions) as a tuple. Raises: TypeMismatchError for what is none."""
+    """One integer or several (axes, extents, repetitions) as a tuple. Raises: TypeMismatchError for anything else."""
     try:
         return (operator.index(axis),)
     except TypeError:
@@ -34,7 +34,7 @@ def axes_tuple(axis: Any) -> tuple[int, ...]:
 
 
 def own_axis(axis: Any, x: Array) -> int:
-    """One axis of `x` as an integer. Raises: TypeMismatchError for what is none, AxisError for one that `x` does not have."""
+    """One axis of `x` as an integer. Raises: TypeMismatchError for anything else, AxisError for one that `x` does not have."""
     try:
         at = operator.index(axis)
     except TypeError:

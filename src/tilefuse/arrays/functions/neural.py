@@ -1,7 +1,7 @@
 """Arrays through the operators of networks: products with weights, convolutions, windows, norms, picks, activations.
 
 Each is recorded through the tensor builder that the other frontends use, so that it fuses as theirs does. Activations are one map each;
-statistics are taken in the compute dtype. The layers themselves, which hold parameters, are in `tilefuse.nn`.
+statistics are computed in the compute dtype. The layers themselves, which hold parameters, are in `tilefuse.nn`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def convolution(x: Array, weight: Array, bias: Array | None = None, *, stride: E
 def _convolution(b: TensorBuilder, x: str, weight: str, *settings: Any) -> str:
     stride, padding, dilation, groups = settings
     _check_float(b, "convolution", x)
-    # Libraries have no gradient of unequal padding: what one end has more stands before the call.
+    # Libraries have no gradient of unequal padding: the excess of one end is added before the call.
     equal = [(min(p), min(p)) for p in padding]
     if any(low != high for low, high in padding):
         x = b.pad(x, [(0, 0), (0, 0), *((low - e, high - e) for (low, high), (e, _) in zip(padding, equal, strict=True))])
@@ -99,7 +99,7 @@ def _convolution(b: TensorBuilder, x: str, weight: str, *settings: Any) -> str:
 
 
 def _biased_convolution(b: TensorBuilder, x: str, weight: str, bias: str, *settings: Any) -> str:
-    # The bias stands outside the call, where it shares the kernel of what follows, and its gradient that of what comes before.
+    # The bias is added outside the call, where it shares the kernel of the call's users, and its gradient that of its producers.
     return b.elementwise("add", _convolution(b, x, weight, *settings), b.cast(_columns(b, bias, x), b.dtype_of(x)))
 
 
@@ -334,7 +334,7 @@ def _picked(b: TensorBuilder, x: str, chosen: str, at: int) -> str:
     hit = call("eq", named, Index(number(0) if shape[at] == 1 else axis(names[at])))
     element = call("select", hit, b.read_as(x, work, shape, names), const(0, work))
     target = b.reduce(b.make_map("target_only", work, shape, names, element), "sum", (at,))
-    # A class in range is no negative number: the test is there for what it checks.
+    # A class in range is never negative: the guard only checks the range.
     legal = call("ge", in_range(named, shape[at], I64), const(0, I64))
     return b.make_map("picked", work, small, kept_axes, call("select", legal, b.read(target, small, kept_axes), const(0, work)))
 
@@ -342,7 +342,7 @@ def _picked(b: TensorBuilder, x: str, chosen: str, at: int) -> str:
 # Activations: one map each
 
 def _activation(name: str, x: Array, body: Callable[..., Expr], *numbers: float) -> Array:
-    """A map of `x`; its numbers are kept as constants, which tell 0.0 from -0.0."""
+    """A map of `x`; its numbers are stored as constants, which distinguish 0.0 from -0.0."""
     return apply(_activated, (x,), (name, body, *(const(real_number(n, f"a number of {name}"), F64) for n in numbers)))
 
 
@@ -378,7 +378,7 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
 
 
 def _elu(e: Expr, zero: Expr, alpha: Expr) -> Expr:
-    # The exponential of a large x is not taken: its infinity would meet the gradient's zero.
+    # The exponential of a large x is not evaluated: its infinity would be multiplied by the gradient's zero.
     is_low = call("le", e, zero)
     return call("select", is_low, call("mul", alpha, call("expm1", call("select", is_low, e, zero))), e)
 

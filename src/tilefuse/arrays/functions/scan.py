@@ -16,7 +16,7 @@ from tilefuse.arrays.trees import flatten, unflatten
 from tilefuse.arrays.types import NAME_OF
 from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 
-# Outputs of so many turns are put together at a time.
+# Number of steps whose outputs are concatenated at a time.
 PIECE = 32
 # Each turn is recorded, so a graph has as many times a step's nodes: beyond this compiling takes minutes.
 MOST_TURNS = 4096

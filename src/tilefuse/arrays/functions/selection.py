@@ -1,4 +1,4 @@
-"""Results whose shape depends on data: what a mask selects, `nonzero`, `unique_*`, repetitions by an array.
+"""Results with data-dependent shapes: elements selected by a mask, `nonzero`, `unique_*`, repetitions by an array.
 
 They are computed when they are called, because nothing can be recorded without a shape; while a function is traced, where there are no
 values, they are errors with the remedy. The positions are found on the host; the elements at them are read by the framework, so that
@@ -56,7 +56,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 
 def positions_of(mask: Array) -> tuple[Array, ...]:
-    """The index arrays of what a mask selects. Raises: ShapeError for one without dimensions; UserError in a trace."""
+    """The index arrays of the elements that a mask selects. Raises: ShapeError for one without dimensions; UserError in a trace."""
     if not mask.ndim:
         raise ShapeError("a mask without dimensions selects all or nothing, beside other subscripts not of any dimension",
                          where=user_span(), hint="a mask of the first dimension's extent")

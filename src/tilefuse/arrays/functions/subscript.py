@@ -29,7 +29,7 @@ class HasType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked subscript: one item a dimension of the array, and one a new dimension."""
+    """A checked subscript: one item for each dimension of the array, and one for each new dimension."""
 
     items: tuple[Item, ...]
 
@@ -134,7 +134,7 @@ def _check_mask(mask: Any, shape: Sequence[int], at: int) -> bool:
 
 
 def _listed(key: Any, shape: Sequence[int], array_class: type[HasType]) -> list[Any]:
-    """The parts of a key, one a dimension (masks stand for several), with `...` written out as whole dimensions."""
+    """The parts of a key, one for each dimension (masks cover several), with `...` expanded to whole dimensions."""
     listed = list(key) if isinstance(key, tuple) else [key]
     dots = [n for n, k in enumerate(listed) if k is Ellipsis]
     if len(dots) > 1:
@@ -245,6 +245,6 @@ def lower_view(b: TensorBuilder, x: str, plan: Plan) -> str:
 
 
 def _dimension(plan: Plan, item: Item) -> int:
-    """The dimension of the array that an item stands for."""
+    """The dimension of the array that an item addresses."""
     real = [i for i in plan.items if i[0] != "new"]
     return next(n for n, i in enumerate(real) if i is item)

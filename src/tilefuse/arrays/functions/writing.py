@@ -3,9 +3,9 @@
     x --node--> a                       x --node--> put(a, key, value)
     y --node--> a        x[key] = v     y --node--> a
 
-An array is a handle, and writing gives it another node. Other arrays, and what was recorded before, keep the old values. Where everything
-has its data, or can have it, the data is written at once and nothing is compiled for another place; in a trace, and over placeholders and
-variables, the write is a node that fuses. Gradients see one and the same node either way.
+An array is a handle, and writing gives it another node. Other arrays, and earlier recordings, keep the old values. Where all data exists,
+or can be computed, it is written at once and nothing is compiled for another place; in a trace, and over placeholders and variables, the
+write is a node that fuses. Gradients see the same node either way.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def num_writes() -> int:
 
 
 def written_since(node: ArrayNode, write: int) -> bool:
-    """Whether an array that had this node was written to after so many writes, and has another one now."""
+    """Whether an array that had this node was written to after this many writes, and now has another one."""
     return node in _written and _written[node][0] > write
 
 
@@ -161,7 +161,7 @@ def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
     """The part of `x` that the slices select, changed, in its place: a choice between two reads where no index array is given, else a
     scatter.
 
-    Raises: ShapeError for a value that does not broadcast to what is replaced.
+    Raises: ShapeError for a value that does not broadcast to the replaced part.
     """
     *indices, plan, accumulate = rest
     assert isinstance(plan, Plan)
@@ -181,14 +181,14 @@ def lower_put(b: TensorBuilder, x: str, value: str, *rest: Any) -> str:
 
 
 def _put_back(b: TensorBuilder, x: str, part: str, ranges: Sequence[range]) -> str:
-    """`x` with what the ranges select replaced by `part`, which may lack dimensions of one position and have new ones of extent 1."""
+    """`x` with the elements in the ranges replaced by `part`, which may lack dimensions of one position and have new ones of extent 1."""
     if any(not len(r) for r in ranges):
         return x
     source = b.reshape(part, [len(r) for r in ranges])
     down = [d for d, r in enumerate(ranges) if r.step < 0]
     source = b.flip(source, down) if down else source
     up = [r[::-1] if r.step < 0 else r for r in ranges]
-    # Innermost first: each step replaces one dimension of what the dimensions before it select.
+    # Innermost first: each step replaces one dimension of the selection by the dimensions before it.
     parts = [x]
     for d, r in enumerate(up[:-1]):
         parts.append(b.slice(parts[-1], [r.start], [r[-1] + 1], [r.step], axes=[d]))
@@ -237,7 +237,7 @@ def _written_node(x: Array, plan: Plan, value: Array | Const, indices: Sequence[
     written.buffer = x.node.buffer if alone else x.node.buffer.clone()
     plan.of_tensor(written.buffer)[...] = fresh.node.buffer
     if alone:
-        x.node.buffer = None  # its data is the new node's; what led to it can compute it again
+        x.node.buffer = None  # the new node has its data; the old one can compute it again
     return written
 
 
@@ -283,9 +283,9 @@ def _private_uses(value: ArrayNode, of: ArrayNode) -> tuple[int, list[Applied]]:
 
 
 def _is_alone(x: Array, uses: int, views: Sequence[Applied]) -> bool:
-    """Whether the data of `x` is seen by nobody else and can be computed again, so that it may be written where it lies.
+    """Whether nothing else references the data of `x` and it can be computed again, so that it may be overwritten in place.
 
-    uses, views: what the value has read of it; the views forget their data, which is that of `x`.
+    uses, views: reads of `x` by the value; the views drop their data, which is that of `x`.
     """
     if not isinstance(x.node, Applied) or not (x.node.operands or not x.node.node.reads()) or sys.getrefcount(x.node) != _HELD_ONCE + uses:
         return False

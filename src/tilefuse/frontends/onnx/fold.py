@@ -78,7 +78,7 @@ def fold(node: onnx.NodeProto, operands: Sequence[np.ndarray | None], version: i
             warnings.simplefilter("ignore")
             results = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, feeds)
     except (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError):
-        return None  # the lowering then says precisely what is wrong with the operands
+        return None  # the lowering then reports precisely what is wrong with the operands
     if not all(isinstance(r, (np.ndarray, np.generic)) for r in results):
         return None
     return [np.asarray(r) for r in results]

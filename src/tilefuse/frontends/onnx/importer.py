@@ -73,7 +73,7 @@ def import_onnx(
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Where an import ended before the model did: at a node of the main graph that cannot be expressed, or not before data is known."""
+    """The place where an import ended early: a node of the main graph that cannot be expressed, or not before data is known."""
 
     node: onnx.NodeProto
     error: UnsupportedOpError | ValueNeededError
@@ -103,7 +103,7 @@ class Scope:
         self.values: dict[str, Value] = {}
 
     def find(self, name: str, use: str = "value {!r} is used") -> Value:
-        """The value called `name`. Raises: UserError when nothing defines it, which says what asks for it."""
+        """The value called `name`. Raises: UserError when nothing defines it, naming its reader."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -212,7 +212,7 @@ class ModelImporter:
             self.scope = outer
 
     def run_function(self, function: onnx.FunctionProto, call: Call) -> list[Value | None]:
-        """Results of a function body walked in the place of `call`."""
+        """Results of a function body, imported in place of `call`."""
         defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
         inner = Scope({**self.scope.opsets, **opsets_of(function.opset_import)}, None, {**defaults, **call.attributes})
         inner.values.update({name: argument for name, argument in zip(function.input, call.inputs) if argument is not None})
@@ -221,7 +221,7 @@ class ModelImporter:
         outer, self.scope = self.scope, inner
         try:
             self._walk(function.node)
-            defined = [name in inner.values for name in function.output]  # a body may leave out what an optional output would be
+            defined = [name in inner.values for name in function.output]  # a body may omit the value of an optional output
             return [
                 inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, defined)
             ]
@@ -347,7 +347,7 @@ class ModelImporter:
         raise TypeError(f"a lowering returned {lowered!r}")
 
     def _name_results(self, first: int, outputs: Sequence[str], results: Sequence[Value | None]) -> None:
-        """Remembers that nodes made for this operator are to be called after the model's names for them."""
+        """Records the model's names for nodes that were made for this operator."""
         new_nodes = {n.name for n in self.builder.nodes[first:]}
         for output, value in zip(outputs, results):
             if output and value is not None and value.name in new_nodes and value.name not in self.renames:
@@ -358,7 +358,7 @@ ABSENT = Value()
 
 
 def needed_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes that an output needs, in order: what exporters leave over may be inexpressible, and is no matter."""
+    """The nodes that an output needs, in order: unused nodes of an exporter may be inexpressible, and do not matter."""
     needed_values = {o.name for o in graph.output}
     needed = []
     for node in reversed(graph.node):
@@ -378,8 +378,8 @@ def schema_of(op: str, opset: int, domain: str) -> Any:
 def body_text(ask: Callable[[int], bytes], versions: Sequence[int], opset: int) -> bytes:
     """The serialised function body for an opset, empty if there is none.
 
-    The package gives a body only for opsets in which its nodes mean what they meant when it was written; a body names the
-    opset that its nodes are of, so the newest one written up to `opset` serves, and else the first after it.
+    The package gives a body only for opsets in which its nodes still have their original meaning. A body names the opset of its nodes: the
+    newest body up to `opset` is valid, else the first one after it.
     """
     before = sorted((v for v in versions if v <= opset), reverse=True)
     after = sorted(v for v in versions if v > opset)
@@ -445,9 +445,9 @@ def _is_plain(name: str) -> bool:
 
 
 def renamed(graph: Graph, wanted: Mapping[str, str]) -> Graph:
-    """`graph` with nodes called as `wanted` says, as far as the names are free; characters outside the text form become "_".
+    """`graph` with nodes renamed by `wanted`, where the names are free; characters outside the text form become "_".
 
-    Of two that would then be called alike, the one that is called so from the start keeps its name.
+    If two nodes would then have one name, the node that had it before keeps it.
     """
     taken = {i.name for i in graph.inputs} | {n.name for n in graph.nodes if n.name not in wanted}
     names: dict[str, str] = {}

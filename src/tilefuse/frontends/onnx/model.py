@@ -1,6 +1,6 @@
 """Reading ONNX models: file, bytes or ModelProto to a checked ModelProto with its external data, and named extents.
 
-Everything that can be wrong with the file itself is found here, so that the importer can trust what it walks.
+All checks of the file itself are here, so that the importer can rely on a valid model.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _check_text(message: Any, title: str, where: str = "") -> None:
 
 
 def _with_external_data(model: onnx.ModelProto, title: str, folder: Path | None) -> onnx.ModelProto:
-    """The model with its external data read in; the given object is left as it is."""
+    """The model with its external data read in; the given object is not changed."""
     outside = [t for t in _all_tensors(model.graph) if external_data_helper.uses_external_data(t)]
     if not outside:
         return model
@@ -228,7 +228,7 @@ def _check_nodes(model: onnx.ModelProto, title: str) -> None:
         try:
             onnx.checker.check_node(node, context)
         except onnx.checker.ValidationError as cause:
-            if "is deprecated" in str(cause):  # it keeps the meaning of its last version; exporters write some for years
+            if "is deprecated" in str(cause):  # it keeps the meaning of its last version; exporters still write some for years
                 continue
             raise UserError(
                 f"{title} is not a valid ONNX model: {str(cause).strip().splitlines()[0]}",
@@ -267,7 +267,7 @@ def input_shapes(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], ta
 
 
 def _check_extents(name: str, shape: object) -> None:
-    """Raises: ShapeError for what is no sequence of whole numbers that are not negative."""
+    """Raises: ShapeError for anything but a sequence of non-negative integers."""
     whole = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not whole or not all(hasattr(e, "__index__") and not isinstance(e, bool) and int(e) >= 0 for e in cast(Sequence[Any], shape)):
         raise ShapeError(f"the given shape of input {name!r} is {shape!r}", hint="give whole numbers: shapes={'x': (1, 3, 224, 224)}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tilefuse.frontends.onnx.call import FUNCTION_BODY, Call, Value, onnx_op
 
-# With any other attribute (windows, precisions, later additions) the function body says what is meant.
+# With any other attribute (windows, precisions, later additions) the function body defines the result.
 PLAIN_ATTRIBUTES = frozenset({"is_causal", "scale", "q_num_heads", "kv_num_heads", "softcap", "qk_matmul_output_mode"})
 
 
 @onnx_op("Attention")
 def attention(n: Call) -> list[str] | Value:
-    """softmax(scale * Q @ K^T + mask) @ V where only that is asked for.
+    """softmax(scale * Q @ K^T + mask) @ V where the node asks for nothing else.
 
-    Left to the function body: caches, soft caps, results other than Y, and masks whose rows may be empty (bool masks, or a
-    causal mask next to another), for which the standard wants zeros and libraries give NaN.
+    Left to the function body: caches, soft caps, results other than Y, and masks whose rows may be empty (bool masks, or a causal mask with
+    another), for which the standard requires zeros and libraries return NaN.
     """
     masked, causal = n.has(3), bool(n.attr("is_causal", 0))
     bare = not any(n.has(i) for i in (4, 5, 6)) and n.num_outputs == 1 and not n.attr("softcap", 0.0)

@@ -56,7 +56,7 @@ def loop(n: Call) -> list[Value]:
             values.append(new)
         step += 1
     if step == 0 and scanned:
-        # The body is walked for the types of what it would have shown; nothing uses what it computes.
+        # The body is imported once for its results' types; its values are unused.
         results = n.importer.run_subgraph(body, [Value(array=np.asarray(0, np.int64)), Value(array=np.asarray(True)), *carried], n)
         return [*carried, *(_none_of(n, value) for value in results[1 + len(carried) :])]
     return [*carried, *(stacked(n, values, 0) for values in scanned)]

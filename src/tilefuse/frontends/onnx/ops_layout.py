@@ -22,7 +22,7 @@ def identity(n: Call) -> Value:
 
 @onnx_op("Shape")
 def shape(n: Call) -> Value:
-    """Static, whatever the data: it depends on no input's data."""
+    """Static: it depends on no input's data."""
     have = n.shape(0)
     return Value(array=np.asarray(have[slice(n.attr("start", 0), n.attr("end"))], dtype=np.int64))
 
@@ -153,7 +153,7 @@ def pad(n: Call) -> str:
 
 
 def cropped(n: Call, pairs: list[tuple[int, int]]) -> str:
-    """The operand without what negative paddings take away: it is gone before the other end is filled from what is left."""
+    """The operand without the elements that negative paddings remove; they are removed before the other end is filled from the rest."""
     have = n.shape(0)
     ends = [(max(-before, 0), have[d] + min(after, 0)) for d, (before, after) in enumerate(pairs)]
     return n.b.slice(n[0], [e[0] for e in ends], [max(e) for e in ends])
@@ -171,7 +171,7 @@ def pad_with(n: Call, x: str, pairs: list[tuple[int, int]], value: str) -> str:
 
 @onnx_op("Expand")
 def expand(n: Call) -> str:
-    """Broadcasting goes both ways: an extent of 1 in the wanted shape keeps the operand's."""
+    """Broadcasting goes both ways: an extent of 1 in the requested shape keeps the operand's."""
     return n.b.broadcast_to(n[0], broadcast_shapes(n.shape(0), tuple(n.ints(1, "the shape"))))
 
 
@@ -237,7 +237,7 @@ def reverse_sequence(n: Call) -> str:
 
 @onnx_op("Upsample")
 def upsample(n: Call) -> str:
-    """Opsets 7 to 9: what Resize does with positions out / scale, cut to whole numbers where it takes the nearest."""
+    """Opsets 7 to 9: as Resize with positions out / scale, truncated to integers for the nearest mode."""
     scales = [float(s) for s in n.attr("scales", [])] or [float(s) for s in n.known(1, "the scales").reshape(-1)]
     return resize_by(n, range(len(scales)), scales)
 

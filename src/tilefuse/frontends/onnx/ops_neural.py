@@ -1,4 +1,4 @@
-"""ONNX convolutions and pooling. Paddings are made explicit pairs here, whatever `auto_pad` says."""
+"""ONNX convolutions and pooling. Paddings become explicit pairs here, for all values of `auto_pad`."""
 
 from __future__ import annotations
 

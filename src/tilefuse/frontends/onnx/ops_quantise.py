@@ -14,7 +14,8 @@ from tilefuse.ir.scalar import Expr, call, cast, const
 
 
 def spread(n: Call, part: str, have: Sequence[int], at: int, block: int) -> str:
-    """A scale or zero point in a shape that broadcasts to `have`: one number, one an index of the axis, or one a block of it."""
+    """A scale or zero point in a shape that broadcasts to `have`: a single number, one for each index of the axis, or one for each block of
+    it."""
     shape = n.b.shape_of(part)
     if len(shape) == 0 or shape == (1,):
         return n.b.reshape(part, ())
@@ -94,7 +95,8 @@ def dequantize_linear(n: Call) -> str:
 
 
 def centred(n: Call, i: int, zero: int, to: DType, per_row: bool = True) -> str:
-    """Operand `i` minus its zero point (operand `zero`), as `to`. A vector of zero points is one a row of the operand, or one a column."""
+    """Operand `i` minus its zero point (operand `zero`), as `to`. A vector of zero points has one for each row of the operand, or one for
+    each column."""
     x = n.b.cast(n[i], to) if to == I32 else n.b.cast(n.b.cast(n[i], I32), to)
     if not n.has(zero):
         return x
@@ -137,7 +139,7 @@ def conv_integer(n: Call) -> str:
 
 
 def _centred_filter(n: Call, i: int, zero: int) -> str:
-    """The weight minus its zero point, one in all or one an output channel."""
+    """The weight minus its zero point: a single one, or one for each output channel."""
     w = n.b.cast(n.b.cast(n[i], I32), F64)
     if not n.has(zero):
         return w

@@ -52,7 +52,7 @@ def recurrent(n: Call) -> list[str]:
 def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> tuple[list[str], str, str]:
     """Output of each step, in the order computed, and the last hidden and cell state.
 
-    A sequence that has ended shows zeros and keeps its state.
+    A sequence that has ended outputs zeros and keeps its state.
     """
     b = n.b
     steps, batch, _ = b.shape_of(x)
@@ -96,7 +96,7 @@ def one_direction(n: Call, x: str, d: int, reverse: bool, batch_first: bool) -> 
 
 
 def activations(n: Call, d: int) -> list[Activate]:
-    """The activation functions of direction `d`, with their parameters and the clipping of what goes in."""
+    """The activation functions of direction `d`, with their parameters and the clipping of their operands."""
     count = len(DEFAULT_ACTIVATIONS[n.op])
     # The lists of parameters run through the functions of all directions, so those before direction `d` take theirs first.
     names = n.attr("activations", DEFAULT_ACTIVATIONS[n.op] * (d + 1))[: (d + 1) * count]

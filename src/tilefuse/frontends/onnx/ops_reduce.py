@@ -20,7 +20,7 @@ RANKED_LIMIT = 1024
 
 
 def reduction_axes(n: Call) -> list[int] | None:
-    """The axes reduced over, or None where the operator is to leave the shape as it is."""
+    """The axes reduced over, or None where the operator keeps the shape."""
     rank = len(n.shape(0))
     if n.version >= AXES_OPERAND_FROM.get(n.op, 18):
         axes = n.ints(1, "the axes") if n.has(1) else []
@@ -90,7 +90,7 @@ def _extremum(largest: bool, of_bool: bool) -> str:
 
 @onnx_op("ArgMax", "ArgMin")
 def arg_extremum(n: Call) -> str:
-    """The first position, or the last where asked: that is the first of the reversed axis, counted back."""
+    """The first position, or, if requested, the last: that is the first of the reversed axis, counted back."""
     have = n.shape(0)
     at = n.axis(n.attr("axis", 0), len(have))
     monoid = "argmax" if n.op == "ArgMax" else "argmin"
@@ -235,7 +235,7 @@ def instance_normalization(n: Call) -> str:
 
 @onnx_op("GroupNormalization")
 def group_normalization(n: Call) -> str:
-    """Scale and bias are one a group in version 18, one a channel from 21 on."""
+    """Scale and bias have one element for each group in version 18, one for each channel from 21 on."""
     groups, channels = n.needed_attr("num_groups"), n.shape(0)[1]
     scale, bias = n[1], n[2]
     if n.b.shape_of(scale)[0] != channels:

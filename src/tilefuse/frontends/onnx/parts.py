@@ -1,11 +1,10 @@
-"""An ONNX model in parts, where some nodes cannot be compiled with the rest: parts to compile, and parts that run by the reference
-implementation.
+"""An ONNX model in parts, where some nodes cannot be compiled with the rest: parts to compile, and parts for the reference implementation.
 
     x -> conv -> relu -> NonZero -> gather -> mul
     compiled: conv, relu · reference: NonZero · compiled, sizes known when running: gather, mul
 
-Every node gets a level, one more than what it reads wherever the two sides meet; the nodes of a level are one part. A node that waits for
-data (the k of a TopK that the model computes) begins a new level, where that data is an input like others. Nothing is compiled or run here.
+Every node gets a level, one more than its operands' wherever the two sides meet; the nodes of a level are one part. A node that waits for
+data (the k of a TopK that the model computes) begins a new level, where that data is an ordinary input. Nothing is compiled or run here.
 """
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ Key = str
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes of one level. ours: whether they are to be compiled. takes, gives: names of values; released: values nothing after it reads."""
+    """Nodes of one level. ours: whether they are to be compiled. takes, gives: names of values; released: values without later readers."""
 
     nodes: tuple[onnx.NodeProto, ...]
     ours: bool
@@ -50,7 +49,7 @@ def key_of(node: onnx.NodeProto) -> Key:
 
 
 def reads_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Values that a node reads, those that its subgraphs take from around them included."""
+    """Values that a node reads, including those that its subgraphs take from outside."""
     inner = list(inner_graphs(node))
     names = dict.fromkeys(name for n in all_nodes([node]) for name in n.input if name)
     names |= dict.fromkeys(out.name for graph in inner for out in graph.output)
@@ -90,7 +89,7 @@ def split(model: onnx.ModelProto, hosted: Collection[Key], waiting: Collection[K
 
 
 def part_model(model: onnx.ModelProto, part: Part, arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """A part as a model of its own, for inputs like these arrays; what is not in `arrays` gets no type."""
+    """A part as a model of its own, for inputs like these arrays; inputs that are not in `arrays` get no type."""
     read = {name for node in part.nodes for name in reads_of(node)}
     inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(arrays[name].dtype), arrays[name].shape)
               if name in arrays else helper.make_empty_tensor_value_info(name) for name in part.takes]
@@ -103,7 +102,7 @@ def part_model(model: onnx.ModelProto, part: Part, arrays: Mapping[str, np.ndarr
 
 
 def with_constants_held(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its Constant nodes as initializers: those belong to every part that reads them. The given object is left as it is."""
+    """The model with its Constant nodes as initializers, which belong to every part that reads them. The given object is not changed."""
     constants = [_constant(node) for node in model.graph.node]
     if not any(constants):
         return model
@@ -134,6 +133,6 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 def given_results(model: onnx.ModelProto) -> Sequence[str]:
-    """Results that no node computes: inputs or constants that the model gives back."""
+    """Results that no node computes: inputs or constants that the model returns."""
     computed = {name for node in model.graph.node for name in node.output}
     return [out.name for out in model.graph.output if out.name not in computed]

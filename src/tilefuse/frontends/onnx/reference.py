@@ -25,7 +25,7 @@ class Loop(op_loop.Loop):  # the evaluator finds it by this name
 
     def _run(self, M: Any, cond: Any, *carried: Any, context: Any = None, body: Any = None, attributes: Any = None,
              bindings: Any = None) -> tuple[Any, ...]:
-        """Carried values after the last step, then what every step showed along a new first axis."""
+        """Carried values after the last step, then every step's outputs along a new first axis."""
         graph = self.body
         known = dict(context or {})
         count, values = len(carried), list(carried)
@@ -51,11 +51,11 @@ def _none_shown(declared: onnx.ValueInfoProto) -> np.ndarray:
     return np.zeros((0, *(static_extent(d) or 0 for d in tensor.shape.dim)), dtype)
 
 
-# Operators that take the place of the package's own.
+# Operators that replace the package's own.
 OWN = (Loop, NonMaxSuppression, RoiAlign, GatherElements, GatherND, ScatterND, ScatterElements, Flatten, MaxPool, AveragePool,
        ConvTranspose, GridSample)
 
 
 def reference(model: onnx.ModelProto) -> ReferenceEvaluator:
-    """The object that runs the model. Raises: what the package raises for an operator that it does not know."""
+    """The object that runs the model. Raises: the package's error for an operator that it does not know."""
     return ReferenceEvaluator(model, new_ops=list(OWN))

@@ -33,7 +33,7 @@ class MaxPool(op_max_pool.MaxPool):  # the evaluator finds it by this name
     op_domain = ""
 
     def _run(self, x: Any, **attributes: Any) -> tuple[Any, ...]:
-        """Shapes: x: [N, C, *X] -> [N, C, *Y], and the same of positions where they are asked for"""
+        """Shapes: x: [N, C, *X] -> [N, C, *Y], and the same for positions if they are requested"""
         kernel = list(attributes["kernel_shape"])
         pads = _plain(x, attributes, len(kernel))
         if pads is None or len(self.onnx_node.output) > 1 or any(2 * p > k for p, k in zip(pads, kernel, strict=True)):

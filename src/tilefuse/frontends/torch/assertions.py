@@ -1,4 +1,4 @@
-"""Assertions on data in traced graphs: `torch._assert_async`, and those that torch's own operators leave when they are taken apart.
+"""Assertions on data in traced graphs: `torch._assert_async`, and those in the decompositions of torch's own operators.
 
     all(x >= 0), all(x < 4)   ->  later readers of x see in_range(x, 4): no pass of its own (`one_hot` is traced so)
     any other condition       ->  a library call of torch's assertion, kept alive as a result that the caller does not get

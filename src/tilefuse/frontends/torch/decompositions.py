@@ -20,7 +20,7 @@ from tilefuse.frontends.torch.fx import THEMES
 from tilefuse.frontends.torch.ops import TORCH_OPS
 from tilefuse.frontends.torch.ops_library import BY_DESIGN
 
-# Gradients and composites outside torch's core table, taken apart as well. Names that this torch does not have are skipped.
+# Gradients and composites outside torch's core table that are decomposed as well. Names that this torch lacks are skipped.
 ALSO_DECOMPOSED = (
     "linalg_vector_norm_backward",
     "native_batch_norm",
@@ -96,9 +96,9 @@ def decompositions_with_gradients() -> dict[Any, Callable[..., Any]]:
 
 
 def _large_log_softmax(pieces: Callable[..., Any], x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
-    """A logarithm of a softmax over much data, in pieces, where a gradient is wanted: so that only row results are kept for the gradient.
+    """A logarithm of a softmax over much data, decomposed where a gradient is needed, so that only row results are saved for the gradient.
 
-    Whole, it is kept itself: 0.8 GB for the labels of 4096 tokens among 50257, beside the scores it is made of.
+    As one operator, its result is saved: 0.8 GB for the labels of 4096 tokens among 50257, in addition to the scores.
     """
     if not torch.is_grad_enabled() or not _is_large(x):
         return NotImplemented
@@ -128,8 +128,8 @@ def _is_large(x: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def whole_resamplings() -> Iterator[None]:
-    """Inside, torch traces weighed resamplings of whole numbers as the operators that they are. Torch takes them apart while it dispatches
-    them, before any table of a compiler is asked; of floats they are still."""
+    """Inside, torch traces weighted resamplings of integers without decomposing them. Torch decomposes them during dispatch, before it
+    consults a compiler's table; those of floats are still decomposed."""
     kernels = [(op, key, op.py_kernels[key]) for op in _resamplings() for key in (_AUTOGRAD, _COMPOSITE) if key in op.py_kernels]
     for op, key, kernel in kernels:
         op.py_kernels[key] = partial(_whole_of_integers, op, kernel)
@@ -164,7 +164,7 @@ def _whole_of_integers(op: Any, pieces: Callable[..., Any], x: torch.Tensor, siz
 
 
 def _of_floats(pieces: Callable[..., Any], x: torch.Tensor, *given: Any, **named: Any) -> Any:
-    """An operator taken apart where its tensor holds floats; of whole numbers it is torch's."""
+    """An operator that is decomposed where its tensor holds floats; for integers torch runs it."""
     return pieces(x, *given, **named) if x.is_floating_point() else NotImplemented
 
 
@@ -181,9 +181,9 @@ def _linspace(
 
 
 def is_taken_apart(program: torch.export.ExportedProgram) -> bool:
-    """Whether every operator of an exported program has a lowering, and torch would neither take it apart nor has it write into a tensor.
+    """Whether every operator of an exported program has a lowering, and torch would neither decompose it nor let it write into a tensor.
 
-    Taking apart traces the whole program again, which would change nothing of such a program and takes most of the time of its import.
+    Decomposing traces the whole program again, which would not change such a program and takes most of the time of its import.
     """
     table = decompositions()
     known: dict[Any, bool] = {operator.getitem: True}

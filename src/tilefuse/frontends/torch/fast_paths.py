@@ -1,4 +1,4 @@
-"""Torch's fused inference operators, taken apart again: written out, their norms and activations fuse with their neighbours.
+"""Decompositions of torch's fused inference operators: their norms and activations then fuse with their neighbours.
 
 torch.nn.TransformerEncoderLayer and MultiheadAttention call them in evaluation mode.
 """
@@ -72,7 +72,7 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     mask_type: int | None = None,
 ) -> Any:
-    """Multi-head attention; left to the operator itself where its weights are wanted."""
+    """Multi-head attention; left to the operator itself where its weights are requested."""
     if need_weights:
         return NotImplemented
     attended = _attend(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, mask_type)
@@ -103,7 +103,7 @@ def _attend(
 
 
 def _visible(mask: Tensor | None, mask_type: int | None, dtype: torch.dtype) -> Tensor | None:
-    """The mask as scaled_dot_product_attention takes it: bool masks there say what is visible, here what is hidden."""
+    """The mask in the form of scaled_dot_product_attention: bool masks there mark visible positions, here hidden ones."""
     if mask is None:
         return None
     visible = mask.logical_not() if mask.dtype == torch.bool else mask.to(dtype)

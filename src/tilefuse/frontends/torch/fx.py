@@ -82,8 +82,8 @@ RAGGED = object()
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded run: its graph, the tensors that some placeholders stand for, the pytree structure of what the model returns, and what
-    the model calls those tensors."""
+    """A recorded run: its graph, the tensors behind some placeholders, the pytree structure of the model's result, and the model's names of
+    those tensors."""
 
     graph: fx.Graph
     held: Mapping[str, torch.Tensor]
@@ -341,7 +341,7 @@ class _Walk:
                 raise InternalError(f"the lowering of {name} gives {have}, torch derived {Type(*expected)}", where=span_of(node))
 
     def _library(self, name: str, reason: str, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """The operator as library nodes, one a tensor result, that call torch."""
+        """The operator as library nodes that call torch, one for each tensor result."""
         b = self.builder
         if name not in torch_ops_library.BY_DESIGN:
             self.fallbacks.setdefault(name, reason)

@@ -60,7 +60,7 @@ def _run(grad: torch.Tensor, near: torch.Tensor, shape: Sequence[int], size: Seq
     return gradient
 
 
-# Torch forgets the operators of a library object that is gone.
+# Torch forgets the operators of a library object once it is freed.
 _LIBRARY = torch.library.Library("tilefuse", "FRAGMENT")
 _LIBRARY.define("max_pool_near_backward(Tensor grad, Tensor near, int[] shape, int[] size, int[] stride, int[] padding, int[] dilation, "
                 "bool ceil_mode) -> Tensor")

@@ -18,11 +18,11 @@ from tilefuse.ir.dtype import DType
 
 PARTS_BY_COMPLEX = {torch.complex128: torch.float64, torch.complex64: torch.float32, torch.complex32: torch.float16}
 
-# Operators of which no size of operands tells the size of results.
+# Operators whose result sizes do not follow from operand sizes.
 _SIZED_BY_DATA = frozenset(f"aten::{name}" for name in ("_unique", "_unique2", "bincount", "masked_select", "nonzero",
                                                         "unique_consecutive", "unique_dim"))
 
-# Views that stand between a product and what reads it without being work themselves.
+# Views between a product and its reader that need no kernel themselves.
 _VIEWS = frozenset(
     f"aten.{name}"
     for name in (
@@ -61,7 +61,7 @@ def readers_of(node: fx.Node) -> list[fx.Node]:
 
 
 def is_library(node: fx.Node) -> bool:
-    """Whether a reader cannot share a kernel with what it reads."""
+    """Whether a reader cannot share a kernel with its operand."""
     name = str(node.target)
     return node.op == "output" or name in _PRODUCTS or name in torch_ops_library.BY_DESIGN or name not in TORCH_OPS
 
@@ -92,7 +92,7 @@ def regrouped(fake: Any, values: Any) -> tuple[Any, ...]:
 
 
 def tensors_of(fake: Any) -> list[torch.Tensor | None]:
-    """The tensors of an operator's result in order; None for what is no tensor."""
+    """The tensors of an operator's result in order; None for results that are not tensors."""
     if isinstance(fake, torch.Tensor):
         return [fake]
     if isinstance(fake, (list, tuple)):
@@ -109,12 +109,12 @@ def guesses_shape(node: fx.Node) -> bool:
 
 
 def is_ragged(number: object) -> bool:
-    """Whether a number stands for the sizes of a jagged nested tensor's parts: it has an identity and no value."""
+    """Whether a symbolic number represents the sizes of a jagged nested tensor's parts: it has an identity and no value."""
     return isinstance(number, torch.SymInt) and number.node.is_nested_int()
 
 
 def known_number(value: Any) -> Any:
-    """A symbolic number as the number it stands for in this compile; torch then guards on it."""
+    """The value of a symbolic number in this compile; torch then guards on it."""
     match value:
         case torch.SymInt():
             if is_ragged(value):
@@ -161,7 +161,7 @@ def span_of(node: fx.Node) -> Span:
 
 
 def first_node(node: fx.Node) -> str:
-    """The node of dynamo's graph that a node was traced from; "" where nothing tells it."""
+    """The node of dynamo's graph that a node was traced from; "" where it is unknown."""
     origins = node.meta.get("from_node")
     source = origins[-1] if isinstance(origins, list | tuple) and origins else None
     while source is not None and getattr(source, "from_node", None):
@@ -180,5 +180,6 @@ def module_path(node: fx.Node) -> str:
     """The innermost module that the node was traced in, as in "layers.0.linear1"; "" for the whole model's own operators."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     modules = [str(entry[0]) for entry in stack.values() if isinstance(entry, tuple) and entry]
-    # Dynamo tells modules from its local variable on: L['self'].layers.0, or L['fn']._modules['layers'] where it looked into dictionaries.
+    # Dynamo's module paths start at its local variable: L['self'].layers.0, or L['fn']._modules['layers'] where it looked into
+    # dictionaries.
     return re.sub(r"^L\['\w+'\]\.?|^L__\w+?__\.?", "", modules[-1]) if modules else ""

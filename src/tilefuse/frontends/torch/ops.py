@@ -40,7 +40,7 @@ TORCH_BY_DTYPE: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in DTY
 
 
 class Value(str):
-    """A value's name, told apart from the strings that operators take as arguments."""
+    """A value's name, as a type distinct from the strings that operators take as arguments."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ def decline(reason: str) -> UnsupportedOpError:
 
 
 class TorchBuilder(TensorBuilder):
-    """`TensorBuilder` plus what lowerings ask of the operator at hand.
+    """`TensorBuilder` plus the properties of the current operator that lowerings need.
 
     expected: types that torch itself derived for the operator's results (one per result; None for results that are no tensor).
     operands_dense: whether every operand is row-major in torch's memory.

@@ -59,7 +59,7 @@ class Pairs:
         return self._joined(name, dtype, work, shape, axes, *fn(*parts))
 
     def function(self, name: str, *xs: Operand) -> str:
-        """A function of complex numbers by the table of `ir/complex_functions.py`, whose shared subexpressions are maps of their own."""
+        """A function of complex numbers from the table of `ir/complex_functions.py`, whose shared subexpressions are maps of their own."""
         dtype, work, shape, axes, parts = self._broadcast(xs, complex_result=True)
 
         def let(e: Expr) -> Expr:

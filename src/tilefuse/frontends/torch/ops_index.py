@@ -197,7 +197,7 @@ def index_reduce(
 
 
 def _mean(b: TorchBuilder, sums: str, counts: str, include_self: bool) -> str:
-    """Sums over how many terms each has; what nothing was added to stays."""
+    """Sums divided by their numbers of terms; elements without additions stay."""
     terms = counts if include_self else b.elementwise("maximum", counts, 1.0)
     work = compute_dtype(b.result_dtype)
     return b.pointwise(lambda p, q: call("div", p, q), Value(sums), Value(b.cast(terms, work)), name="mean")

@@ -159,7 +159,7 @@ def replication_pad(b: TorchBuilder, x: Value, padding: Sequence[int]) -> str:
 
 @lowers("aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default", "aten.replication_pad3d_backward.default")
 def replication_pad_backward(b: TorchBuilder, grad: Value, x: Value, padding: Sequence[int]) -> str:
-    """Along each dimension the first and the last element also get what was added before and after them."""
+    """Along each dimension the first and the last element also get the gradients of their copies before and after them."""
     gradient = b.cast(grad, compute_dtype(b.result_dtype))
     for d, ((before, after), extent) in enumerate(zip(_pairs(padding, b.rank_of(x)), b.shape_of(x))):
         if not (before or after):

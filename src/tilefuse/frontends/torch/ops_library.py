@@ -120,7 +120,7 @@ def convolution_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[str | None, ...]:
-    """Gradients of input and weight by the library; that of the bias is a sum that fuses with what makes the gradient."""
+    """Gradients of input and weight by the library; that of the bias is a sum that fuses with the producer of the gradient."""
     rank = b.rank_of(x) - 2
     attributes: dict[str, Attribute] = {
         "stride": tuple(_each(stride, rank)),

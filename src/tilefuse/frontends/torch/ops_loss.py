@@ -1,4 +1,4 @@
-"""Negative log-likelihood and its gradient, in forms that share a kernel with the softmax they stand on.
+"""Negative log-likelihood and its gradient, in forms that share a kernel with the preceding softmax.
 
 Where the log-probabilities are computed in the same graph, the target's one is picked by a reduction over the classes (a
 comparison per class, but no second pass over memory); else it is looked up. The gradient is a map: no scatter.
@@ -78,7 +78,7 @@ def _weight(b: TorchBuilder, weight: Value | None, safe: Expr, work: DType) -> E
 
 
 def _picked(b: TorchBuilder, x: Value, target: Value, work: DType) -> str:
-    """The log-probability of each target; the class is taken modulo nothing: targets that do not count may give any."""
+    """The log-probability of each target. For targets that do not count, any class in range may be read."""
     shape = b.shape_of(x)
     at = 1 if len(shape) > 1 else 0
     computed = any(n.name == x and (n.kind == "library.log_softmax" or n.kind == "map" and not isinstance(n.body, Read)) for n in b.nodes)

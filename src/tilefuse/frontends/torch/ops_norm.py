@@ -1,6 +1,6 @@
 """Normalisation operators of torch: layer, group, batch, instance and RMS norm.
 
-Statistics are taken in f32 at least. Their gradients come apart into maps and reductions by torch's own decompositions.
+Statistics are computed in f32 at least. Torch's own decompositions turn their gradients into maps and reductions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Torch operators that look for places: binary search, histograms, bags of embeddings, distances between all pairs of rows.
 
-A search is a chain of lookups, one a halving, which share a kernel with what asks and with what uses the place found.
+A search is a chain of lookups, one for each halving, which share a kernel with the producer of the sought values and the users of the
+result.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SUM, MEAN, MAX = 0, 1, 2
 
 
 def places(b: TorchBuilder, ordered: str, wanted: Operand, right: bool, sorter: str | None = None, at_least: DType | None = None) -> str:
-    """How many elements of each ordered row lie before `wanted` (`right`: or are equal to it), as i64.
+    """Number of elements of each ordered row before `wanted` (`right`: or equal to it), as i64.
 
     Shapes: ordered: [n] for `wanted` of any shape, or [*A, n] for [*A, m]; sorter: as `ordered`, the order of its elements
     Requires: each row is ordered. NaN comes behind everything.
@@ -67,7 +68,7 @@ def bucketize(b: TorchBuilder, wanted: Operand, bounds: Value, *, out_int32: boo
 
 @lowers("aten.histc.default")
 def histc(b: TorchBuilder, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> str:
-    """How many elements lie in each of equal parts of a range (the elements' own where none is given); what lies outside does not count."""
+    """Number of elements in each of equal parts of a range (the elements' own range by default); elements outside do not count."""
     dtype = b.dtype_of(x)
     if not dtype.is_float:
         raise decline(f"a histogram of {dtype}")
@@ -172,7 +173,7 @@ def _greatest(bags: Bags, rows: str, top: str, target: str) -> str:
 
 
 def _like(b: TorchBuilder, number: int, value: str | None) -> str:
-    """A result in the form that torch says it has: what it leaves open for a mode is zeros."""
+    """A result of the type that torch reports; results that a mode leaves undefined are zeros."""
     expected = b.expected[number]
     assert expected is not None
     dtype, shape = expected

@@ -1,4 +1,4 @@
-"""The user's names of a traced graph's inputs and results, from what AOTAutograd says of them and the names of dynamo's inputs.
+"""The user's names of a traced graph's inputs and results, from AOTAutograd's descriptions and the names of dynamo's inputs.
 
     primals_3   what torch gives as input 2          -> "layers.0.weight", dynamo's name of that input
     tangents_1  gradient of result 0                 -> "gradient of result 0"
@@ -15,7 +15,7 @@ from torch import fx
 
 @dataclass(frozen=True)
 class UserNames:
-    """Names for the inputs, by placeholder, and for the outputs of a graph, in order; what has none is missing, or ""."""
+    """Names of a graph's inputs, by placeholder, and of its outputs, in order; unnamed ones are missing, or ""."""
 
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ def user_names(gm: fx.GraphModule, names: Sequence[str]) -> UserNames:
 
 
 def input_name(desc: Any, names: Sequence[str]) -> str:
-    """The name of one input; "" for one that the user has not given (what a forward graph keeps for its backward graph)."""
+    """The name of one input; "" for an input that is not the user's (saved by a forward graph for its backward graph)."""
     kind = type(desc).__name__
     if kind == "PlainAOTInput":
         return names[desc.idx] if desc.idx < len(names) else ""
@@ -53,7 +53,7 @@ def input_name(desc: Any, names: Sequence[str]) -> str:
 
 
 def output_name(desc: Any, names: Sequence[str], is_only: bool = False) -> str:
-    """The name of one output; "" for what only the backward graph sees."""
+    """The name of one output; "" for an output that only the backward graph sees."""
     kind = type(desc).__name__
     if kind == "PlainAOTOutput":
         return "result" if is_only else f"result {desc.idx}"

@@ -1,9 +1,9 @@
 """A torch module or function to a graph of ATen operators, recorded in one run over stand-ins without data.
 
-torch.export does the same in two or three runs, with checks for programs that are to be saved, and takes most of the time of compiling
-a small model. What is recorded here is what it gives: composite operators that have a lowering stay whole, all others are taken apart,
-writes into intermediate values become new values. Anything else (writes into inputs, control flow that depends on data, attributes
-that the model assigns, operators of higher order) is left to torch.export, which supports it or says why not.
+torch.export does the same in two or three runs, with checks for programs to be saved, and takes most of the time of compiling a small
+model. This file records the same operators: composite operators with a lowering stay whole, all others are decomposed, writes into
+intermediate values become new values. Everything else (writes into inputs, data-dependent control flow, attributes that the model assigns,
+higher-order operators) is left to torch.export, which supports it or gives the reason.
 """
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NUMBERS = (bool, int, float, type(None))
 def trace(model: Callable[..., Any], arguments: Sequence[Any]) -> Traced:
     """The operators that a module or function runs for arguments like these; parameters and buffers are `held`.
 
-    Raises: UnsupportedError, or another of `NOT_THIS_WAY`, when it takes torch.export; what the model itself raises.
+    Raises: UnsupportedError, or another of `NOT_THIS_WAY`, when torch.export is needed; the model's own errors.
     """
     module = model if isinstance(model, torch.nn.Module) else None
     names = argument_names(model, arguments)
@@ -68,7 +68,7 @@ def argument_names(model: Callable[..., Any], arguments: Sequence[Any]) -> list[
     try:
         signature = inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
     except ValueError:
-        # Functions written in C tell no signature; they take what they are given, by position.
+        # C functions have no signature; they take their arguments by position.
         return _leaf_names({"arguments": tuple(arguments)})
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in signature.parameters.values()):
         raise UnsupportedError("a model with required keyword arguments")
@@ -164,7 +164,7 @@ class _Recorder(TorchDispatchMode):
     # The run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Record one operator, taken apart if the table says so."""
+        """Records one operator, decomposed if the table says so."""
         kwargs = kwargs or {}
         if func in _FRESH and not isinstance(args[0], FakeTensor):
             return self._fresh(args[0])
@@ -263,7 +263,7 @@ class _Recorder(TorchDispatchMode):
     # Its end
 
     def finish(self, result: Any) -> Traced:
-        """The graph with its outputs, without what nothing needs."""
+        """The graph with its outputs, without unused nodes."""
         leaves, spec = pytree.tree_flatten(result)
         for leaf in leaves:
             if not isinstance(leaf, (torch.Tensor, *_NUMBERS)):
@@ -332,7 +332,7 @@ def _assigned(part: torch.nn.Module, before: dict[str, Any], known: set[int]) ->
 
 @contextlib.contextmanager
 def _entered_modules(module: torch.nn.Module, path: list[str]) -> Iterator[None]:
-    """Keeps in `path` which modules of a model are running. The hooks are global: a module with hooks of its own may take another way."""
+    """Keeps in `path` which modules of a model are running. The hooks are global: a module with hooks of its own may run differently."""
     name_by_id = {id(part): name for name, part in module.named_modules()}
     thread = threading.get_ident()
 
@@ -354,7 +354,7 @@ def _entered_modules(module: torch.nn.Module, path: list[str]) -> Iterator[None]
 
 @contextlib.contextmanager
 def _as_compiling() -> Iterator[None]:
-    """Tells models, which may take a way of their own, that they are being compiled and must not use torch's fused layers."""
+    """Makes models see that they are being compiled, so that they do not use torch's fused layers."""
     flags = {"_is_compiling_flag": True, "_is_exporting_flag": True}
     before = {name: getattr(torch.compiler, name) for name in flags}
     fused = torch.backends.mha.get_fastpath_enabled()

@@ -25,7 +25,7 @@ class GraphBuilder:
         self._counts: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:
-        """`wanted` if it is free, else with a number behind it. Characters outside [A-Za-z0-9_] become "_"."""
+        """`wanted` if it is free, else with a number appended. Characters outside [A-Za-z0-9_] become "_"."""
         base = plain_name(wanted)
         if base[0].isdigit():
             base = "_" + base

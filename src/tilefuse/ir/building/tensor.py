@@ -1,7 +1,7 @@
 """TensorBuilder: tensor programs written operator by operator, as both frontends and the pass `decompose` do.
 
-The methods stand in one file a theme; this one adds library calls and random numbers. Broadcasting is numpy's; arithmetic
-is done in the compute dtype and rounded back to the operands' dtype.
+The methods are grouped in one file per theme; this one adds library calls and random numbers. Broadcasting is numpy's; arithmetic is done
+in the compute dtype and rounded back to the operands' dtype.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class TensorBuilder(PoolBuilder):
         )
 
     def dropout(self, x: str, p: float, seed: str) -> tuple[str, str]:
-        """`x` with each element zeroed with probability `p` and the others divided by 1 - p; and the bool tensor of what was kept."""
+        """`x` with each element zeroed with probability `p` and the others divided by 1 - p; and the bool tensor of the kept elements."""
         mask = self.bernoulli(self.shape_of(x), 1.0 - p, seed)
         scale = 1.0 / (1.0 - p) if p < 1.0 else 0.0
         return self.where(mask, self.elementwise("mul", x, scale), 0), mask

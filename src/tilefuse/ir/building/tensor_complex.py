@@ -122,7 +122,7 @@ class ComplexBuilder(TensorBuilder):
 
     @contextmanager
     def _as_pairs(self, *values: str) -> Iterator[None]:
-        """Inside, complex values are what the graph has of them."""
+        """Inside, complex values are represented by their pairs in the graph."""
         before = {v: self.types[v] for v in values}
         self.types.update({v: physical(t) for v, t in before.items()})
         try:
@@ -159,7 +159,7 @@ class ComplexBuilder(TensorBuilder):
     ) -> str:
         """As `TensorBuilder.reduce`; a product of complex numbers halves the elements until one is left.
 
-        Raises: TypeMismatchError for what needs an order of complex numbers.
+        Raises: TypeMismatchError for monoids that need an order of complex numbers.
         """
         if not self.dtype_of(x).is_complex or monoid != "prod":
             return super().reduce(x, monoid, axes, keepdims, dtype)

@@ -77,7 +77,7 @@ def normal_axes(axes: Sequence[int] | int | None, rank: int) -> tuple[int, ...]:
 class ElementwiseBuilder(GraphBuilder):
     """Constants, broadcasting, conversions and scalar functions over tensors.
 
-    hint: name wanted for the next nodes ("" = named after the operator); frontends set it to the user's name.
+    hint: name for the next nodes ("" = named after the operator); frontends set it to the user's name.
     constant_data: contents of the constant inputs that the builder made itself.
     """
 

@@ -1,4 +1,4 @@
-"""Data-dependent subscripts: gathers (lookups that clamp) and scatters (writes that skip what is out of range).
+"""Data-dependent subscripts: gathers (lookups that clamp) and scatters (writes that skip indices out of range).
 
 With `checked`, a subscript out of range is the caller's error instead: the executors raise for it (`in_range` of the operator table).
 """
@@ -96,7 +96,7 @@ class GatherBuilder(ReduceBuilder):
     def index(self, x: str, indices: Sequence[str | None], wrap: bool = True, checked: bool = False) -> str:
         """x[indices] with index tensors broadcast together (None: the whole dimension), as in numpy.
 
-        The broadcast dimensions stand where the first index stood if the indexed dimensions are adjacent, else in front.
+        The broadcast dimensions stand at the first index's place if the indexed dimensions are adjacent, else in front.
         """
         have = self.shape_of(x)
         full: list[str | None] = [*indices, *[None] * (len(have) - len(indices))]

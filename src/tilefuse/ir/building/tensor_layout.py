@@ -32,7 +32,7 @@ class LayoutBuilder(ElementwiseBuilder):
     def broadcast_to(self, x: str, shape: Sequence[int]) -> str:
         """`x` repeated along dimensions of extent 1 and new leading ones; an extent of -1 keeps that of `x`.
 
-        Raises: ShapeError when an extent is neither 1 nor the wanted one.
+        Raises: ShapeError when an extent is neither 1 nor the requested one.
         """
         have = self.shape_of(x)
         lead = len(shape) - len(have)
@@ -140,7 +140,7 @@ class LayoutBuilder(ElementwiseBuilder):
         )
 
     def roll(self, x: str, shifts: Sequence[int], axes: Sequence[int]) -> str:
-        """`x` moved along each axis by its shift; what leaves at one end comes back at the other."""
+        """`x` moved along each axis by its shift; elements that leave at one end come back at the other."""
         have = self.shape_of(x)
         by: dict[int, int] = {}
         for shift, at in zip(shifts, axes, strict=True):

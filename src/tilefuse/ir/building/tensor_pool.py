@@ -89,7 +89,7 @@ class PoolBuilder(GatherBuilder):
         index_space: str = "plane",
         output_size: Sequence[int] | None = None,
     ) -> tuple[str, str | None]:
-        """Windows of the last len(kernel) dimensions reduced by "max", "min", "sum", "prod" or "mean"; and the indices, if wanted.
+        """Windows of the last len(kernel) dimensions reduced by "max", "min", "sum", "prod" or "mean"; and the indices, if requested.
 
         Padding never wins a maximum. A mean divides by the taps inside the input, with `count_include_pad` by those inside the
         padded input, with `divisor` by that number. Indices (of "max" or "min") are row-major positions in the pooled dimensions

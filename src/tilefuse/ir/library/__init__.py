@@ -1,1 +1,1 @@
-"""Library operators: what they mean, and their gradients."""
+"""Library operators: their meaning and their gradients."""

@@ -68,7 +68,7 @@ def complex_operands(template: Attribute) -> list[int]:
 
 
 def sized(b: TensorBuilder, x: str, shape: Sequence[int]) -> str:
-    """A gradient of what was broadcast, summed back to `shape`, in the compute dtype where something is summed."""
+    """A gradient of a broadcast operand, summed back to `shape`, in the compute dtype if anything is summed."""
     have = b.shape_of(x)
     lead = len(have) - len(shape)
     over = [d for d, s in enumerate(have) if d < lead or (shape[d - lead] == 1 and s != 1)]
@@ -157,7 +157,7 @@ def _summed_product(b: TensorBuilder, x: str, y: str, flip_x: bool, flip_y: bool
 
 @adjoint_of("attention")
 def _attention(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """By its matrix products: the probabilities are computed again and stand in memory (L * S elements a head)."""
+    """By its matrix products: the probabilities are recomputed and stored in memory (L * S elements per head)."""
     node, g = request.node, request.gradients[0]
     if number_of(node, "dropout", 0.0) > 0:
         raise UserError("no gradient is defined for attention with dropout inside", where=node.span,
@@ -197,7 +197,7 @@ def _causal(b: TensorBuilder, scores: str) -> str:
     return b.make_map("causal", dtype, shape, axes, seen)
 
 
-# Convolution. Its gradients are library calls of their own; the bias' is a sum that fuses with what makes the gradient.
+# Convolution. Its gradients are library calls of their own; the bias's is a sum that fuses with the producer of the gradient.
 
 _GEOMETRY = ("stride", "padding", "dilation", "groups", "transposed", "output_padding")
 

@@ -18,7 +18,7 @@ OF_COMPLEX.update((COMPLEX, TO_REAL))
 
 
 def _settings(node: Node) -> tuple[tuple[int, ...], int, int]:
-    """(dimensions, what the transform is divided by, its own setting) of a call."""
+    """(dimensions, divisor of the transform, its own setting) of a call."""
     args = node.attribute("args", ())
     assert isinstance(args, tuple)
     _, over, divided, setting = args
@@ -40,7 +40,7 @@ def _complex(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 @adjoint_of(FROM_REAL)
 def _from_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """Half of the elements were kept: the others have gradient 0. Of the transform back the real part."""
+    """Only half of the elements exist: the others have gradient 0. The gradient is the real part of the inverse transform."""
     over, divided, _ = _settings(request.node)
     whole = b.shape_of(request.node.operands[0])
     g = request.gradients[0]
@@ -52,7 +52,7 @@ def _from_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
 
 @adjoint_of(TO_REAL)
 def _to_real(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """Each element that stands for its conjugate, too, has twice the gradient."""
+    """Each element that also represents its conjugate has twice the gradient."""
     over, divided, count = _settings(request.node)
     shape = b.shape_of(request.node.operands[0])
     g = _transform(b, FROM_REAL, Type(b.dtype_of(request.gradients[0]), shape), request.gradients[0], over, divided, True)

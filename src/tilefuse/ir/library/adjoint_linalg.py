@@ -1,8 +1,7 @@
 """Adjoints of solutions, inverses, determinants and decompositions of matrices: entries of the table in `ir/library/adjoint.py`.
 
-Rules are written with products and with the same calls of the framework, so that second derivatives need no rules of their own. What a
-decomposition leaves open (signs, equal eigenvalues or singular values) has no gradient of its own: vectors that belong to equal values
-have infinite ones, as in torch.
+Rules use products and the same calls of the framework, so that second derivatives need no rules of their own. Free choices of a
+decomposition (signs, equal eigenvalues or singular values) have no gradient: vectors of equal values have infinite gradients, as in torch.
 Source: Giles 2008, "An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation"; Golub
 and Pereyra 1973 for the pseudo-inverse.
 """
@@ -266,7 +265,8 @@ def _reduced(node: Node) -> Node:
 @adjoint_of("aten.linalg_svd.default")
 @of_complex("aten.linalg_svd.default", real_results=(1,))
 def _singular_values(b: TensorBuilder, request: Request) -> Sequence[str | None]:
-    """U (diag(gS) + F * (U^T gU - gU^T U) S + S F * (V^T gV - gV^T V)) V^T and what lies outside of both spaces, F 1 / (s_j^2 - s_i^2).
+    """U (diag(gS) + F * (U^T gU - gU^T U) S + S F * (V^T gV - gV^T V)) V^T and the components outside of both spaces, F 1 / (s_j^2 -
+    s_i^2).
 
     With full matrices only the singular values have a gradient, or vectors of square matrices.
     """

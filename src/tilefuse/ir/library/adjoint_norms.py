@@ -1,6 +1,6 @@
 """Adjoints of the softmax family, of moments and of norms: entries of the table in `ir/library/adjoint.py`.
 
-Each is written with the call's own result where that tells more than its operand, so that a forward pass keeps one of the two.
+Each rule uses the call's own result where that suffices instead of its operand, so that a forward pass saves only one of the two.
 """
 from __future__ import annotations
 
@@ -207,8 +207,8 @@ def _normalised_gradients(
 ) -> list[str | None]:
     """Gradients of (x - mid) * rstd * weight + bias with mid and rstd those of x over `axes`; without mid for a root mean square.
 
-    With n = (x - mid) * rstd and p = g * weight the gradient of x is rstd * (p - mean(p) - n * mean(p * n)); what arrives at the
-    results mid and rstd themselves is added. `view` shapes the operands' like the statistics'.
+    With n = (x - mid) * rstd and p = g * weight the gradient of x is rstd * (p - mean(p) - n * mean(p * n)); gradients of the results mid
+    and rstd themselves are added. `view` shapes the operands like the statistics.
     """
     node, work = request.node, wide_dtype(b, x)
     (mid, rstd), numbers = statistics, _norm_operands(node)
@@ -261,7 +261,7 @@ def _normal(x: Expr, mid: Expr | None, rstd: Expr) -> Expr:
 
 
 def _sum_of(b: TensorBuilder, parts: Sequence[str], work: DType) -> str:
-    """The sum of values, added in `work`; one value as it is."""
+    """The sum of values, added in `work`; a single value unchanged."""
     total = parts[0]
     for part in parts[1:]:
         total = b.elementwise("add", b.cast(total, work), b.cast(part, work))

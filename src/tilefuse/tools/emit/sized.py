@@ -21,7 +21,7 @@ from tilefuse.standalone.c_names import banner, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.tools.emit.program import C_TYPES, DRIVER_HEAD, LAUNCH, EmittedProgram
 
-# Places in the workspace begin at multiples of so many bytes.
+# Places in the workspace begin at multiples of this many bytes.
 ALIGNMENT = 256
 
 
@@ -118,7 +118,7 @@ class _Text:
             *self.part_of_workspace(workspace, len(self.program.scratch)), *self.part_of_workspace(zero, counters), *self.entry()])
 
     def part_of_workspace(self, signature: str, parts: int) -> Iterable[str]:
-        """The function that gives the bytes of so many parts of the workspace; 0 for sizes that are refused."""
+        """The function that computes the bytes of this many parts of the workspace; 0 for sizes that are refused."""
         yield f'extern "C" {signature} {{'
         yield f"  if ({self.words.function}_refusal({self.passed})) return 0;"
         yield f"  long long tf_at[{len(self.program.scratch) + 1}];"
@@ -128,7 +128,7 @@ class _Text:
         yield ""
 
     def kernel_text(self) -> str:
-        """The kernels of all cases: what NVRTC (or the system's compiler) takes by itself."""
+        """The kernels of all cases, as a text that NVRTC (or the system's compiler) compiles by itself."""
         if self.on_host:
             return print_host_together([(k, False) for k in self.kernels])
         return print_cuda_together(self.kernels, self.device)
