@@ -1,12 +1,13 @@
 """Fused kernels of library routines on the host executor, every access checked, against NumPy in double precision."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.scripts.routine_runs import LIBRARY, Built, check_results, script_graph, values
+from tests.unit.scripts.routine_runs import LIBRARY, MEANINGS, Built, check_results, script_graph, values
 from tests.unit.templates.host_build import compiler
 from tilefuse.base.candidate import Rejected
 from tilefuse.scripts.language.elementary import CallGraph, ElementaryFunction
@@ -17,6 +18,7 @@ from tilefuse.target.device import H200
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 FUNCTIONS = sorted(LIBRARY.functions)
 KINDS = ("scalar", "vector", "matrix")
+FUNCTIONS_OF = {name: [n for n in FUNCTIONS if LIBRARY.functions[n].dtype.name == name] for name in ("f32", "f64")}
 
 
 def scheduled(graph: CallGraph, *decisions: Decision) -> list[FusedRoutines]:
@@ -64,41 +66,59 @@ def few(function: ElementaryFunction) -> list[int]:
     return sorted({m for numbers in by_name.values() for m in (numbers[0], numbers[-1])})
 
 
-def run_alone(function: ElementaryFunction, numbers: list[int], each: int, folder: Path, check: bool) -> None:
-    """Runs implementations of a function, `each` walks of every one, over sizes that no tile divides."""
-    graphs, programs = [], []
-    ways = walks(function)
-    for position, n in enumerate(number for number in numbers for _ in range(each)):
-        sizes = ((37, 61), (70, 129), (5, 3), (1, 1), (64, 1))[position % 5]
-        graph = one_call(function, sizes_of(function, sizes), strided=position % 2 == 1)
-        graphs.append(graph)
-        programs.append(scheduled(graph, Decision((0,), (n,), *ways[position % len(ways)])))
+def batches(names: list[str], most: int) -> list[list[str]]:
+    """Names whose kernels share a source: the checking mode's support text takes longer to compile than a small kernel."""
+    return [names[n:n + most] for n in range(0, len(names), most)]
+
+
+def run_alone(names: list[str], numbers_of: Callable[[ElementaryFunction], list[int]], each: int, folder: Path, check: bool) -> None:
+    """Runs implementations of functions, `each` walks of every one, over sizes that no tile divides. Raises: every function that fails."""
+    runs: list[tuple[str, int, CallGraph]] = []
+    programs = []
+    for name in names:
+        function = LIBRARY.functions[name]
+        ways = walks(function)
+        for position, n in enumerate(number for number in numbers_of(function) for _ in range(each)):
+            sizes = ((37, 61), (70, 129), (5, 3), (1, 1), (64, 1))[position % 5]
+            graph = one_call(function, sizes_of(function, sizes), strided=position % 2 == 1)
+            runs.append((name, position, graph))
+            programs.append(scheduled(graph, Decision((0,), (n,), *ways[position % len(ways)])))
     built = Built(programs, folder, check)
-    for n, graph in enumerate(graphs):
-        given = values(graph, n)
-        check_results(graph, given, built.run(n, given), programs[n][0].decision)
+    wrong = []
+    for number, (name, position, graph) in enumerate(runs):
+        given = values(graph, position)
+        try:
+            check_results(graph, given, built.run(number, given), programs[number][0].decision)
+        except AssertionError as error:
+            wrong.append(f"{name}: {error}")
+    assert not wrong, "\n\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if LIBRARY.functions[n].dtype.name == "f32"])
-def test_function_alone(name: str, tmp_path: Path) -> None:
-    """Implementations of a function, every access checked."""
-    function = LIBRARY.functions[name]
-    run_alone(function, few(function), 2, tmp_path, check=True)
+@pytest.mark.parametrize("names", batches(FUNCTIONS_OF["f32"], 6), ids="-".join)
+def test_functions_alone(names: list[str], tmp_path: Path) -> None:
+    """Implementations of each function, every access checked."""
+    run_alone(names, few, 2, tmp_path, check=True)
 
 
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if LIBRARY.functions[n].dtype.name == "f64"])
-def test_function_in_double_precision(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", batches(FUNCTIONS_OF["f64"], 8), ids="-".join)
+def test_functions_in_double_precision(names: list[str], tmp_path: Path) -> None:
     """The same in double precision."""
-    function = LIBRARY.functions[name]
-    run_alone(function, few(function)[:1], 1, tmp_path, check=True)
+    run_alone(names, lambda function: few(function)[:1], 1, tmp_path, check=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_implementation(name: str, tmp_path: Path) -> None:
-    """Every implementation and geometry of a function."""
-    function = LIBRARY.functions[name]
-    run_alone(function, list(range(len(function.implementations))), 1, tmp_path, check=False)
+@pytest.mark.parametrize("names", batches(FUNCTIONS, 3), ids="-".join)
+def test_every_implementation(names: list[str], tmp_path: Path) -> None:
+    """Every implementation and geometry of each function."""
+    run_alone(names, lambda function: list(range(len(function.implementations))), 1, tmp_path, check=False)
+
+
+def test_a_function_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong meaning of one function of a batch fails the batch, by that function's name alone."""
+    monkeypatch.setitem(MEANINGS, "scal", lambda a, x: a + x)
+    with pytest.raises(AssertionError) as told:
+        run_alone(["scopy", "sscal", "saxpy"], lambda function: few(function)[:1], 1, tmp_path, check=True)
+    assert [line.split(":")[0] for line in str(told.value).split("\n\n")] == ["sscal"]
 
 
 def symmetric(triangle: str, size: int) -> CallGraph:
