@@ -124,8 +124,8 @@ def test_no_operator_of_a_detector_takes_seconds(op: str) -> None:
     evaluator = reference(one_node(op, feeds, **attributes))
 
     def once() -> float:
-        begun = time.perf_counter()
+        begun = time.thread_time()  # the machine may be shared with other tests
         evaluator.run(None, feeds)
-        return time.perf_counter() - begun
+        return time.thread_time() - begun
 
     assert min(once() for _ in range(5)) < 0.15

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
@@ -114,7 +114,7 @@ def test_a_stitched_update_in_place_is_right_and_free_of_races(name: str, tmp_pa
     given = {i.name: draw.integers(0, 3, i.type.shape).astype(NUMPY_DTYPES[i.type.dtype.name]) for i in graph.inputs}
     lies_in = {value: target for target, value in graph.updates}
     wanted = dict(zip(planned.pattern.written, interpret(planned.pattern.graph(graph), given), strict=True))
-    library = build_together([(kernel, True)], tmp_path)
+    library = build_together([(kernel, True)], tmp_path, CHECKED_FLAGS)
     memory, status, report = call(getattr(library, f"{kernel.name}_0"), kernel, {buffer_of[n]: a.ravel().copy() for n, a in given.items()})
     assert status == 0, report
     for value, expected in wanted.items():

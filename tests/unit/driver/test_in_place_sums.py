@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.unit.templates.composed_cases import columns, rows
-from tests.unit.templates.host_build import build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
 from tilefuse.domain.domain import find_domain
@@ -87,7 +87,7 @@ def test_a_bias_is_updated_where_it_lies(name: str, tmp_path: Path, seed: int = 
     draw = np.random.default_rng(seed)
     given = {i.name: draw.integers(-3, 4, i.type.shape).astype(np.float32) for i in graph.inputs}
     wanted = dict(zip(planned.pattern.written, interpret(planned.pattern.graph(graph), given), strict=True))
-    library = build_together([(kernel, True)], tmp_path)
+    library = build_together([(kernel, True)], tmp_path, CHECKED_FLAGS)
     memory, status, report = call(getattr(library, f"{kernel.name}_0"), kernel, {buffer_of[n]: a.ravel().copy() for n, a in given.items()})
     assert status == 0, report
     lies_in = {value: target for target, value in graph.updates}

@@ -158,9 +158,9 @@ def test_ten_thousand_nodes_are_packed_in_seconds() -> None:
             body = call("mul", call("tanh", read_at(x, "i", "j")), const(float(k + 1), F32))
             results.append(builder.add(Node(f"m{n}_{k}", t, "map", ("i", "j"), body=body)))
     graph = Graph("g", tuple(builder.inputs), tuple(builder.nodes), (x, *results))
-    started = time.perf_counter()
+    started = time.process_time()  # the machine may be shared with other tests
     plan = planned(graph)
-    assert time.perf_counter() - started < 30
+    assert time.process_time() - started < 30
     assert len(plan.kernels) < 100
 
 

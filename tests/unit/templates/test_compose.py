@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.unit.templates.composed_cases import Case, all_cases, pointwise
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler, run
+from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build_together, call, compiler, run
 from tests.unit.templates.pattern_graphs import ROUNDOFF, Pattern, max_pool, row_sum
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Choice
@@ -28,8 +28,6 @@ from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.rows.modes import Rows
 
 CASES = {c.name: c for c in all_cases()}
-# Compiling is most of the time; checked kernels are ten times as long.
-CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 Built = dict[str, tuple[Kernel, ctypes.CDLL, int]]

@@ -48,9 +48,9 @@ def test_equal_parts_are_solved_once() -> None:
 
 
 def test_ten_thousand_nodes_are_selected_in_seconds() -> None:
-    began = time.perf_counter()
+    began = time.process_time()  # the machine may be shared with other tests
     found = select(*layered(1000), 60.0)
-    assert found.proven and time.perf_counter() - began < 10
+    assert found.proven and time.process_time() - began < 10
 
 
 def test_without_time_every_part_keeps_its_start() -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.online_cases import ONLINE_CASES
 from tests.unit.templates.stitched_cases import CASES, StitchedCase
 from tests.unit.templates.test_compose import assert_within, buffer_of
@@ -18,7 +18,6 @@ from tilefuse.kernel.visit import statements
 ALL = (*CASES, *ONLINE_CASES)
 BY_NAME = {c.name: c for c in ALL}
 # Compiling is most of the time.
-CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
 PER_LIBRARY = 9
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
