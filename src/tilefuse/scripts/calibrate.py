@@ -1,7 +1,7 @@
-"""Benchmarks the routines of a library on a device, one by one, in simulated fusions: what predictions of scripts stand on.
+"""Benchmarks the routines of a library on a device, one by one, in simulated fusions: measured terms of a script's predictions.
 
-Routines that are the same text for the same threads and elements are timed once, and each gets a row. Rows are kept as they are
-measured, so that a calibration that was interrupted goes on where it stood.
+Routines that are the same text for the same threads and elements are timed once, and each gets a row. Each row is written when it is
+measured, so that an interrupted calibration resumes.
 Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -30,7 +30,7 @@ from tilefuse.scripts.plan.routine_times import Environment, RoutineName, Routin
 from tilefuse.scripts.routine_programs import routine_spec
 from tilefuse.scripts.schedule.elements import Decision
 from tilefuse.scripts.schedule.grid import Grid, bind_grid
-from tilefuse.scripts.schedule.probe import Timed, probe, probe_graph, routine_classes
+from tilefuse.scripts.schedule.probe import TimedRoutine, probe, probe_graph, routine_classes
 from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 
@@ -44,7 +44,8 @@ LAUNCHES, BUILT_TOGETHER, RATIO_DIGITS, US_DIGITS = 4, 32, 4, 5
 
 @dataclass(frozen=True)
 class Probe:
-    """One class of equal routines in one environment. Units: bytes it moves (0: it computes); words of the function's largest operand."""
+    """One class of equal routines in one environment. `num_bytes` of a compute routine is 0; `words` are of the function's largest operand.
+    """
 
     names: tuple[RoutineName, ...]
     environment: Environment
@@ -54,28 +55,28 @@ class Probe:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Key under which the rows of its routines are kept."""
+        """Keys of its routines' rows."""
         e = self.environment
         return tuple("|".join((*name, f"{e.instances}x{e.iterations}{e.direction}+{e.extra_shared_bytes}")) for name in self.names)
 
 
 def routine_journal(device: DeviceSpec, options: Options) -> Journal:
-    """The benchmarked routines of a device, in the cache that the options name."""
+    """The timed routines of a device, in the cache that the options name."""
     return Journal(routine_journal_path(device, options))
 
 
 def routine_journal_path(device: DeviceSpec, options: Options) -> Path | None:
-    """The file of `routine_journal`; None where nothing is kept on disk."""
+    """The file of `routine_journal`; None where the options keep no cache on disk."""
     return journal_path(cache_of(options.cache, options.cache_dir).folder, KIND, f"{device.name}-{device.num_multiprocessors}")
 
 
 def routine_times(device: DeviceSpec, options: Options) -> RoutineTimes | None:
-    """Measurements of a device's routines; None where there are none. The file is read again when it has changed."""
+    """Times of a device's routines; None without any. The file is read again when it has changed."""
     path = routine_journal_path(device, options)
     if path is None or not path.exists():
         return None
-    seen = path.stat()
-    return _read_times(path, seen.st_mtime_ns, seen.st_size, device)
+    state = path.stat()
+    return _read_times(path, state.st_mtime_ns, state.st_size, device)
 
 
 @functools.lru_cache(maxsize=8)
@@ -83,8 +84,8 @@ def _read_times(path: Path, _changed_ns: int, _size: int, device: DeviceSpec) ->
     transfers: dict[RoutineName, list[tuple[Environment, float]]] = {}
     computes: dict[RoutineName, list[tuple[Environment, float]]] = {}
     for row in Journal(path).rows():
-        function, implementation, routine, where = str(row["key"]).split("|")
-        shape, _, extra = where.partition("+")
+        function, implementation, routine, place = str(row["key"]).split("|")
+        shape, _, extra = place.partition("+")
         instances, _, rest = shape.partition("x")
         environment = Environment(int(instances), int(rest[:-1]), int(extra), rest[-1])
         table = transfers if "ratio" in row else computes
@@ -100,8 +101,8 @@ def probes(functions: Iterable[ElementaryFunction], device: DeviceSpec, options:
         yield from _probes_of(members, device, options)
 
 
-def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options) -> Iterator[Probe]:
-    """The probes of one class, made of its first routine."""
+def _probes_of(members: tuple[TimedRoutine, ...], device: DeviceSpec, options: Options) -> Iterator[Probe]:
+    """The probes of one class, whose kernels call its first routine."""
     function, number, routine = members[0].function, members[0].implementation, members[0].routine
     vector, matrix = (VECTOR_WORDS, MATRIX) if device.kind == "cuda" else (HOST_VECTOR_WORDS, HOST_MATRIX)
     sizes = (vector,) if len(function.sizes) == 1 else matrix
@@ -109,14 +110,14 @@ def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options)
     grid = bind_grid(graph, (0,))
     if not isinstance(grid, Grid):
         return
-    grid = replace(grid, triangle="")  # as the probe's
+    grid = replace(grid, triangle="")  # the probe computes all tiles
     threads = prod(function.implementations[number].geometry.threads)
     for e in environments(grid.nested, threads, moves=routine != "compute"):
         facts = ElementFacts(graph, (0,), (number,), grid, e.instances, device)
         moved = facts.facts(Decision((0,), (number,), e.instances, e.iterations, e.direction)).moved
         num_bytes = next((m.num_bytes for m in moved if m.routine == routine and not m.resident), 0)
         if not num_bytes and routine != "compute":
-            continue  # a vector that every block of a product reads again: caches serve it
+            continue  # caches serve a vector that every block of a product reads again
         fused = probe(function, number, routine, e.instances, e.iterations, e.direction, e.extra_shared_bytes, sizes, device)
         if isinstance(fused, FusedRoutines):
             yield Probe(tuple(m.name for m in members), e, num_bytes, prod(sizes), routine_spec(fused, device, options))
@@ -124,48 +125,64 @@ def _probes_of(members: tuple[Timed, ...], device: DeviceSpec, options: Options)
 
 def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSpec, place: str, options: Options, *,
                        most: int | None = None, seconds: float = math.inf, tell: Callable[[str, int], None] | None = None) -> int:
-    """Benchmark what has no row yet; the number of probes timed. `tell` hears of each with the count so far.
+    """Times every probe without a row, at most `most`, and begins none after `seconds`; the number of probes timed.
 
-    At most `most` probes, and none is begun after `seconds`.
-    Cost: see `probes`: about a thousand for the library in one element type, most of their time is compiling side by side.
+    tell: called after each probe with its name and the count so far.
+    Cost: about a thousand probes for the library in one element type; compiling them side by side takes most of the time.
     """
-    journal = routine_journal(device, options)
-    measured = 0
-    inputs = _Inputs()
+    calibration = _Calibration(device, place, options, tell)
+    deadline = time.monotonic() + seconds
     chunk: list[Probe] = []
-
-    def flush() -> None:
-        nonlocal measured
-        build_together((k for p in chunk for k in p.spec.kernels), options)
-        for p in chunk:
-            us = _time_us(p.spec, place, options, inputs)
-            if us is None:
-                continue
-            start_us = device.graph_launch_us if place != "host" else 0.0
-            row = {"ratio": round(transfer_ratio(p.num_bytes, us, start_us, device), RATIO_DIGITS)} if p.num_bytes else \
-                {"us_per_million": round(compute_us(p.words, us, start_us), US_DIGITS)}
-            for key, name in zip(p.keys, p.names, strict=True):
-                journal.keep(key, {"label": name[0], **row})
-            measured += 1
-            if tell is not None:
-                tell(" ".join(p.names[0]), measured)
-        chunk.clear()
-
-    ends = time.monotonic() + seconds
-    unknown = (p for p in probes(functions, device, options) if any(journal.find(k) is None for k in p.keys))
-    for p in itertools.islice(unknown, most):
+    for p in itertools.islice((p for p in probes(functions, device, options) if calibration.lacks(p)), most):
         chunk.append(p)
         if len(chunk) == BUILT_TOGETHER:
-            flush()
-        if time.monotonic() > ends:
+            calibration.time_probes(chunk)
+            chunk.clear()
+        if time.monotonic() > deadline:
             break
-    flush()
-    return measured
+    calibration.time_probes(chunk)
+    return calibration.num_timed
+
+
+class _Calibration:
+    """One run of `calibrate_routines`: its rows on disk, and the number of probes timed."""
+
+    def __init__(self, device: DeviceSpec, place: str, options: Options, tell: Callable[[str, int], None] | None) -> None:
+        self.place, self.options, self.tell = place, options, tell
+        self.device = device
+        self.start_us = device.graph_launch_us if place != "host" else 0.0
+        self.journal = routine_journal(device, options)
+        self.inputs = _Inputs()
+        self.num_timed = 0
+
+    def lacks(self, probe: Probe) -> bool:
+        """Whether a routine of the probe has no row yet."""
+        return any(self.journal.find(key) is None for key in probe.keys)
+
+    def time_probes(self, chunk: Sequence[Probe]) -> None:
+        """Compiles some probes side by side, times them, and writes their rows."""
+        build_together((k for p in chunk for k in p.spec.kernels), self.options)
+        for p in chunk:
+            us = _time_us(p.spec, self.place, self.options, self.inputs)
+            if us is None:
+                continue
+            row = self._row(p, us)
+            for key, name in zip(p.keys, p.names, strict=True):
+                self.journal.keep(key, {"label": name[0], **row})
+            self.num_timed += 1
+            if self.tell is not None:
+                self.tell(" ".join(p.names[0]), self.num_timed)
+
+    def _row(self, probe: Probe, us: float) -> dict[str, float]:
+        """The row of a probe that took `us`. Units: microseconds."""
+        if probe.num_bytes:
+            return {"ratio": round(transfer_ratio(probe.num_bytes, us, self.start_us, self.device), RATIO_DIGITS)}
+        return {"us_per_million": round(compute_us(probe.words, us, self.start_us), US_DIGITS)}
 
 
 @dataclass
 class _Inputs:
-    """Inputs of probes, made once for each shape: what they hold makes no difference to a probe's time."""
+    """Inputs of probes, one for each shape: their values make no difference to a probe's time."""
 
     tensors: dict[object, Any] = field(default_factory=dict)
 
@@ -185,7 +202,7 @@ class _Inputs:
 
 
 def _time_us(spec: ProgramSpec, place: str, options: Options, inputs: _Inputs) -> float | None:
-    """Median time of a probe; None where it does not compile or run. Units: microseconds."""
+    """Median time of a probe; None if it does not compile or run. Units: microseconds."""
     try:
         program = Program(spec, {}, place, options)
         return time_program(program, [inputs.of(program)], LAUNCHES).median_us

@@ -1,7 +1,7 @@
 """The explanation of a script's program whose kernels are fused routines, or routines beside kernels of templates.
 
-It has the form of every explanation (docs/explanation.md). Times of routines are predictions of the search that chose them, and a rejected
-pair is a fusion that the search gave up, with the reason, or with the time that it would take.
+It has the form of every explanation (docs/explanation.md). Times of routines are predictions of the search that chose them. A rejected pair
+is a fusion that the search did not take, with the reason or with the time of its kernel.
 """
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tilefuse.scripts.plan.combinations import ROUTINES, FusionImplementation
 from tilefuse.scripts.plan.fusions import call_groups
 from tilefuse.scripts.programs import Choice, ScriptSearch
 
-# Of the explanation's form, as `explain.FORMAT`.
+# Version of the explanation's form, as `explain.FORMAT`.
 FORMAT = 2
-# Figures of a kernel of routines: what they are, and where they come from.
+# Figures of a kernel of routines, and their origins.
 FIGURES = {
     "launch": "start of a kernel in a graph",
     "global time": "bytes through the device's transfer curve, at the rate that the loads in flight allow",
     "arithmetic time": "compute routines, timed one by one",
-    "latency time": "turns of a multiprocessor's blocks, each with the latency that the others' loads do not cover",
-    "time of the last block": "partial results: arrivals of blocks, their combination, kernels before and behind",
+    "latency time": "iterations of a multiprocessor's blocks, each with the latency that the other blocks' loads do not hide",
+    "time of the last block": "partial results: arrivals of blocks, their combination, additional kernels",
 }
 # Fields of a template's kernel that hold names of values.
 NAMED_FIELDS = ("nodes", "reads", "writes", "edges", "stages", "shared", "groups", "source_names")
@@ -53,17 +53,17 @@ def _explanation(search: ScriptSearch, choice: Choice, parts: Sequence[FusionImp
         kernels = data["kernels"][counts[KernelStep]:][:sum(isinstance(s, KernelStep) for s in spec.steps)]
         calls = data["library"][counts[LibraryStep]:][:sum(isinstance(s, LibraryStep) for s in spec.steps)]
         if part.kind == ROUTINES:
-            _tell_routines(kernels, spec, part, search)
+            _write_prediction(kernels, spec, part, search)
             partial = dict.fromkeys(name for k in kernels for name in (*k["reads"], *k["writes"]) if name in computed)
             nodes |= {name: computed[name] for name in partial if name not in search.graph.variables}
             nodes |= {r: _node(r, call, search.graph) for call in _calls(search.graph, part) for r in call.results}
         else:
             explanation = json.loads(spec.explanation)
-            # Values that stay inside a kernel are no values of the program: those of the script keep its names.
-            inside = [n["name"] for n in explanation["graph"]["nodes"] if n["name"] not in called]
-            called |= {name: name if name in search.graph.variables else f"part{number}_{name}" for name in inside}
-            for record, known in zip((*kernels, *calls), (*explanation["kernels"], *explanation["library"]), strict=True):
-                record.update(_renamed_record(known, called))
+            # Values inside a kernel are no values of the program. Variables of the script keep their names.
+            internal = [n["name"] for n in explanation["graph"]["nodes"] if n["name"] not in called]
+            called |= {name: name if name in search.graph.variables else f"part{number}_{name}" for name in internal}
+            for record, template_record in zip((*kernels, *calls), (*explanation["kernels"], *explanation["library"]), strict=True):
+                record.update(_renamed_record(template_record, called))
             nodes |= {called[n["name"]]: n | {"name": called[n["name"]], "reads": _renamed(n["reads"], called)}
                       for n in explanation["graph"]["nodes"]}
             data["figures"] |= explanation["figures"]
@@ -73,10 +73,10 @@ def _explanation(search: ScriptSearch, choice: Choice, parts: Sequence[FusionImp
     data["figures"] |= {name: {"unit": "us", "origin": f"{origin} (scripts/plan/work.py)"} for name, origin in FIGURES.items()}
     data |= {"format": FORMAT, "memory": memory_facts(choice.spec), "machine": machine_facts(search.device),
              "options": search.options.changed(), "device": search.device.name}
-    return data | _sums(data, choice.spec, search) | _given_up(search, parts)
+    return data | _sums(data, choice.spec, search) | _fusions_not_taken(search, parts)
 
 
-def _tell_routines(kernels: Sequence[dict[str, Any]], spec: ProgramSpec, part: FusionImplementation, search: ScriptSearch) -> None:
+def _write_prediction(kernels: Sequence[dict[str, Any]], spec: ProgramSpec, part: FusionImplementation, search: ScriptSearch) -> None:
     """Writes the predicted time of a fusion into the records of its kernels. Units: microseconds."""
     extra_us = search.device.graph_launch_us + search.device.fitted.scripts.extra_kernel_us
     main = max(kernels, key=lambda k: float(k["limit_us"]))
@@ -117,9 +117,9 @@ def _call_text(call: FunctionCall) -> str:
 
 
 def _renamed_record(record: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:
-    """A kernel or call of a template's program, in the names of the whole script's; its own step keeps its number."""
-    kept = {key: value for key, value in record.items() if key not in ("step", "operands", "results")}
-    return kept | {key: _renamed(record[key], called) for key in NAMED_FIELDS if key in record}
+    """A kernel or call of a template's program with names of the whole script's program; its step keeps its number."""
+    renamed = {key: value for key, value in record.items() if key not in ("step", "operands", "results")}
+    return renamed | {key: _renamed(record[key], called) for key in NAMED_FIELDS if key in record}
 
 
 def _renamed(value: Any, called: Mapping[str, str]) -> Any:
@@ -150,20 +150,21 @@ def _sums(data: Mapping[str, Any], spec: ProgramSpec, search: ScriptSearch) -> d
                    "bytes": kernel_bytes + library_bytes, "unfused_bytes": unfused_bytes}}
 
 
-def _given_up(search: ScriptSearch, parts: Sequence[FusionImplementation]) -> dict[str, Any]:
-    """Fusions that the program does not hold: illegal ones, and those of several of its kernels that would take longer."""
+def _fusions_not_taken(search: ScriptSearch, parts: Sequence[FusionImplementation]) -> dict[str, Any]:
+    """Fusions that the program does not have: illegal ones, and those of several of its kernels that are predicted to take longer."""
     graph = search.graph
-    rows = [(calls, why.reason.value, why.detail) for calls, why in search.fusions.rejected]
+    rows = [(calls, rejected.reason.value, rejected.detail) for calls, rejected in search.fusions.rejected]
     rows += [(calls, Reason.WORSE_THAN_INCUMBENT.value, f"{other_us:.2f} us as one kernel of routines, {own_us:.2f} us apart")
              for calls, other_us, own_us in _slower(search, parts)]
     pairs = [{"first": graph.calls[calls[0]].results[0], "second": graph.calls[calls[-1]].results[0], "reason": reason, "detail": detail}
             for calls, reason, detail in rows if len(calls) > 1]
-    distinct = [row for number, row in enumerate(pairs) if row not in pairs[:number]]  # of more than two calls, several have equal ends
+    # Fusions of more than two calls may have equal first and last calls.
+    distinct = [row for number, row in enumerate(pairs) if row not in pairs[:number]]
     return {"rejected": distinct, "num_rejected": len(distinct)}
 
 
 def _slower(search: ScriptSearch, parts: Sequence[FusionImplementation]) -> Iterator[tuple[tuple[int, ...], float, float]]:
-    """(calls, time as one kernel, time as they are) of the fusions of whole kernels of the program. Units: microseconds."""
+    """(calls, time as one kernel, time as several) of fusions that would hold several whole kernels of the program. Units: microseconds."""
     for fusion in search.fusions.legal:
         inside = [p for p in parts if set(p.calls) <= set(fusion.calls)]
         if len(inside) > 1 and sorted(c for p in inside for c in p.calls) == list(fusion.calls):

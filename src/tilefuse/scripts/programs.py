@@ -1,7 +1,7 @@
-"""From the calls of a script to one program: fusions glued from routines or compiled from meanings, joined in order.
+"""From the calls of a script to one program: fusions of routines, or kernels compiled from meanings, joined in order.
 
-Both kinds stand in one table of combinations. The template of the whole script is one of them, and what it is compared with: routines are
-taken by prediction only where they promise more than predictions err by.
+Both kinds stand in one table of combinations. The template of the whole script is one entry, and the others are compared with it:
+prediction takes routines only where they promise more than predictions err by.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tilefuse.target.device import DeviceSpec
 
 Kind = Literal["auto", "template", "routines"]
 KINDS: tuple[Kind, ...] = ("auto", "template", "routines")
-# Implementations of each fusion that the first choice looks at; a search takes them all.
+# Implementations of each fusion that the first program is chosen from; a search takes all of them.
 FIRST_IMPLEMENTATIONS = 2
 
 
@@ -47,10 +47,10 @@ def kind_named(name: str) -> Kind:
 
 @dataclass(frozen=True)
 class Choice:
-    """The program of a script and how it came about. Units: predicted time in microseconds.
+    """The program of a script, and the decisions behind it. Units: predicted time in microseconds.
 
-    how          "template", or what each kernel is: "template [0, 1]", "routines calls [2] as ..."
-    combination  what the program was built of; None for the template of the whole script
+    how          "template", or the kind and decision of each kernel: "template [0, 1]", "routines calls [2] as ..."
+    combination  implementations of the program's kernels; None for the template of the whole script
     """
 
     spec: ProgramSpec
@@ -61,20 +61,22 @@ class Choice:
 
 
 def how(combination: Combination) -> str:
-    """Description of each kernel of a combination, in words."""
+    """Kind and decision of each kernel of a combination, in words."""
     return "; ".join(f"{p.kind}: {p.decision or f'calls {list(p.calls)}'}" for p in combination.parts)
 
 
 def _promising(combination: Combination, enough_us: float) -> bool:
-    """Whether a combination is worth building beside the template of the whole script: it has routines (what the whole script's plan holds
-    together is split nowhere for templates alone) and promises to be so fast."""
+    """Whether a combination is worth building beside the template of the whole script.
+
+    It takes at most `enough_us`, and it has routines: templates alone would only split the kernels of the whole script's plan.
+    """
     return combination.predicted_us <= enough_us and any(p.kind == ROUTINES for p in combination.parts)
 
 
 class ScriptSearch:
-    """The space of programs of one script, for one device: fusions, their implementations, their combinations.
+    """The programs of one script for one device: fusions, their implementations, their combinations.
 
-    kind: what may be used. deterministic: no atomic additions, so that results are equal from run to run.
+    kind: the kinds of kernels that a program may have. deterministic: no atomic additions, so that results are equal from run to run.
     """
 
     def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options, kind: Kind = "auto", deterministic: bool = False,
@@ -87,14 +89,14 @@ class ScriptSearch:
         self.kind = kind_named(kind)
         self.deterministic = deterministic
         self.times = times
-        # By the calls: the program, and the script's names of its results.
+        # Template of some calls, and the script's names of its results.
         self._generated: dict[tuple[int, ...], tuple[Generated, tuple[str, ...]]] = {}
         self._fusions: Fusions | None = None
         self._candidates: dict[tuple[int, ...], Candidates] = {}
 
     @property
     def fusions(self) -> Fusions:
-        """All fusions of the calls, and what was given up with the reason."""
+        """All fusions of the calls, and rejected sets with the reason."""
         if self._fusions is None:
             self._fusions = find_fusions(self.graph)
         return self._fusions
@@ -121,7 +123,7 @@ class ScriptSearch:
         for fusion in self.fusions.legal:
             table[fusion.calls] = [] if self.kind == "template" else self._routines(fusion, most)
         if self.kind != "routines" and self.graph.calls:
-            # The whole script is compiled even where no single kernel of routines could run it, and so is what stands between matrices.
+            # Templates of the whole script, and of calls between matrices, need no single kernel of routines for the same calls.
             for calls in dict.fromkeys((*table, *calls_between_matrices(self.graph), tuple(range(len(self.graph.calls))))):
                 part = self.template(calls)
                 if part is not None:
@@ -129,10 +131,10 @@ class ScriptSearch:
         return table
 
     def unimplemented(self) -> tuple[tuple[tuple[int, ...], Rejected], ...]:
-        """Fusions that no routines implement, each with the reason; empty where routines are not asked for."""
+        """Fusions that no routines implement, each with the reason; empty where the kind excludes routines."""
         reasons = [] if self.kind == "template" else [
             (f.calls, why_none(self.routine_graph, f, self.device, self._listed(f), self.kernel_name(f.calls))) for f in self.fusions.legal]
-        return tuple((calls, why) for calls, why in reasons if why is not None)
+        return tuple((calls, reason) for calls, reason in reasons if reason is not None)
 
     def _routines(self, fusion: Fusion, most: int | None) -> list[FusionImplementation]:
         return list(implementations(self.routine_graph, fusion, self.device, self.kernel_name(fusion.calls),
@@ -145,21 +147,21 @@ class ScriptSearch:
         return self._candidates[fusion.calls]
 
     def combinations(self, most: int | None = None) -> Iterator[Combination]:
-        """Programs from the best predicted on; the template of the whole script stands before those that promise little more than it,
-        and first of all on the host executor, as in `first`.
+        """Programs from the best predicted on, with the template of the whole script where `first` takes it.
 
-        most: implementations of routines that each fusion brings in.
+        The whole-script template comes first on the host. Elsewhere it precedes every program that is not predicted to be clearly faster.
+        most: implementations of routines of each fusion.
         """
         ranked = combinations(self.graph, self.table(most))
         best = next(ranked, None)
         if best is None:
             return
         whole = self.template() if self.kind != "routines" and self.graph.calls else None
-        at_once = whole is not None and (self.device.kind == "host" or not _promising(best, self._enough_us(whole)))
-        ahead = Combination((whole,)) if whole is not None and at_once else None
-        if ahead is not None:
-            yield ahead
-        yield from (c for c in itertools.chain((best,), ranked) if c != ahead)
+        first: Combination | None = None
+        if whole is not None and (self.device.kind == "host" or not _promising(best, self._enough_us(whole))):
+            first = Combination((whole,))
+            yield first
+        yield from (c for c in itertools.chain((best,), ranked) if c != first)
 
     def _enough_us(self, whole: FusionImplementation) -> float:
         """Longest predicted time of routines that are clearly faster than the template of the whole script. Units: microseconds."""
@@ -179,7 +181,7 @@ class ScriptSearch:
         return Choice(spec, how(combination), combination.predicted_us, constants, combination)
 
     def part_program(self, part: FusionImplementation) -> tuple[ProgramSpec, dict[str, str], Mapping[str, object]]:
-        """(program, its names of inputs and results -> the script's, data of its constants) of one part of a combination."""
+        """(program, names of its inputs and results -> the script's names, data of its constants) of one part of a combination."""
         if isinstance(part.content, FusedRoutines):
             spec = routine_spec(part.content, self.device, self.options)
             return spec, {v.name: self.script_name[v.name] for v in spec.values if v.role in ("input", "result")}, {}
@@ -199,7 +201,10 @@ class ScriptSearch:
         return next((c.prediction for c in kept if c.decision == part.decision), None)
 
     def alone(self, calls: tuple[int, ...]) -> tuple[float, int]:
-        """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them. Units: microseconds."""
+        """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them.
+
+        Units: microseconds; bytes.
+        """
         fusion = next((f for f in self.fusions.legal if f.calls == calls), None)
         best = next(iter(self._listed(fusion).kept), None) if fusion is not None else None
         return (0.0, 0) if best is None else (best.prediction.us, sum(m.num_bytes for m in best.facts.moved if not m.resident))
@@ -211,58 +216,61 @@ class ScriptSearch:
         """
         whole = self.template() if self.kind != "routines" else None
         if whole is not None and (self.kind == "template" or self.device.kind == "host"):
-            return self.whole(whole)  # on the host executor nothing tells routines' times from each other
+            return self.whole(whole)  # predictions for the host do not rank routines
         enough_us = math.inf if whole is None else self._enough_us(whole)
         best = self._best(enough_us, {} if whole is None else self._template_parts())
         if whole is not None and (best is None or not _promising(best, enough_us)):
             return self.whole(whole)
         if best is None:
-            raise UnsupportedError(f"nothing can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
+            raise UnsupportedError(f"no kernel can compute {self.graph.name}", hint="a function without a meaning needs routines that fit")
         return self.build(best)
 
     def _template_parts(self) -> dict[tuple[int, ...], float]:
-        """Calls that may be kernels from meanings beside kernels of routines, with what they take at least: those of each kernel of the
-        whole script's template, where no kernel has part of a call, and what stands between matrices (a kernel that takes no time, before
-        it is compiled). Units: microseconds."""
+        """Calls that may be kernels from meanings beside kernels of routines -> lower bound on their time. Units: microseconds.
+
+        These are the calls of each kernel of the whole script's template, unless one call spreads over several kernels, and the calls
+        between matrices, whose bound is a launch: they are not compiled yet.
+        """
         bounds = dict.fromkeys(calls_between_matrices(self.graph), self.device.graph_launch_us)
         generated, _ = self._generated[tuple(range(len(self.graph.calls)))]
         kernels = [k for k in generated.plan.steps if isinstance(k, PlannedKernel)]
-        home = {node: n for n, k in enumerate(kernels) for node in k.pattern.nodes}
-        calls: dict[int, list[int]] = {}
+        kernel_of = {node: n for n, k in enumerate(kernels) for node in k.pattern.nodes}
+        calls_of_kernel: dict[int, list[int]] = {}
         for c, call in enumerate(self.graph.calls):
-            holders = {home.get(r, -1) for r in call.results}
+            holders = {kernel_of.get(r, -1) for r in call.results}
             if len(holders) > 1 or -1 in holders:
                 return bounds
-            calls.setdefault(holders.pop(), []).append(c)
-        if len(calls) == len(kernels) > 1:
-            bounds |= {tuple(own): template_us(kernels[n], self.device) for n, own in calls.items()}
+            calls_of_kernel.setdefault(holders.pop(), []).append(c)
+        if len(calls_of_kernel) == len(kernels) > 1:
+            bounds |= {tuple(calls): template_us(kernels[n], self.device) for n, calls in calls_of_kernel.items()}
         return bounds
 
-    def _best(self, enough_us: float, between: Mapping[tuple[int, ...], float]) -> Combination | None:
-        """The best combination of routines and of some calls from meanings; or one that promises more than `enough_us`.
+    def _best(self, enough_us: float, template_bounds: Mapping[tuple[int, ...], float]) -> Combination | None:
+        """The best combination of routines and of some calls from meanings; or one whose bound exceeds `enough_us`.
 
-        Fusions are first taken for what their bytes allow, then for their best decision, and scheduled last: each only where the best
-        combination so far has it. between: `_template_parts`.
+        Three estimates refine each other, each only for fusions of the best combination so far: the bound from bytes, the best decision's
+        price, the scheduled kernel. template_bounds: `_template_parts`.
         """
-        fusion = {f.calls: f for f in self.fusions.legal}
+        fusion_of = {f.calls: f for f in self.fusions.legal}
 
-        def promised(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
-            start = [FusionImplementation(calls, TEMPLATE, between[calls])] if calls in between else []
-            return [*routines, *start]
+        def with_template_bound(calls: tuple[int, ...], routines: Sequence[FusionImplementation]) -> list[FusionImplementation]:
+            template = [FusionImplementation(calls, TEMPLATE, template_bounds[calls])] if calls in template_bounds else []
+            return [*routines, *template]
 
         def decided(calls: tuple[int, ...]) -> list[FusionImplementation]:
-            kept = self._listed(fusion[calls]).kept[:1] if calls in fusion else ()
-            return promised(calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in kept])
+            best_candidate = self._listed(fusion_of[calls]).kept[:1] if calls in fusion_of else ()
+            return with_template_bound(
+                calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in best_candidate])
 
         def scheduled(calls: tuple[int, ...]) -> list[FusionImplementation]:
-            routines = self._routines(fusion[calls], FIRST_IMPLEMENTATIONS) if calls in fusion else []
-            part = self.template(calls) if calls in between else None
+            routines = self._routines(fusion_of[calls], FIRST_IMPLEMENTATIONS) if calls in fusion_of else []
+            part = self.template(calls) if calls in template_bounds else None
             return [*routines, *([part] if part is not None else [])]
 
         table: dict[tuple[int, ...], Sequence[FusionImplementation]] = {}
-        for calls in dict.fromkeys((*fusion, *between)):
-            bound = [bound_us(self.graph, fusion[calls], self.device)] if calls in fusion else []
-            table[calls] = promised(calls, [FusionImplementation(calls, ROUTINES, us) for us in bound])
+        for calls in dict.fromkeys((*fusion_of, *template_bounds)):
+            bounds = [bound_us(self.graph, fusion_of[calls], self.device)] if calls in fusion_of else []
+            table[calls] = with_template_bound(calls, [FusionImplementation(calls, ROUTINES, us) for us in bounds])
         best = cheapest(self.graph, table, decided, enough_us)
         return cheapest(self.graph, table, scheduled, enough_us) if best is not None and _promising(best, enough_us) else best
 
@@ -272,6 +280,6 @@ class ScriptSearch:
         return Choice(generated.spec, TEMPLATE, whole.predicted_us, generated.constants)
 
     def kernel_name(self, calls: Sequence[int]) -> str:
-        """A kernel's name, after what it computes."""
+        """A kernel's name, from the names of its results."""
         names = list(itertools.chain.from_iterable(self.graph.calls[c].results for c in calls))
         return "k_" + "_".join(names[:4])

@@ -17,7 +17,7 @@ from tilefuse.scripts.schedule.sizes import expected_sizes
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Parameter
 
-# Parameters that belong to a kernel alone.
+# Roles of parameters that no variable of the script stands for.
 OWN_ROLES = ("workspace", "counter")
 
 
@@ -59,14 +59,14 @@ def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Opt
 
 
 def moved_bytes(kernel: Kernel, fused: FusedRoutines, sizes: Mapping[str, int]) -> int:
-    """Bytes that a kernel of a fusion moves; `sizes`: those that are expected, where calls give them."""
+    """Bytes that a kernel of a fusion moves; `sizes`: expected sizes, where calls give them."""
     if kernel.name == fused.name:
         return fused.transfers * max(b.dtype.itemsize for b in kernel.parameters)
     return sum((b.num_elements if b.count is None else count_value(b.count, sizes)) * b.dtype.itemsize for b in kernel.parameters)
 
 
 def starting(kernel: Kernel, moved: int, device: DeviceSpec, options: Options) -> Kernel:
-    """The kernel with its start decided: during the previous kernel, or after its end, as is faster for `moved` bytes.
+    """The kernel with its start: during the previous kernel or after its end, whichever is faster for `moved` bytes.
 
     Kernels that clear sums or combine partial values are short and may start during the large kernel.
     """

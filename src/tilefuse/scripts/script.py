@@ -1,7 +1,7 @@
 """BLAS scripts as functions over arrays: a program for each set of sizes, strides and devices that calls bring.
 
-The calls of a script become kernels in one of two ways, or a mix of both: routines of the library glued into kernels (`routine_choice.py`),
-or the meanings of the functions through the ordinary pipeline. Which, is a matter of predicted or measured time.
+The calls of a script become kernels in one of two ways, or a mix of both: routines of the library in fused kernels, or the meanings of the
+functions through the ordinary pipeline. Predicted or measured times decide (`programs.py`, `tune.py`).
 """
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def compile_script(text: str, *, library: Folder | Sequence[Folder] = (), device
         raise UserError(f"{text!r} is the name of a file, and a script is its text",
                         hint=f"did you mean to read the file? pathlib.Path({text!r}).read_text()")
     if not isinstance(text, str):
-        raise TypeMismatchError(f"a script is a text, what is given is of type {type(text).__name__}", hint="for a file, its read_text()")
+        raise TypeMismatchError(f"a script is a text, the argument is of type {type(text).__name__}", hint="for a file, its read_text()")
     functions = read_library(*((library,) if isinstance(library, (str, os.PathLike)) else library))
     chosen = Options.from_environment().with_overrides(**(options or {}))
     return CompiledScript(resolve(parse_script(text, name), functions), functions, device, chosen, name, kind, deterministic)
 
 
 def _names_a_file(text: str) -> bool:
-    """Whether a text is one word that names a file, or would: no script is without a semicolon."""
+    """Whether a text is the name of a file: one line without a semicolon, which every script has."""
     return ";" not in text and "\n" not in text.strip() and text.strip() != "" and (
         os.path.splitext(text.strip())[1] != "" or os.sep in text or os.path.isfile(text))
 
@@ -65,7 +65,7 @@ class ScriptProgram:
 
 
 class CompiledScript:
-    """A callable with the inputs and results of a script. Programs are made at the first call with new sizes, and kept.
+    """A callable with the inputs and results of a script. The first call with new sizes compiles a program for them.
 
     Arrays may be torch tensors, NumPy or CuPy arrays, or anything with DLPack; results are of the kind of the first array. Scalars may be
     numbers or arrays of one word.
@@ -80,7 +80,7 @@ class CompiledScript:
         self.kind = kind
         self.deterministic = deterministic
         self._device = device
-        self._place = ""  # of that device, once a call has asked for it
+        self._place = ""  # name of that device, from the first call on
         self._programs: dict[Key, ScriptProgram] = {}
 
     @property
@@ -102,12 +102,12 @@ class CompiledScript:
         tensors = [self._tensor(name, value) for name, value in zip(self.inputs, arrays, strict=True)]
         sized = self._program(tensors)
         variables = sized.graph.variables
-        seen = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
-        results = sized.program(*[seen[name] for name in sized.program.spec.inputs])
-        turned = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
-        back = _as_given(arrays)
-        results_out = tuple(back(r) for r in turned)
-        return results_out[0] if len(results_out) == 1 else results_out
+        operands = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
+        results = sized.program(*[operands[name] for name in sized.program.spec.inputs])
+        transposed = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
+        convert = _conversion_to(arrays)
+        converted = tuple(convert(r) for r in transposed)
+        return converted[0] if len(converted) == 1 else converted
 
     def program_for(self, *arguments: Any, **named: Any) -> ScriptProgram:
         """The program that a call with these arguments runs. Raises: as a call."""
@@ -116,16 +116,16 @@ class CompiledScript:
 
     @property
     def programs(self) -> tuple[ScriptProgram, ...]:
-        """The programs made so far, one for each set of sizes, strides and devices."""
+        """The programs compiled so far, one for each set of sizes, strides and devices."""
         return tuple(self._programs.values())
 
     def view(self, path: Path | str | None = None, *, show: bool = False) -> Path:
-        """Writes one page with the programs made so far and returns its path, as `Program.view`.
+        """Writes one page with the programs compiled so far and returns its path, as `Program.view`.
 
         Raises: UserError where there is no program yet.
         """
         if not self._programs:
-            raise UserError(f"the script {self.name} has no program yet", hint="programs are made for the sizes of a call: call it once")
+            raise UserError(f"the script {self.name} has no program yet", hint="a call compiles the program for its sizes: call it once")
         return write_page(self.name, [running_data(sized.program, label=f"{self.name} {number}")
                                       for number, sized in enumerate(self._programs.values(), 1)], path, show=show)
 
@@ -137,7 +137,7 @@ class CompiledScript:
         return call_graph(self.resolved, {n: ArgumentShape(tuple(s), (strides or {}).get(n, ())) for n, s in shapes.items()}, self.name)
 
     def search(self, graph: CallGraph, device: DeviceSpec, kind: Kind | None = None) -> ScriptSearch:
-        """The space of programs for given sizes, with the device's benchmarked routines where there are any. kind: if not the script's."""
+        """The search over programs for the graph's sizes, with the device's timed routines. kind: overrides the script's."""
         return ScriptSearch(graph, device, self.options, kind or self.kind, self.deterministic, routine_times(device, self.options))
 
     def _program(self, tensors: Sequence[torch.Tensor]) -> ScriptProgram:
@@ -147,8 +147,8 @@ class CompiledScript:
         if program is None:
             shapes = {n: ArgumentShape(tuple(t.shape), _strides(t)) for n, t in zip(self.inputs, tensors, strict=True)}
             graph = call_graph(self.resolved, shapes, self.name)
-            spec, where = present_device("host" if place == "cpu" else place)
-            program = self._programs[key] = self._build(graph, spec, where)
+            device, executor = present_device("host" if place == "cpu" else place)
+            program = self._programs[key] = self._build(graph, device, executor)
         return program
 
     def _build(self, graph: CallGraph, device: DeviceSpec, place: str) -> ScriptProgram:
@@ -175,7 +175,7 @@ class CompiledScript:
         return [argument_by_name[n] for n in self.inputs]
 
     def _tensor(self, name: str, value: Any) -> torch.Tensor:
-        """An argument as a tensor, on the script's device where one was asked for."""
+        """An argument as a tensor, on the script's device if it has one."""
         dtype = TORCH_DTYPES[self.resolved.dtypes[name].name]
         kind = self.resolved.kinds[name]
         if isinstance(value, Real) and not isinstance(value, bool):
@@ -187,8 +187,8 @@ class CompiledScript:
                                     hint="give a number or an array of one word")
         tensor = as_tensor(value, name).detach()
         if tensor.is_meta or tensor.layout != torch.strided:
-            what = "on the meta device, without data" if tensor.is_meta else f"of layout {tensor.layout}"
-            raise TypeMismatchError(f"{name} is a tensor {what}", hint="give a dense array")
+            defect = "on the meta device, without data" if tensor.is_meta else f"of layout {tensor.layout}"
+            raise TypeMismatchError(f"{name} is a tensor {defect}", hint="give a dense array")
         if tensor.dtype != dtype:
             raise TypeMismatchError(f"{name} has {tensor.dtype} elements, the script's functions take {dtype}",
                                     hint="functions that begin with s take f32, with d f64")
@@ -203,13 +203,13 @@ class CompiledScript:
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The strides that a program is compiled for: the tensor's, where both dimensions of a matrix or a vector step through memory."""
+    """The strides that a program is compiled for: the tensor's own; () if a dimension with several words has stride 0."""
     strides = tensor.stride()
-    steps = all(s > 0 or n <= 1 for s, n in zip(strides, tensor.shape))
-    return tuple(strides) if steps else ()
+    distinct = all(s > 0 or n <= 1 for s, n in zip(strides, tensor.shape))
+    return tuple(strides) if distinct else ()
 
 
-def _as_given(arrays: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
+def _conversion_to(arrays: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
     """The conversion of results to arrays of the first array argument's library."""
     first = next((g for g in arrays if not isinstance(g, Real)), None)
     module = type(first).__module__.partition(".")[0]
@@ -218,6 +218,6 @@ def _as_given(arrays: Sequence[Any]) -> Callable[[torch.Tensor], Any]:
     if module == "numpy":
         return lambda tensor: tensor.cpu().numpy()
     # The argument's library is imported already.
-    maker: Any = sys.modules.get({"jaxlib": "jax"}.get(module, module))
-    take = getattr(maker, "from_dlpack", None) or getattr(getattr(maker, "dlpack", None), "from_dlpack", None)
-    return (lambda tensor: take(tensor)) if take is not None else (lambda tensor: tensor)
+    library: Any = sys.modules.get({"jaxlib": "jax"}.get(module, module))
+    from_dlpack = getattr(library, "from_dlpack", None) or getattr(getattr(library, "dlpack", None), "from_dlpack", None)
+    return (lambda tensor: from_dlpack(tensor)) if from_dlpack is not None else (lambda tensor: tensor)

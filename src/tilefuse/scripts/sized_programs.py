@@ -1,11 +1,11 @@
-"""Programs of scripts whose sizes calls give: kernels of routines for each case of sizes, what launches are told, and the workspace.
+"""Programs of scripts whose sizes calls give: kernels of routines for each case of sizes, arguments of their launches, and the workspace.
 
     case          sizes up to      indices    rows of matrices
     aligned       2^28 words       32 bits    begin at 16 bytes
     any           2^28 words       32 bits    anywhere
     aligned_wide, any_wide         64 bits
 
-Every case computes the same; a call takes the first whose limits its sizes keep. Kernels from meanings (templates) cannot be had so: their
+Every case computes the same; a call takes the first whose limits its sizes keep. Kernels from meanings (templates) have fixed sizes: their
 tiles, walks and guards are chosen for the sizes that they are planned for.
 """
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tilefuse.target.device import DeviceSpec
 
 @dataclass(frozen=True)
 class Scratch:
-    """Words of the workspace, from the step `first` on until `last`. counter: zero before a program runs, and again behind it."""
+    """Words of the workspace, in use from step `first` to step `last`. counter: zero before a program runs, and zero again after it."""
 
     name: str
     num_bytes: Operand
@@ -39,7 +39,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Launched:
-    """One kernel of a program: its forms by case, and for each buffer the variable or the scratch that it is."""
+    """One kernel of a program: its forms by case, and for each buffer the name of its variable or scratch."""
 
     kernels: tuple[Kernel, ...]
     arguments: tuple[str, ...]
@@ -49,9 +49,10 @@ class Launched:
 class SizedProgram:
     """A script's program for sizes that calls give.
 
-    sizes    their names, in the order of arguments; expected: what the program was chosen for
-    limits   for each case what may not exceed what: (what, count, most), the same rows in all cases
-    strides  (matrix, size, words): words from row to row, of which a multiple begins at 16 bytes
+    sizes     names of the sizes, in the order of arguments
+    expected  sizes that the program was chosen for
+    limits    for each case (description, count, largest count), the same rows in all cases
+    strides   (matrix, stride, words): rows begin at 16 bytes if the stride is a multiple of `words`
     """
 
     graph: CallGraph
@@ -83,7 +84,7 @@ def sized_program(search: ScriptSearch, choice: Choice, device: DeviceSpec, opti
 
 
 class _Builder:
-    """State of one program in the making."""
+    """Builds one program."""
 
     def __init__(self, graph: CallGraph, device: DeviceSpec, options: Options) -> None:
         self.graph, self.device, self.options = graph, device, options
@@ -91,11 +92,11 @@ class _Builder:
         matrices = [v for v in graph.variables.values() if len(v.sizes) == 2]
         across = ((v, s) for v in matrices for s in v.named_strides if isinstance(s, str))
         self.strides = tuple((v.name, s, 16 // v.dtype.itemsize) for v, s in across)
-        # Without matrices nothing tells aligned cases from others.
+        # Without matrices the aligned cases equal the others.
         self.cases = tuple(c for c in CASES if self.strides or not c.aligned)
 
     def program(self, fusions: Sequence[FusedRoutines]) -> SizedProgram:
-        """All of it."""
+        """The program of all fusions, in order."""
         steps: list[Launched] = []
         scratch: list[Scratch] = []
         limits: list[list[tuple[str, Operand, int]]] = [[] for _ in self.cases]
@@ -109,9 +110,9 @@ class _Builder:
             for forms in zip(*launched, strict=True):
                 arguments = []
                 for b in forms[0].parameters:
-                    own = b.name not in self.graph.variables
-                    arguments.append(f"{fused.name}_{b.name}" if own else b.name)
-                    if own:
+                    is_scratch = b.name not in self.graph.variables
+                    arguments.append(f"{fused.name}_{b.name}" if is_scratch else b.name)
+                    if is_scratch:
                         self._scratch(scratch, arguments[-1], forms, b.name, len(steps))
                 steps.append(Launched(forms, tuple(arguments)))
             for limit, case in zip(limits, self.cases, strict=True):
@@ -122,7 +123,7 @@ class _Builder:
                             tuple(steps), tuple(sorted(scratch, key=lambda s: not s.counter)))
 
     def _kernels(self, fused: FusedRoutines) -> list[list[Kernel]]:
-        """The kernels of a fusion for each case, under names of their own."""
+        """The kernels of a fusion for each case, each under its own name."""
         kernels_by_case = []
         for case in self.cases:
             sized = None if fused.sized is None else replace(fused.sized, case=case)
@@ -131,10 +132,10 @@ class _Builder:
                 blocks = self._expected_blocks(kernel)
                 expected = replace(kernel, launch=replace(kernel.launch, num_blocks=blocks))
                 moved = moved_bytes(kernel, fused, self.expected)
-                ready = starting(expected, moved, self.device, self.options)
-                launch = replace(ready.launch, num_blocks=kernel.launch.num_blocks)
-                counted = kernel.blocks if kernel.blocks is not None else kernel.launch.num_blocks
-                kernels.append(replace(ready, name=f"{kernel.name}_{case.name}", launch=launch, blocks=counted))
+                started = starting(expected, moved, self.device, self.options)
+                launch = replace(started.launch, num_blocks=kernel.launch.num_blocks)
+                blocks_count = kernel.blocks if kernel.blocks is not None else kernel.launch.num_blocks
+                kernels.append(replace(started, name=f"{kernel.name}_{case.name}", launch=launch, blocks=blocks_count))
             kernels_by_case.append(kernels)
         return kernels_by_case
 
@@ -142,17 +143,17 @@ class _Builder:
         return kernel.launch.num_blocks if kernel.blocks is None else count_value(kernel.blocks, self.expected)
 
     def _scratch(self, scratch: list[Scratch], name: str, forms: Sequence[Kernel], buffer: str, step: int) -> None:
-        """Notes what a kernel keeps in the workspace; the same words for all cases."""
+        """Adds a kernel's buffer to the workspace; it has the same words in all cases."""
         counts = {(b.role, _bytes(b.num_elements if b.count is None else b.count, b.dtype.itemsize))
                   for k in forms for b in k.parameters if b.name == buffer}
         if len(counts) > 1:
-            raise InternalError(f"kernels of {forms[0].name} keep different numbers of words for different sizes; please report")
+            raise InternalError(f"kernels of {forms[0].name} need different numbers of words for different sizes; please report")
         ((role, num_bytes),) = counts
-        known = next((n for n, s in enumerate(scratch) if s.name == name), None)
-        if known is None:
+        place = next((n for n, s in enumerate(scratch) if s.name == name), None)
+        if place is None:
             scratch.append(Scratch(name, num_bytes, step, step, role == "counter"))
         else:
-            scratch[known] = replace(scratch[known], last=step)
+            scratch[place] = replace(scratch[place], last=step)
         assert role in (*OWN_ROLES, "in", "out")
 
     def _intermediates(self, steps: Sequence[Launched]) -> list[Scratch]:
@@ -168,7 +169,7 @@ class _Builder:
         return list(intermediates.values())
 
     def _indexed(self, fused: FusedRoutines, case: Case) -> list[tuple[str, Operand, int]]:
-        """Offsets that routines of the fusion compute to find words, which must fit their indices."""
+        """Largest offsets that routines of the fusion compute, which must fit their indices."""
         tiles = {size: fused.tiles[d] for d, size in fused.grid.named.items()}
         names = dict.fromkeys(n for k in range(len(fused.decision.calls)) for _, n, _ in fused.call(k).operands)
         variables = [self.graph.variables[n] for n in names]
@@ -176,7 +177,7 @@ class _Builder:
 
     @staticmethod
     def _launched(fused: FusedRoutines, steps: Sequence[Launched], case: Case) -> list[tuple[str, Operand, int]]:
-        """Blocks of the fusion's kernels, and partial values in the workspace."""
+        """Limits on the blocks of the fusion's kernels and on partial values in the workspace."""
         limits: list[tuple[str, Operand, int]] = []
         for step in steps:
             kernel = step.kernels[0]

@@ -1,7 +1,7 @@
 """Empirical search over the programs of a script: combinations from the best predicted on are built, checked and timed.
 
-Every measured time is kept at once, so that a search that was interrupted goes on where it stood; the fastest program of a script at given
-sizes is what later compiles take. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2 (empirical search).
+Every measured time is written at once, so that an interrupted search resumes. Later compiles take the fastest measured program of a script
+and its sizes. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2 (empirical search).
 """
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tilefuse.target.device import DeviceSpec
 KIND = "scripts"
 # Programs whose kernels are compiled side by side before the first of them is timed.
 BUILT_TOGETHER = 16
-# The inputs that take turns fill the second-level cache so many times, if as many sets as these do; small data stay in it also then.
+# Size of all sets of inputs, in multiples of L2, and most sets: smaller data stay in L2 all the same.
 CACHES_FILLED, MOST_INPUT_SETS = 4, 64
 # Hexadecimal digits of a key.
 KEY_DIGITS = 24
-# How programs are timed: part of every key, so that times that were taken otherwise are not compared with new ones.
+# Method by which programs are timed. It is part of every key, so that times of another method are not compared with new ones.
 CLOCK = "results rotate"
 
 
@@ -44,8 +44,8 @@ class Trial:
     """One program of the search. Units: microseconds.
 
     rank      place in the order of predicted times, from 0
-    measured  its time, or why it has none
-    known     from an earlier search
+    measured  its time, or the reason for which it has none
+    known     the time is of an earlier search
     """
 
     rank: int
@@ -56,25 +56,24 @@ class Trial:
 
 
 def script_key(graph: CallGraph, options: Options | None = None) -> str:
-    """The calls with their sizes and strides, as a digest: equal for scripts that differ in names only by accident of spelling.
+    """A digest of the calls with their sizes and strides. Names of variables do not matter.
 
-    Texts of routines and meanings, and options that decide code, are part of it: what was timed of others says nothing of these.
+    Texts of routines and meanings, and options that decide code, are part of it: other texts and options have other times.
     """
     number = {name: n for n, name in enumerate(graph.variables)}
     rows = [[number[n], v.dtype.name, list(v.shape), list(v.word_strides)] for n, v in graph.variables.items()]
     calls = [[c.function.timed_name, [number[a] if isinstance(a, str) else float(a).hex() for a in c.arguments],
               [number[r] for r in c.results]] for c in graph.calls]
-    decides = dict((options or Options()).code_key())
-    code = [[name, repr(value)] for name, value in sorted((options or Options()).changed().items()) if name in decides]
+    code_options = dict((options or Options()).code_key())
+    code = [[name, repr(value)] for name, value in sorted((options or Options()).changed().items()) if name in code_options]
     text = json.dumps([CLOCK, rows, calls, [number[o] for o in graph.outputs], code])
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
 def num_sets(moved_bytes: int, cache_bytes: int) -> int:
-    """How many sets of inputs take turns, where one call's are so many bytes.
+    """Number of sets of inputs that calls rotate through, for inputs of so many bytes.
 
-    Sixteen of 3 MiB left a call's data in the cache of an H200 until they came again: programs looked up to twice as fast as they were, and
-    those that load little at once best.
+    Source: H200, sixteen sets of 3 MiB: the data of a call stayed in L2 until their next call, and programs looked up to twice as fast.
     """
     return max(min(-(-CACHES_FILLED * cache_bytes // max(moved_bytes, 1)), MOST_INPUT_SETS), INPUT_SETS)
 
@@ -90,7 +89,7 @@ def written(combination: Combination) -> list[dict[str, Any]]:
 
 
 def read_back(search: ScriptSearch, rows: Sequence[Mapping[str, Any]]) -> Combination | None:
-    """The combination of plain data; None where it no longer fits the library (fewer implementations, other calls)."""
+    """The combination from plain data; None where it does not fit the library any more (fewer implementations, other calls)."""
     parts: list[FusionImplementation] = []
     for row in rows:
         calls = tuple(row["calls"])
@@ -110,7 +109,7 @@ def read_back(search: ScriptSearch, rows: Sequence[Mapping[str, Any]]) -> Combin
 
 
 def best_known(search: ScriptSearch) -> Choice | None:
-    """The fastest program that an earlier search found for these sizes on this device."""
+    """The fastest program that an earlier search measured for these sizes on this device; None without one."""
     key = f"{script_key(search.graph, search.options)}:best:{search.kind}:{search.deterministic}"
     row = script_journal(search.device, search.options).find(key)
     if row is None or not isinstance(row.get("parts"), list):
@@ -131,11 +130,11 @@ class ScriptTuner:
         self._drawn: list[dict[str, Any]] = []
 
     def trials(self, most: int, seconds: float, each: int = 8) -> Iterator[Trial]:
-        """Programs in order of predicted time, at most `most` of them and for at most `seconds`; `each`: implementations a fusion.
+        """Programs in order of predicted time, at most `most` of them and for at most `seconds`; `each`: implementations of a fusion.
 
-        The reference of all results is the first program that runs.
+        The results of the first program that runs are the reference of all others.
         """
-        ends = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         ranked = enumerate(itertools.islice(self.search.combinations(each), most))
         best_us = float("inf")
         while chunk := list(itertools.islice(ranked, BUILT_TOGETHER)):
@@ -150,7 +149,7 @@ class ScriptTuner:
                     self.journal.keep(f"{self.key}:best:{self.search.kind}:{self.search.deterministic}",
                                       {"label": self.search.graph.name, "us": measured, "parts": written(combination)})
                 yield Trial(rank, how(combination), combination.predicted_us, measured, known is not None)
-                if time.monotonic() > ends:
+                if time.monotonic() > deadline:
                     return
 
     def _row_key(self, combination: Combination) -> str:
@@ -186,17 +185,17 @@ class ScriptTuner:
             if self._reference is None:
                 self._reference = results
             graph = self.search.graph
-            for name, got, want in zip(graph.outputs, results, self._reference, strict=True):
-                if not same(got, want, TOLERANCE_BY_DTYPE.get(graph.variables[name].dtype.name, 0.0)):
+            for name, result, reference in zip(graph.outputs, results, self._reference, strict=True):
+                if not same(result, reference, TOLERANCE_BY_DTYPE.get(graph.variables[name].dtype.name, 0.0)):
                     return Rejected(Reason.WRONG_RESULT, f"{name} differs from the first program's")
             return time_program(program, sets, max(LAUNCHES, len(sets)), kept=len(sets)).median_us
         except (DeviceError, RuntimeError) as error:
             return Rejected(Reason.DOES_NOT_RUN, str(error).partition("\n")[0])
 
     def _inputs(self, program: Program) -> list[list[Any]]:
-        """Inputs in the program's order; all programs get the same.
+        """Sets of inputs in the program's order; all programs get the same.
 
-        On a GPU so many sets take turns that one call's data do not stay in the cache until the next call.
+        On a GPU calls rotate through so many sets that the data of a call do not stay in L2 until their next call.
         """
         names = program.spec.inputs
         if not self._drawn:

@@ -8,7 +8,7 @@ from tilefuse.ir.affine import axis
 from tilefuse.scripts.language.elementary import ThreadMapping
 from tilefuse.scripts.language.routine_source import cut_routines, state_bytes
 from tilefuse.scripts.schedule.barriers import SharedAccesses, place_barriers
-from tilefuse.scripts.schedule.combine import Combination, combine_threads
+from tilefuse.scripts.schedule.combine import ThreadCombination, combine_threads
 from tilefuse.scripts.schedule.elements import Decision
 from tilefuse.scripts.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.scripts.schedule.steps import BlockBarrier, Load, Step, Store
@@ -100,7 +100,7 @@ def test_the_two_conditions_of_algorithm_2() -> None:
 def test_lanes_halve_what_they_hold() -> None:
     """Eight words in each of 256 threads: three halvings, two exchanges, eight rows of copies."""
     found = combine_threads(ThreadMapping((8,), (axis("s0"),)), (256, 1), 256, (8,))
-    assert isinstance(found, Combination)
+    assert isinstance(found, ThreadCombination)
     assert [halved for _, halved in found.lanes] == [True, True, True, False, False]
     assert found.slots == 1 and found.copies == 8 and found.upper == (5, 6, 7)
 

@@ -61,7 +61,7 @@ def test_fusions_without_routines_say_why(monkeypatch: pytest.MonkeyPatch) -> No
     assert search.unimplemented() == ()
     monkeypatch.setattr(routine_implementations, "schedule_routines", lambda *_: Rejected(Reason.REGISTERS, "too many"))
     (calls, why), = search.unimplemented()
-    assert calls == (0,) and why.reason is Reason.REGISTERS and why.detail.startswith("too many, and so of ")
+    assert calls == (0,) and why.reason is Reason.REGISTERS and why.detail.startswith("too many; ")
     without_registers = replace(H200, fitted=replace(H200.fitted, scripts=replace(H200.fitted.scripts, most_registers=0)))
     (_, why), = ScriptSearch(function.graph_for(SHAPES), without_registers, Options()).unimplemented()
     assert why.reason is Reason.REGISTERS and "at most 0" in why.detail

@@ -29,7 +29,7 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.scripts.compose.writer import RoutineWriter, Where
 from tilefuse.scripts.language.elementary import ElementaryFunction
-from tilefuse.scripts.schedule.combine import Combination
+from tilefuse.scripts.schedule.combine import ThreadCombination
 from tilefuse.scripts.schedule.elements import ATOMICS, SECOND_KERNEL, SINGLE, Element
 from tilefuse.scripts.schedule.sizes import strides_of
 
@@ -51,7 +51,7 @@ def operator_of(function: ElementaryFunction) -> tuple[str, str]:
     return OPERATORS[function.operator]
 
 
-def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination) -> tuple[Stmt, ...]:
+def exchange(w: RoutineWriter, e: Element, array: str, combination: ThreadCombination) -> tuple[Stmt, ...]:
     """The exchanges within warps: afterwards a thread holds `combination.slots` words at the start of its array."""
     statements: list[Stmt] = []
     slots = combination.slots << sum(halved for _, halved in combination.lanes)
@@ -75,12 +75,12 @@ def exchange(w: RoutineWriter, e: Element, array: str, combination: Combination)
     return tuple(statements)
 
 
-def repeated_once(combination: Combination) -> tuple[Bound, ...]:
+def repeated_once(combination: ThreadCombination) -> tuple[Bound, ...]:
     """Bounds that hold for one of the lanes with equal values."""
     return tuple(Bound(axis("thread") // (1 << bit) % 2, 0, 1) for bit in combination.repeated)
 
 
-def to_slab(e: Element, array: str, combination: Combination, slab: str) -> tuple[Stmt, ...]:
+def to_slab(e: Element, array: str, combination: ThreadCombination, slab: str) -> tuple[Stmt, ...]:
     """Words of this warp into its row of the slab."""
     row = number(0)
     for n, bit in enumerate(combination.upper):

@@ -10,7 +10,6 @@ Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import math
@@ -29,7 +28,7 @@ class FusionImplementation:
     """One way to run some calls in one kernel, plus kernels that clear or finish its reductions. Units: predicted time in microseconds.
 
     kind      "routines": the library's routines, fused as `decision` states; "template": compiled from the meanings of the calls
-    content   data of the kind besides the decision
+    content   the scheduled kernel, for routines that are scheduled
     """
 
     calls: tuple[int, ...]
@@ -39,8 +38,8 @@ class FusionImplementation:
     content: object = None
 
     def __str__(self) -> str:
-        what = str(self.decision) if self.decision else f"calls {list(self.calls)}"
-        return f"{self.kind}: {what}, {self.predicted_us:.2f} us"
+        description = str(self.decision) if self.decision else f"calls {list(self.calls)}"
+        return f"{self.kind}: {description}, {self.predicted_us:.2f} us"
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,75 @@ class Combination:
 
 @dataclass(frozen=True)
 class _Cover:
-    """A partial cover: its last part is number `rank` of its fusion's implementations."""
+    """A partial cover. `last`: the calls of its last part as bits; `rank`: number of that part among their implementations."""
 
     parts: tuple[FusionImplementation, ...]
+    last: int
     rank: int
     covered: int
     cost_us: float
+
+
+class _CoverSearch:
+    """Best-first search over covers. Sets of calls are numbers whose bits are the calls."""
+
+    def __init__(self, graph: CallGraph, implementations: Mapping[tuple[int, ...], Sequence[FusionImplementation]]) -> None:
+        self.graph = graph
+        self.all_calls = (1 << len(graph.calls)) - 1
+        self.table = {sum(1 << c for c in calls): sorted(alternatives, key=lambda part: part.predicted_us)
+                      for calls, alternatives in implementations.items() if alternatives}
+        self.sets_by_call = [[mask for mask in self.table if mask >> c & 1] for c in range(len(graph.calls))]
+        self._bound_us: dict[int, float] = {self.all_calls: 0.0}
+        self._open: list[tuple[float, int, _Cover]] = []
+        self._entered = itertools.count()
+
+    def results(self) -> Iterator[Combination]:
+        """All combinations, in order of predicted time."""
+        if not self.all_calls:
+            yield Combination(())
+            return
+        self._extend((), 0, 0.0)
+        while self._open:
+            _, _, cover = heapq.heappop(self._open)
+            # One entry a fusion is open: its next implementation enters when this one leaves.
+            before_us = cover.cost_us - cover.parts[-1].predicted_us
+            self._enter(cover.parts[:-1], cover.covered & ~cover.last, before_us, cover.last, cover.rank + 1)
+            ordered = in_order(self.graph, cover.parts)
+            if ordered is None:
+                continue
+            if cover.covered == self.all_calls:
+                yield Combination(ordered)
+            else:
+                self._extend(cover.parts, cover.covered, cover.cost_us)
+
+    def _extend(self, parts: tuple[FusionImplementation, ...], covered: int, cost_us: float) -> None:
+        """Enters the covers in which the lowest uncovered call takes each of its fusions."""
+        for mask in self.sets_by_call[_lowest_missing(covered)]:
+            if not mask & covered:
+                self._enter(parts, covered, cost_us, mask, 0)
+
+    def _enter(self, parts: tuple[FusionImplementation, ...], covered: int, cost_us: float, mask: int, rank: int) -> None:
+        """Enters the cover that adds implementation `rank` of a fusion, unless no combination holds it."""
+        alternatives = self.table[mask]
+        if rank == len(alternatives):
+            return
+        cover = _Cover((*parts, alternatives[rank]), mask, rank, covered | mask, cost_us + alternatives[rank].predicted_us)
+        bound_us = cover.cost_us + self._rest_us(cover.covered)
+        if bound_us < math.inf:
+            heapq.heappush(self._open, (bound_us, next(self._entered), cover))
+
+    def _rest_us(self, covered: int) -> float:
+        """Cost of the cheapest cover of the uncovered calls; cycles between kernels are ignored. Units: microseconds."""
+        if covered not in self._bound_us:
+            masks = (mask for mask in self.sets_by_call[_lowest_missing(covered)] if not mask & covered)
+            self._bound_us[covered] = min((self.table[mask][0].predicted_us + self._rest_us(covered | mask) for mask in masks),
+                                          default=math.inf)
+        return self._bound_us[covered]
+
+
+def _lowest_missing(bits: int) -> int:
+    """Number of the lowest bit that is not set."""
+    return (~bits & bits + 1).bit_length() - 1
 
 
 def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Sequence[FusionImplementation]]) -> Iterator[Combination]:
@@ -71,70 +133,26 @@ def combinations(graph: CallGraph, implementations: Mapping[tuple[int, ...], Seq
     implementations: by the calls of the fusion; those of one fusion in any order. A call without any leaves no combination.
     Cost: lazy; memory grows with the combinations consumed.
     """
-    everything = (1 << len(graph.calls)) - 1
-    table = {sum(1 << c for c in calls): sorted(ways, key=lambda w: w.predicted_us) for calls, ways in implementations.items() if ways}
-    by_first = [[mask for mask in table if mask >> c & 1] for c in range(len(graph.calls))]
-
-    @functools.cache
-    def rest_us(covered: int) -> float:
-        """Cost of the cheapest cover of the uncovered calls, ignoring cycles between kernels. Units: microseconds."""
-        if covered == everything:
-            return 0.0
-        lowest = (~covered & covered + 1).bit_length() - 1
-        ways = (table[mask][0].predicted_us + rest_us(covered | mask) for mask in by_first[lowest] if not mask & covered)
-        return min(ways, default=math.inf)
-
-    number = itertools.count()
-    queue: list[tuple[float, int, _Cover, int]] = []
-
-    def push(parts: tuple[FusionImplementation, ...], covered: int, cost_us: float, mask: int, rank: int) -> None:
-        ways = table[mask]
-        if rank < len(ways):
-            cover = _Cover((*parts, ways[rank]), rank, covered | mask, cost_us + ways[rank].predicted_us)
-            if (bound_us := cover.cost_us + rest_us(cover.covered)) < math.inf:
-                heapq.heappush(queue, (bound_us, next(number), cover, mask))
-
-    def extend(parts: tuple[FusionImplementation, ...], covered: int, cost_us: float) -> None:
-        lowest = (~covered & covered + 1).bit_length() - 1
-        for mask in by_first[lowest]:
-            if not mask & covered:
-                push(parts, covered, cost_us, mask, 0)
-
-    if not everything:
-        yield Combination(())
-        return
-    extend((), 0, 0.0)
-    while queue:
-        _, _, cover, mask = heapq.heappop(queue)
-        last = cover.parts[-1]
-        # The queue holds one entry per fusion: its next implementation enters when this one leaves.
-        push(cover.parts[:-1], cover.covered & ~mask, cover.cost_us - last.predicted_us, mask, cover.rank + 1)
-        ordered = in_order(graph, cover.parts)
-        if ordered is None:
-            continue
-        if cover.covered == everything:
-            yield Combination(ordered)
-        else:
-            extend(cover.parts, cover.covered, cover.cost_us)
+    return _CoverSearch(graph, implementations).results()
 
 
 def cheapest(graph: CallGraph, table: MutableMapping[tuple[int, ...], Sequence[FusionImplementation]],
-             true: Callable[[tuple[int, ...]], Sequence[FusionImplementation]], enough_us: float = math.inf) -> Combination | None:
-    """The first of `combinations`; a fusion's true implementations are computed only if they may be part of it. None without a cover.
+             refine: Callable[[tuple[int, ...]], Sequence[FusionImplementation]], enough_us: float = math.inf) -> Combination | None:
+    """The first of `combinations`; a fusion is refined only if its implementations may be part of it. None without a cover.
 
-    table: for each fusion, implementations with lower bounds on the times of its true ones, which `true` computes; they replace the bounds.
+    table: implementations of each fusion with lower bounds on their times; those that `refine` returns replace them.
     enough_us: a combination whose bound exceeds this is returned unrefined.
     """
-    known: set[tuple[int, ...]] = set()
+    refined: set[tuple[int, ...]] = set()
     while True:
         best = next(combinations(graph, table), None)
         if best is None or best.predicted_us > enough_us:
             return best
-        vague = [p.calls for p in best.parts if p.calls not in known]
-        if not vague:
+        bounds_only = [part.calls for part in best.parts if part.calls not in refined]
+        if not bounds_only:
             return best
-        known.update(vague)
-        table.update({calls: true(calls) for calls in vague})
+        refined.update(bounds_only)
+        table.update({calls: refine(calls) for calls in bounds_only})
 
 
 def in_order(graph: CallGraph, parts: Sequence[FusionImplementation]) -> tuple[FusionImplementation, ...] | None:

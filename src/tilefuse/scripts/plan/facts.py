@@ -1,6 +1,6 @@
-"""Traffic, storage and repetition of a fused kernel of routines: the numbers that prediction and pruning need, without scheduling it.
+"""Traffic, storage and repetition of a fused kernel of routines: the numbers that its work and pruning need, without scheduling it.
 
-Everything follows from the metadata: elements, threads, thread-to-data mappings. Nothing here knows how long anything takes.
+All follow from the metadata: elements, threads, thread-to-data mappings. Times must not come in (`work.py` has them).
 """
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from math import prod
 
 from tilefuse.scripts.language.elementary import CallGraph, Implementation, Parameter, SharedPlace, ThreadMapping
 from tilefuse.scripts.schedule.elements import ATOMICS, SECOND_KERNEL, SINGLE, Decision
-from tilefuse.scripts.schedule.grid import Grid, live_tiles
+from tilefuse.scripts.schedule.grid import Axes, Grid, live_tiles
 from tilefuse.target.device import DeviceSpec
 
 # Length of a vector's rows for prices: a vector is one row, and longer than any tile's. Units: bytes.
@@ -23,9 +23,13 @@ REGISTER_PIECE, LEAST_REGISTERS = 8, 16
 
 @dataclass(frozen=True)
 class Moved:
-    """One load or store of a kernel. Units: bytes in all, bytes that neighbouring threads touch side by side.
+    """One load or store of a kernel.
 
-    resident: read again and again, so that the caches serve it. wide: in pieces of 16 bytes, not word by word. word_bytes: of one word.
+    num_bytes   over the whole kernel
+    resident    read again and again, so that the caches serve it
+    wide        in accesses of 16 bytes, not word by word
+    row_bytes   bytes that neighbouring threads touch side by side
+    word_bytes  bytes of one word
     """
 
     function: str
@@ -43,15 +47,16 @@ class Facts:
     """Numbers of one fused kernel. Units: bytes; registers of 32 bits a thread.
 
     moved            loads and stores between global memory and the chip
-    tiles, blocks    tiles computed in all, those left out of triangles not counted; blocks of the grid
-    flushes          exchanges over the block (barriers and combination) that each tile needs
-    flight_bytes     of loads that a thread has under way together
-    partial_bytes    partial values written and read again by the last block or a second kernel
+    tiles            tiles that the kernel computes, without the skipped ones of a triangle
+    blocks           blocks of the grid
+    exchanges        exchanges over the block (barriers and combination) that each tile needs
+    flight_bytes     bytes of loads that a thread has in flight
+    partial_bytes    partial values, written once and read once by the last block or a second kernel
     atomics          atomic updates of global memory
-    finish_loads     of partial values, that one thread of a last block makes one after the other
-    extra_kernels    kernels before or behind
-    passed           elements that change their mapping through shared memory, for every tile
-    ragged           triangles: the share of a side that one block walks; blocks that meet the diagonal walk less
+    finish_loads     loads of partial values that one thread of a last block issues one after the other
+    extra_kernels    kernels before or after the main one
+    remapped         elements that change their mapping through shared memory, for every tile
+    ragged           triangles: share of a side that one block takes; blocks that meet the diagonal take less
     """
 
     threads: int
@@ -59,7 +64,7 @@ class Facts:
     tiles: int
     blocks: int
     unroll: int
-    flushes: int
+    exchanges: int
     registers: int
     shared_bytes: int
     flight_bytes: int
@@ -67,7 +72,7 @@ class Facts:
     atomics: int
     finish_loads: int
     extra_kernels: int
-    passed: int
+    remapped: int
     ragged: float = 0.0
 
     @property
@@ -88,18 +93,25 @@ class Facts:
 
 @dataclass(frozen=True)
 class _Operand:
-    """One element of a call. Units: words of all instances of a block; `held` by a thread, 0 in shared memory; `item` in bytes."""
+    """One element of a call.
+
+    names         function, implementation and routine that loads or stores it
+    words         of all instances of a block
+    shared_words  the same with padding, in shared memory; 0 in registers
+    held          words that one thread holds; 0 in shared memory
+    word_bytes    bytes of one word
+    """
 
     names: tuple[str, str, str]
-    axes: tuple[str, ...]
+    axes: Axes
     words: int
     shared_words: int
     held: int
-    item: int
+    word_bytes: int
 
 
 class ElementFacts:
-    """Facts of all walks of some calls with chosen implementations: the elements are read once."""
+    """Facts of all walks of some calls with chosen implementations. Elements are collected once for all walks."""
 
     def __init__(self, graph: CallGraph, calls: Sequence[int], chosen: Sequence[int], grid: Grid, instances: int,
                  device: DeviceSpec) -> None:
@@ -114,42 +126,45 @@ class ElementFacts:
         self.loads: list[_Operand] = []
         self.stores: list[_Operand] = []
         self.reductions: list[_Operand] = []
-        self.passed = self.made_held = self.made_shared = 0
-        self._read(graph, calls, used)
+        # Elements that routines compute or that change their mapping. Units: registers a thread, bytes a block.
+        self.remapped = self.computed_registers = self.computed_shared_bytes = 0
+        self._collect(graph, calls, used)
 
-    def _read(self, graph: CallGraph, calls: Sequence[int], used: Sequence[Implementation]) -> None:
-        seen: dict[tuple[str, tuple[str, ...]], list[object]] = {}
-        produced: set[str] = set()
+    def _collect(self, graph: CallGraph, calls: Sequence[int], used: Sequence[Implementation]) -> None:
+        """Collects the elements of all calls. The first reader of an input loads it; other mappings get it through shared memory."""
+        places_by_element: dict[tuple[str, Axes], list[object]] = {}
+        computed: set[str] = set()
         for c, implementation, axis_of in zip(calls, used, self.grid.axis_of, strict=True):
             call = graph.calls[c]
             for p, variable in zip(call.function.inputs, call.arguments, strict=True):
-                if not p.extents or not isinstance(variable, str):
-                    continue
-                operand = self._operand(graph, c, p, implementation, axis_of, "load")
-                places = seen.setdefault((variable, operand.axes), [])
-                key = (implementation.places[p.name], implementation.geometry.threads if operand.held else None)
-                if key in places:
-                    continue
-                if places:
-                    self.passed += 1
-                    self.made_shared += operand.words * operand.item
-                    self.made_held += operand.held * operand.item // 4
-                elif variable not in produced:
-                    self.loads.append(operand)
-                places.append(key)
+                if p.extents and isinstance(variable, str):
+                    operand = self._operand(graph, c, p, implementation, axis_of, "load")
+                    places = places_by_element.setdefault((variable, operand.axes), [])
+                    self._add_input(operand, _place_of(operand, p, implementation), places, variable in computed)
             for p, variable in zip(call.function.outputs, call.results, strict=True):
                 operand = self._operand(graph, c, p, implementation, axis_of, "store")
-                produced.add(variable)
+                computed.add(variable)
                 if call.function.kind.reduces:
                     # A map's result takes the registers of its operands.
-                    self.made_held += max(operand.held, 1) * operand.item // 4
+                    self.computed_registers += max(operand.held, 1) * operand.word_bytes // 4
                     self.reductions.append(operand)
                     continue
-                place = (implementation.places.get(p.name), implementation.geometry.threads if operand.held else None)
-                seen.setdefault((variable, operand.axes), []).append(place)
-                self.made_shared += operand.shared_words * operand.item
+                places_by_element.setdefault((variable, operand.axes), []).append(_place_of(operand, p, implementation))
+                self.computed_shared_bytes += operand.shared_words * operand.word_bytes
                 if p.extents and (variable in graph.outputs or any(u not in calls for u in graph.readers(variable))):
                     self.stores.append(operand)
+
+    def _add_input(self, operand: _Operand, place: object, places: list[object], is_computed: bool) -> None:
+        """Adds an input's element; `places`: the places at which earlier calls of the kernel have it."""
+        if place in places:
+            return
+        if places:
+            self.remapped += 1
+            self.computed_shared_bytes += operand.words * operand.word_bytes
+            self.computed_registers += operand.held * operand.word_bytes // 4
+        elif not is_computed:
+            self.loads.append(operand)
+        places.append(place)
 
     def _operand(self, graph: CallGraph, c: int, p: Parameter, implementation: Implementation, axis_of: Mapping[str, str],
                  verb: str) -> _Operand:
@@ -166,7 +181,7 @@ class ElementFacts:
 
     def flight_bytes(self, walk: str) -> int:
         """Bytes of loads that a thread starts for one tile of a walk."""
-        return sum((o.held or -(-o.words // self.threads)) * o.item for o in self.loads if walk in o.axes)
+        return sum((o.held or -(-o.words // self.threads)) * o.word_bytes for o in self.loads if walk in o.axes)
 
     def facts(self, decision: Decision) -> Facts:
         """The facts of one walk."""
@@ -176,24 +191,24 @@ class ElementFacts:
         def moved(o: _Operand) -> Moved:
             # An operand that the walk does not move is loaded once a block, everything else once a tile.
             times = self.live if walk in o.axes else prod(n if d != walk else blocks[d] for d, n in num_tiles.items())
-            row = self.words[o.axes[-1]] * o.item if len(o.axes) == 2 else ONE_ROW_BYTES
-            return Moved(*o.names, times * o.words * o.item, len(o.axes) < len(num_tiles), not o.shared_words, row, o.item)
+            row = self.words[o.axes[-1]] * o.word_bytes if len(o.axes) == 2 else ONE_ROW_BYTES
+            return Moved(*o.names, times * o.words * o.word_bytes, len(o.axes) < len(num_tiles), not o.shared_words, row, o.word_bytes)
 
-        held, shared, flight = self.made_held, self.made_shared, 0
+        held, shared, flight = self.computed_registers, self.computed_shared_bytes, 0
         for o in self.loads:
             copies = unroll if walk in o.axes else 1
-            held += copies * o.held * o.item // 4
-            shared += copies * o.shared_words * o.item
-            flight += copies * (o.held or -(-o.words // self.threads)) * o.item
+            held += copies * o.held * o.word_bytes // 4
+            shared += copies * o.shared_words * o.word_bytes
+            flight += copies * (o.held or -(-o.words // self.threads)) * o.word_bytes
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
-        flushes = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
+        exchanges = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
         facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
-                      unroll, flushes, max(held, LEAST_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0, self.passed,
+                      unroll, exchanges, max(held, LEAST_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0, self.remapped,
                       min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
         return self.finished(facts, decision, blocks)
 
     def finished(self, facts: Facts, decision: Decision, blocks: Mapping[str, int] | None = None) -> Facts:
-        """The same walk with another finish of its reductions."""
+        """The same walk with another way to finish its reductions."""
         if blocks is None:
             blocks = {d: -(-n // decision.iterations) if d == decision.direction else n for d, n in self.num_tiles.items()}
         partial = atomics = loads = extra = 0
@@ -205,10 +220,15 @@ class ElementFacts:
             if decision.finish == ATOMICS:
                 atomics, extra = atomics + shares * words, 1
             else:
-                partial += 2 * shares * words * o.item
+                partial += 2 * shares * words * o.word_bytes
                 extra += decision.finish == SECOND_KERNEL
                 own = o.words // self.instances * (decision.iterations if decision.direction in o.axes else 1)
                 loads += -(-own * shares // self.threads) if own < self.threads else -(-own // self.threads) * shares
-        # Written out, as thousands are made before the first program and `replace` takes twice as long.
-        return Facts(facts.threads, facts.moved, facts.tiles, facts.blocks, facts.unroll, facts.flushes, facts.registers,
-                     facts.shared_bytes, facts.flight_bytes, partial, atomics, loads, extra, facts.passed, facts.ragged)
+        # Thousands of facts are computed before the first program, and `replace` takes twice as long as the constructor.
+        return Facts(facts.threads, facts.moved, facts.tiles, facts.blocks, facts.unroll, facts.exchanges, facts.registers,
+                     facts.shared_bytes, facts.flight_bytes, partial, atomics, loads, extra, facts.remapped, facts.ragged)
+
+
+def _place_of(operand: _Operand, parameter: Parameter, implementation: Implementation) -> object:
+    """A key that is equal for elements at the same place: threads matter where they hold it."""
+    return implementation.places.get(parameter.name), implementation.geometry.threads if operand.held else None

@@ -1,4 +1,4 @@
-"""All fusions of a script: subgraphs of its calls that one kernel can run and that spare a transfer.
+"""All fusions of a script: sets of its calls that one kernel can run and that spare a load or store.
 
 A fusion is convex, its calls share one grid (equal nesting, equal extents), no call uses the result of a reduction that another one
 computes, and the fusion saves at least one load or store. Each rejected set of calls keeps its reason.
@@ -48,42 +48,42 @@ def find_fusions(graph: CallGraph) -> Fusions:
     """
     groups = call_groups(graph)
     shared = [_vectors(graph, g) for g in groups]
-    after = _reached(graph)
+    dependents = _dependents(graph)
     fusions: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
     # Single groups come first, then the sets that save most: `MOST_SETS` cuts off the others.
-    todo: list[tuple[int, tuple[int, ...]]] = [(FIRST_RANK, (n,)) for n in range(len(groups))]
-    seen = {numbers for _, numbers in todo}
-    while todo:
-        current = heapq.heappop(todo)[1]
+    open_sets: list[tuple[int, tuple[int, ...]]] = [(FIRST_RANK, (n,)) for n in range(len(groups))]
+    entered = {numbers for _, numbers in open_sets}
+    while open_sets:
+        current = heapq.heappop(open_sets)[1]
         calls = tuple(sorted(c for n in current for c in groups[n]))
         grid = bind_grid(graph, calls)
-        why = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
-        if why is not None:
-            # A larger set fails for the same reason, so none is tried.
-            rejected.append((calls, why))
+        reason = grid if isinstance(grid, Rejected) else reduced_inside(graph, calls)
+        if reason is not None:
+            # Every larger set fails for the same reason.
+            rejected.append((calls, reason))
             continue
         assert isinstance(grid, Grid)
-        outside = _between(calls, after, len(graph.calls))
+        between = _call_between(calls, dependents, len(graph.calls))
         spared = spared_words(graph, calls, grid) if len(current) > 1 else 0
-        if outside is not None:
-            rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {outside} stands between")))
+        if between is not None:
+            rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {between} stands between")))
         elif len(current) > 1 and not spared:
             rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
         else:
             fusions.append(Fusion(calls, grid, spared))
-        own = frozenset(v for n in current for v in shared[n])
+        used = frozenset(v for n in current for v in shared[n])
         for n in range(len(groups)):
             wider = tuple(sorted((*current, n)))
-            if n not in current and own & shared[n] and wider not in seen and len(seen) < MOST_SETS:
-                seen.add(wider)
-                heapq.heappush(todo, (-spared, wider))
+            if n not in current and used & shared[n] and wider not in entered and len(entered) < MOST_SETS:
+                entered.add(wider)
+                heapq.heappush(open_sets, (-spared, wider))
     fusions.sort(key=lambda f: (len(f.calls), f.calls))
     return Fusions(tuple(fusions), tuple(rejected))
 
 
 def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
-    """Each call with the calls on numbers alone that it is the first to use. An unused number is a group of its own."""
+    """Each call with the calls on numbers alone whose results it is the first to use. A call whose number nobody uses is its own group."""
     home = list(range(len(graph.calls)))
     for c in reversed(range(len(graph.calls))):
         readers = [r for result in graph.calls[c].results for r in graph.readers(result)]
@@ -98,18 +98,19 @@ def call_groups(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
 def calls_between_matrices(graph: CallGraph) -> tuple[tuple[int, ...], ...]:
     """Convex sets of calls on vectors and numbers between the same calls on matrices. Each set may be compiled as a whole.
 
-    Scripts without calls on matrices have none. Sets of a single group are left out, because they are fusions already.
+    The longest paths to the calls of one set hold equally many calls on matrices. Scripts without calls on matrices have no sets. Sets of a
+    single group are left out, because they are fusions already.
     """
     nested = [c.function.kind.nested for c in graph.calls]
-    stage: list[int] = []
+    depth: list[int] = []
     for call in graph.calls:
         producers = [p for a in call.arguments if isinstance(a, str) and (p := graph.producer(a)) is not None]
-        stage.append(max((stage[p] + nested[p] for p in producers), default=0))
-    by_stage: dict[int, list[tuple[int, ...]]] = {}
+        depth.append(max((depth[p] + nested[p] for p in producers), default=0))
+    groups_by_depth: dict[int, list[tuple[int, ...]]] = {}
     for group in call_groups(graph):
         if not any(nested[c] for c in group):
-            by_stage.setdefault(max(stage[c] for c in group), []).append(group)
-    call_sets = [tuple(sorted(c for group in groups for c in group)) for groups in by_stage.values() if len(groups) > 1]
+            groups_by_depth.setdefault(max(depth[c] for c in group), []).append(group)
+    call_sets = [tuple(sorted(c for group in groups for c in group)) for groups in groups_by_depth.values() if len(groups) > 1]
     return tuple(call_sets) if any(nested) else ()
 
 
@@ -119,23 +120,23 @@ def _vectors(graph: CallGraph, calls: tuple[int, ...]) -> frozenset[str]:
     return frozenset(v for v in used if isinstance(v, str) and graph.variables[v].shape)
 
 
-def _reached(graph: CallGraph) -> list[int]:
+def _dependents(graph: CallGraph) -> list[int]:
     """For every call, the set of calls that depend on it, as bits."""
-    after = [0] * len(graph.calls)
+    dependents = [0] * len(graph.calls)
     for c in reversed(range(len(graph.calls))):
         for result in graph.calls[c].results:
             for reader in graph.readers(result):
-                after[c] |= 1 << reader | after[reader]
-    return after
+                dependents[c] |= 1 << reader | dependents[reader]
+    return dependents
 
 
-def _between(calls: tuple[int, ...], after: list[int], count: int) -> int | None:
+def _call_between(calls: tuple[int, ...], dependents: list[int], count: int) -> int | None:
     """A call outside the set that depends on one of its calls and on which another one depends; None for a convex set."""
     inside = sum(1 << c for c in calls)
     reached = 0
     for c in calls:
-        reached |= after[c]
-    return next((c for c in range(count) if reached >> c & 1 and not inside >> c & 1 and after[c] & inside), None)
+        reached |= dependents[c]
+    return next((c for c in range(count) if reached >> c & 1 and not inside >> c & 1 and dependents[c] & inside), None)
 
 
 def reduced_inside(graph: CallGraph, calls: tuple[int, ...]) -> Rejected | None:
@@ -173,8 +174,8 @@ def spared_words(graph: CallGraph, calls: tuple[int, ...], grid: Grid) -> int:
 
 def _read(graph: CallGraph, call: int, axis_of: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """(variable, directions) of every operand that a call reads."""
-    one = graph.calls[call]
-    outputs = {p.name for p in one.function.outputs}
-    for name, variable, sizes in one.operands:
+    function = graph.calls[call].function
+    outputs = {p.name for p in function.outputs}
+    for name, variable, sizes in graph.calls[call].operands:
         if name not in outputs:
             yield variable, tuple(axis_of[s] for s in sizes)

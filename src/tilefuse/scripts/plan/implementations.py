@@ -1,7 +1,7 @@
 """Implementations of a fusion: calling order, routine variants, geometry, instances, serial iterations and their direction, finish.
 
-Candidates are listed from metadata alone and predicted; they are scheduled, cheapest first, only when they are asked for. Dominated ones
-go: the same fusion with more shared memory or registers and no fewer transfers, or the same block reached in another way.
+Candidates are listed from metadata alone and priced. They are scheduled, cheapest first, when a caller asks for them. Dominated ones are
+pruned: the same fusion with more shared memory or registers and no fewer transfers, or an equal block from other instances and threads.
 Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.2.
 """
 from __future__ import annotations
@@ -33,7 +33,7 @@ GRID_WAVES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Candidate:
-    """One decision with what follows from it."""
+    """One decision, the facts that follow from it, and its price."""
 
     decision: Decision
     facts: Facts
@@ -42,7 +42,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Decisions of a fusion from the best predicted on, and those that were pruned: (decision, why)."""
+    """Decisions of a fusion from the best predicted on, and the pruned ones: (decision, reason)."""
 
     kept: tuple[Candidate, ...]
     pruned: tuple[tuple[Decision, Rejected], ...]
@@ -50,16 +50,16 @@ class Candidates:
 
 def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, deterministic: bool = False,
                     times: RoutineTimes | None = None) -> Candidates:
-    """All decisions of a fusion that are worth anything. deterministic: without atomics.
+    """All decisions of a fusion that no other one dominates. deterministic: without atomics.
 
     Cost: linear in the decisions; nothing is scheduled.
     """
     candidates: list[Candidate] = []
     pruned: list[tuple[Decision, Rejected]] = []
     for decision, facts in _decisions(graph, fusion, device, deterministic):
-        why = _pruned(facts, device)
-        if why is not None:
-            pruned.append((decision, why))
+        reason = _reason_to_prune(facts, device)
+        if reason is not None:
+            pruned.append((decision, reason))
             continue
         environment = Environment(decision.instances, decision.iterations, facts.shared_bytes, decision.direction)
         candidates.append(Candidate(decision, facts, price_work(routine_work(facts, device, times, environment), device)))
@@ -67,23 +67,23 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
     candidates.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, useful), c.facts.registers,
                                    c.facts.shared_bytes))
     kept: list[Candidate] = []
-    by_walk: dict[object, list[Candidate]] = {}
+    candidates_by_grid: dict[object, list[Candidate]] = {}
     for c in candidates:
         d, f = c.decision, c.facts
-        equals = by_walk.setdefault((d.direction, d.finish, d.unroll, f.blocks, f.threads, f.tiles), [])
-        better = next((k for k in equals if _dominates(k.facts, f)), None)
+        alike = candidates_by_grid.setdefault((d.direction, d.finish, d.unroll, f.blocks, f.threads, f.tiles), [])
+        better = next((k for k in alike if _dominates(k.facts, f)), None)
         if better is None:
-            equals.append(c)
+            alike.append(c)
             kept.append(c)
         else:
-            pruned.append((d, Rejected(Reason.WORSE_THAN_INCUMBENT, f"{better.decision} needs no more of anything")))
+            pruned.append((d, Rejected(Reason.WORSE_THAN_INCUMBENT, f"{better.decision} has no more traffic, registers or shared memory")))
     return Candidates(tuple(kept), tuple(pruned))
 
 
 def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
     """Lower bound on the predictions of `list_candidates`, without listing any. Units: microseconds.
 
-    Every word of what a fusion loads and stores along its whole grid is moved once at least; of triangles half of them.
+    Each operand that covers the whole grid moves at least once; of a triangle half of it.
     """
     full = len(fusion.grid.extents)
     loaded: dict[str, int] = {}
@@ -94,8 +94,8 @@ def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
         for name, variable, sizes in graph.calls[c].operands:
             if len(sizes) < full:
                 continue
-            of = graph.variables[variable]
-            num_bytes = prod(of.shape) * of.dtype.itemsize // (2 if fusion.grid.triangle else 1)
+            operand = graph.variables[variable]
+            num_bytes = prod(operand.shape) * operand.dtype.itemsize // (2 if fusion.grid.triangle else 1)
             if variable not in computed:
                 loaded[variable] = num_bytes
             elif name in {p.name for p in function.outputs} and not function.kind.reduces and (
@@ -109,7 +109,7 @@ def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: 
                     candidates: Candidates | None = None) -> Iterator[FusionImplementation]:
     """Implementations of a fusion that can be built, from the best predicted on; `content` is the scheduled kernel.
 
-    candidates: what `list_candidates` gave for these arguments, where it was asked already.
+    candidates: the result of `list_candidates` for these arguments, where a caller has it.
     """
     num_built = 0
     for c in (candidates or list_candidates(graph, fusion, device, deterministic, times)).kept:
@@ -122,37 +122,33 @@ def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: 
 
 
 def why_none(graph: CallGraph, fusion: Fusion, device: DeviceSpec, candidates: Candidates, name: str = "fused") -> Rejected | None:
-    """Why a fusion has no implementation, as values; None where it has one.
+    """The reason for which a fusion has no implementation; None where it has one.
 
     Cost: schedules candidates until one can be built.
     """
-    refused: list[Rejected] = []
+    reasons: list[Rejected] = []
     for c in candidates.kept:
         fused = schedule_routines(graph, c.decision, name, device)
         if isinstance(fused, FusedRoutines):
             return None
-        refused.append(fused)
-    refused += [why for _, why in candidates.pruned]
-    if not refused:
+        reasons.append(fused)
+    reasons += [reason for _, reason in candidates.pruned]
+    if not reasons:
         names = ", ".join(dict.fromkeys(graph.calls[c].function.name for c in fusion.calls))
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"no geometries of {names} have elements of equal words along the grid")
-    number: dict[Reason, int] = {}
-    for r in refused:
-        number[r.reason] = number.get(r.reason, 0) + 1
-    first = refused[0]
-    others = len(refused) - 1
-    return Rejected(first.reason, first.detail + (f", and so of {others} other decisions ({', '.join(r.value for r in number)})"
-                                                  if others else ""))
+    first, others = reasons[0], len(reasons) - 1
+    kinds = ", ".join(dict.fromkeys(r.reason.value for r in reasons))
+    return Rejected(first.reason, first.detail + (f"; {others} other decisions are rejected too ({kinds})" if others else ""))
 
 
 def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, deterministic: bool) -> Iterator[tuple[Decision, Facts]]:
-    """Every combination of what a decision decides, those that make no difference left out."""
+    """Every decision with its facts. Decisions whose differences change nothing are left out."""
     grid = fusion.grid
     functions = [graph.calls[c].function for c in fusion.calls]
     finishes = [LAST_BLOCK, SECOND_KERNEL]
     if not deterministic and all(not (f.state or f.finishes) for f in functions if f.kind.reduces):
         finishes.append(ATOMICS)
-    walks_matter = grid.nested or any(f.kind.reduces for f in functions)
+    walk_matters = grid.nested or any(f.kind.reduces for f in functions)
     for chosen in _choices(graph, fusion):
         used = [f.implementations[n] for f, n in zip(functions, chosen, strict=True)]
         threads = max(prod(i.geometry.threads) for i in used)
@@ -161,7 +157,7 @@ def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determinist
             elements = ElementFacts(graph, fusion.calls, chosen, grid, instances, device)
             number = dict(zip(fusion.calls, chosen, strict=True))
             for direction in grid.extents:
-                for unroll, iterations in _walks(elements, direction, device, walks_matter):
+                for unroll, iterations in _walks(elements, direction, device, walk_matters):
                     for order in orders:
                         walk = (order, tuple(number[c] for c in order), instances, iterations, direction, unroll)
                         first = Decision(*walk, LAST_BLOCK)
@@ -175,7 +171,7 @@ def _decisions(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determinist
 
 
 def _choices(graph: CallGraph, fusion: Fusion) -> Iterator[tuple[int, ...]]:
-    """Numbers of implementations, one a call, whose elements agree along the grid; equal geometries first."""
+    """Numbers of implementations, one for each call, whose elements have equal words along the grid; equal geometries first."""
     by_words: dict[tuple[int, ...], list[list[int]]] = {}
     directions = tuple(fusion.grid.extents)
     for position, (c, axis_of) in enumerate(zip(fusion.calls, fusion.grid.axis_of, strict=True)):
@@ -189,24 +185,25 @@ def _choices(graph: CallGraph, fusion: Fusion) -> Iterator[tuple[int, ...]]:
         yield tuple(0 for _ in fusion.calls)
         return
     for lists in by_words.values():
-        lists = [[0] if alone else some for some, alone in zip(lists, scalar, strict=True)]
+        lists = [[0] if is_scalar else numbers for numbers, is_scalar in zip(lists, scalar, strict=True)]
         if not all(lists):
             continue
-        ways = sorted(itertools.islice(itertools.product(*lists), MOST_ORDERED_CHOICES), key=lambda way: _mixed(graph, fusion, way))
-        # Ways with one geometry for all calls pass nothing through shared memory: others are tried where there is none.
-        least = _mixed(graph, fusion, ways[0])[0]
-        yield from (way for way in ways[:MOST_CHOICES] if _mixed(graph, fusion, way)[0] == least)
+        choices = sorted(itertools.islice(itertools.product(*lists), MOST_ORDERED_CHOICES),
+                         key=lambda chosen: _by_geometries(graph, fusion, chosen))
+        # With one geometry for all calls nothing passes through shared memory. Mixed geometries are tried where no choice has one.
+        fewest = _by_geometries(graph, fusion, choices[0])[0]
+        yield from (chosen for chosen in choices[:MOST_CHOICES] if _by_geometries(graph, fusion, chosen)[0] == fewest)
 
 
-def _mixed(graph: CallGraph, fusion: Fusion, way: Sequence[int]) -> tuple[int, ...]:
-    """Orders ways to choose implementations: those of one geometry first."""
-    geometries = {graph.calls[c].function.implementations[n].geometry.threads for c, n in zip(fusion.calls, way, strict=True)
+def _by_geometries(graph: CallGraph, fusion: Fusion, chosen: Sequence[int]) -> tuple[int, ...]:
+    """Sort key of chosen implementations: those with fewer different geometries first."""
+    geometries = {graph.calls[c].function.implementations[n].geometry.threads for c, n in zip(fusion.calls, chosen, strict=True)
                   if graph.calls[c].function.sizes}
-    return (len(geometries), *way)
+    return (len(geometries), *chosen)
 
 
 def _any_shared(used: Sequence[Implementation]) -> bool:
-    """Whether the order of the calls can matter: some element lies in shared memory, or is passed through it."""
+    """Whether the order of the calls can matter: an element lies in shared memory, or changes its mapping through it."""
     geometries = {i.geometry.threads for i in used if i.geometry.extents}
     return len(geometries) > 1 or any(not isinstance(p, ThreadMapping) for i in used for p in i.places.values())
 
@@ -215,12 +212,12 @@ def calling_orders(graph: CallGraph, calls: Sequence[int]) -> list[tuple[int, ..
     """Orders of some calls in which each comes after those whose results it reads; at most MOST_ORDERS, the script's own first."""
     needs = {c: {p for v in graph.calls[c].arguments if isinstance(v, str) and (p := graph.producer(v)) in calls} for c in calls}
 
-    def extend(done: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if len(done) == len(calls):
-            yield done
+    def extend(ordered: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(ordered) == len(calls):
+            yield ordered
         for c in calls:
-            if c not in done and needs[c] <= set(done):
-                yield from extend((*done, c))
+            if c not in ordered and needs[c] <= set(ordered):
+                yield from extend((*ordered, c))
 
     return list(itertools.islice(extend(()), MOST_ORDERS))
 
@@ -232,33 +229,33 @@ def _instances(nested: bool, threads: int) -> list[int]:
 
 
 def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: bool) -> Iterator[tuple[int, int]]:
-    """(tiles loaded together, tiles a block) worth a try.
+    """(tiles loaded together, tiles of a block) that are tried.
 
-    Tiles together: until a thread has enough bytes under way. Tiles a block: one group, where reductions do not accumulate; grids of some
-    rounds; the whole walk, where there are blocks enough across it. Where elements are written along the walk, one or two groups as well:
-    such kernels run like copies, best by many short blocks.
+    Tiles together: as many as fill a thread's loads in flight. Tiles of a block: one group, where reductions do not accumulate; as many as
+    make grids of a few waves; the whole walk, where there are enough blocks across it. Where elements are written along the walk, one or
+    two groups as well: such kernels run like copies, which are fastest in many short blocks.
     """
     tiles, figures = elements.num_tiles[direction], device.fitted.scripts
     across = prod(n for d, n in elements.num_tiles.items() if d != direction)
     each = max(elements.flight_bytes(direction), 1)
     unrolls = [u for u in (1, 2, 4) if u == 1 or (u * each <= figures.most_flight_bytes and u <= tiles)]
-    at_once = device.num_multiprocessors * max(figures.busy_threads // elements.threads, 1)
-    copies = any(direction in o.axes for o in elements.stores)
-    for unroll in unrolls if copies else unrolls[-2:]:
-        iterations = dict.fromkeys([unroll] if not matters or tiles * across <= figures.few_groups * at_once else [])
-        if matters and copies:
+    resident = device.num_multiprocessors * max(figures.busy_threads // elements.threads, 1)
+    writes = any(direction in o.axes for o in elements.stores)
+    for unroll in unrolls if writes else unrolls[-2:]:
+        iterations = dict.fromkeys([unroll] if not matters or tiles * across <= figures.few_groups * resident else [])
+        if matters and writes:
             iterations |= dict.fromkeys((unroll, 2 * unroll))
         if matters:
             for waves in GRID_WAVES:
-                chunks = max(waves * at_once // max(across, 1), 1)
+                chunks = max(waves * resident // max(across, 1), 1)
                 iterations[max(-(-tiles // chunks), unroll)] = None
             if across >= device.num_multiprocessors:
                 iterations[tiles] = None
         yield from ((unroll, n) for n in iterations)
 
 
-def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:
-    """Why facts alone rule a decision out."""
+def _reason_to_prune(facts: Facts, device: DeviceSpec) -> Rejected | None:
+    """The reason for which facts alone rule a decision out; None where they do not."""
     if not LEAST_THREADS <= facts.threads <= max(MOST_THREADS, LEAST_THREADS) and facts.blocks > 1:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{facts.threads} threads a block")
     most_registers = device.fitted.scripts.most_registers
@@ -270,6 +267,6 @@ def _pruned(facts: Facts, device: DeviceSpec) -> Rejected | None:
 
 
 def _dominates(f: Facts, g: Facts) -> bool:
-    """Whether g, over the same blocks as f, has no fewer transfers and no less memory on chip."""
-    return (f.bytes_moved <= g.bytes_moved and f.shared_bytes <= g.shared_bytes and f.registers <= g.registers and f.passed <= g.passed
+    """Whether f, over the same blocks as g, has no more traffic and no more memory on chip, and as many loads in flight."""
+    return (f.bytes_moved <= g.bytes_moved and f.shared_bytes <= g.shared_bytes and f.registers <= g.registers and f.remapped <= g.remapped
             and f.flight_bytes >= g.flight_bytes)

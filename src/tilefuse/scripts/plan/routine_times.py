@@ -13,7 +13,7 @@ from tilefuse.target.device import DeviceSpec
 
 # Tiles a block and added shared memory of the environments in which loads and stores are timed, and those of compute routines.
 TRANSFER_ENVIRONMENTS, COMPUTE_ENVIRONMENTS = ((1, 0), (8, 0), (64, 0), (8, 48 << 10)), ((8, 0),)
-# Bytes of shared memory that make environments as unlike as one step of the other differences does; weight of the walk's direction.
+# Weights of the distance between environments: shared memory that counts as much as a factor e of tiles or instances, another direction.
 UNLIKE_SHARED_BYTES, UNLIKE_DIRECTION = 32 << 10, 4
 # Least time of a probe beside its start: clocks do not tell less. Units: microseconds.
 LEAST_PROBE_US = 0.01
@@ -21,8 +21,10 @@ LEAST_PROBE_US = 0.01
 
 @dataclass(frozen=True)
 class Environment:
-    """A simulated fusion: instances per block, tiles per block and the direction of the walk over them, and shared memory besides the
-    routine's own, in bytes."""
+    """A simulated fusion: instances of a block, tiles of a block, the direction of its walk, shared memory beside the routine's own.
+
+    Units: bytes of shared memory.
+    """
 
     instances: int
     iterations: int
@@ -52,12 +54,12 @@ class RoutineTimes:
 def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Environment, ...]:
     """The environments in which to time a routine whose instance has `threads` threads. moves: it loads or stores.
 
-    A compute routine is timed in a single walk: its operands are on chip, so neither the walk nor other data's memory changes its work.
+    A compute routine is timed in one environment: its operands are on chip, so neither the walk nor other shared memory changes its work.
     """
     instances = (1,) if nested or threads > 256 else (1, 2)
     directions = ("x", "y") if nested else ("x",)
-    walks = TRANSFER_ENVIRONMENTS if moves else COMPUTE_ENVIRONMENTS
-    return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n, extra in walks)
+    tiles_and_memory = TRANSFER_ENVIRONMENTS if moves else COMPUTE_ENVIRONMENTS
+    return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n, extra in tiles_and_memory)
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
@@ -72,22 +74,22 @@ def compute_us(num_words: int, us: float, start_us: float) -> float:
 
 
 def interpolated_ratio(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:
-    """The value for the environment's walk, interpolated between walks measured in the most similar environments; None without any.
+    """The value for the environment's tiles a block, between those measured in the most similar environments; None without any.
 
-    The interpolation is linear in the walk's logarithm: the first tiles of a block add most of the overlapping loads.
+    The interpolation is linear in the logarithm of the tiles: the first tiles of a block add most of the overlapping loads.
     """
-    near = nearest_value(measured, environment)
-    if near is None:
+    nearest = nearest_value(measured, environment)
+    if nearest is None:
         return None
     like = min((e for e, _ in measured), key=lambda e: _distance(e, environment))
-    walks = {e.iterations: value for e, value in measured
+    value_by_tiles = {e.iterations: value for e, value in measured
              if (e.instances, e.extra_shared_bytes, e.direction) == (like.instances, like.extra_shared_bytes, like.direction)}
     tiles = max(environment.iterations, 1)
-    below, above = max((n for n in walks if n <= tiles), default=0), min((n for n in walks if n >= tiles), default=0)
+    below, above = max((n for n in value_by_tiles if n <= tiles), default=0), min((n for n in value_by_tiles if n >= tiles), default=0)
     if not below or not above or below == above:
-        return near
+        return nearest
     part = log(tiles / below) / log(above / below)
-    return walks[below] * (1 - part) + walks[above] * part
+    return value_by_tiles[below] * (1 - part) + value_by_tiles[above] * part
 
 
 def nearest_value(measured: Sequence[tuple[Environment, float]], environment: Environment) -> float | None:

@@ -38,7 +38,7 @@ def routine_work(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = 
         num_bytes = max(num_bytes, _slowest_bytes(facts, figures, times, environment))
     num_bytes += facts.partial_bytes / 2
     groups = max(-(-facts.tiles // (facts.blocks * facts.unroll)), 1)
-    wait_us = figures.load_latency_us + figures.exchange_us * (facts.flushes + facts.passed)
+    wait_us = figures.load_latency_us + figures.exchange_us * (facts.exchanges + facts.remapped)
     return Work(
         launches=1 + facts.extra_kernels, grid=Launch(facts.blocks, facts.threads, 1, facts.shared_bytes), global_bytes=int(num_bytes),
         traffic_factor=_traffic_factor(facts, groups, figures),
@@ -133,7 +133,7 @@ def _traffic_factor(facts: Facts, groups: int, figures: ScriptFigures) -> float:
 def _finish_us(facts: Facts, num_bytes: float, figures: ScriptFigures) -> float:
     """Waits for partial values behind the kernel's traffic, and starts of its additional kernels. Units: microseconds."""
     us = facts.extra_kernels * figures.extra_kernel_us + facts.atomics / figures.atomics_per_us
-    if facts.flushes or facts.extra_kernels or facts.partial_bytes:
+    if facts.exchanges or facts.extra_kernels or facts.partial_bytes:
         us += figures.final_exchange_us * facts.blocks / (1 + num_bytes / facts.blocks / figures.half_hidden_bytes)
     if facts.partial_bytes and facts.extra_kernels:
         return us + figures.combining_us

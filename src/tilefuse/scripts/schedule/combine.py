@@ -1,11 +1,11 @@
-"""How partial values that several threads hold become one: exchanges within a warp, then copies in shared memory.
+"""Combination of partial values that several threads hold: exchanges within a warp, then copies in shared memory.
 
     slots of a thread   0 1 2 3        free bits of the thread number: 0, 1 (lanes), 5 (warps)
-    halving, bit 0      0 1 | 2 3      lanes exchange the half that the other keeps: 2 shuffles
+    halving, bit 0      0 1 | 2 3      each lane sends the half that the other lane keeps: 2 shuffles
     halving, bit 1      0 | 1          1 shuffle; each lane holds one word
     slab                one row of words a warp, summed by the threads 0 .. words - 1 after a barrier
 
-A bit of the thread number is free if threads that differ in it alone hold the same words.
+A bit of the thread number is free if threads that differ in this bit alone hold the same words.
 """
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WARP = 32
 
 
 @dataclass(frozen=True)
-class Combination:
+class ThreadCombination:
     """Steps that combine partial values over a block.
 
     lanes   (bit, halved) in order: an exchange of halves, or of all slots (then lanes with the bit set hold copies)
     slots   words that a thread holds afterwards
     at      coordinates of word `slot` of `thread` afterwards
-    upper   free bits above the warp: copies to be combined through shared memory
-    words   of the element: the slab has `copies` rows of them
+    upper   free bits above the warp: their copies are combined through shared memory
+    words   words of the element: the slab has `copies` rows of them
     """
 
     lanes: tuple[tuple[int, bool], ...]
@@ -89,7 +89,7 @@ def words_held(mapping: ThreadMapping, threads: tuple[int, int], num_threads: in
 
 
 def free_bits(held: np.ndarray) -> tuple[int, ...] | None:
-    """Bits of the thread number that do not matter for the words held; None where copies are not told apart by bits alone.
+    """Bits of the thread number that do not matter for the words held; None if bits alone do not distinguish the copies.
 
     Shapes: held [thread, slot, dimension].
     """
@@ -103,12 +103,13 @@ def free_bits(held: np.ndarray) -> tuple[int, ...] | None:
 
 
 def leaders(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int) -> tuple[int, ...] | None:
-    """Bits that are 0 in the one thread of each instance that stands for all who hold the same words; None if bits do not tell."""
+    """Bits that are 0 in one thread of each group that holds the same words; None if bits alone do not distinguish the copies."""
     return free_bits(words_held(mapping, threads, min(prod(threads), num_threads)))
 
 
 @functools.cache
-def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int, extents: Sequence[int]) -> Combination | Rejected:
+def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_threads: int,
+                    extents: Sequence[int]) -> ThreadCombination | Rejected:
     """The combination of an element's partial values over a block of `num_threads` threads.
 
     extents: words of the element along its dimensions. Cost: linear in threads * slots.
@@ -117,8 +118,9 @@ def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_thread
     bits = free_bits(held)
     words = prod(extents)
     if bits is None:
-        return Rejected(Reason.UNSUPPORTED_OP, f"the {num_threads} threads that share a word's partial values do not form a cube of two "
-                        f"along each edge: mapping {[str(a) for a in mapping.at]} of {threads[0]} x {threads[1]} threads")
+        detail = (f"the threads that hold partial values of one word are not told apart by free bits of their numbers: mapping "
+                  f"{[str(a) for a in mapping.at]} of {threads[0]} x {threads[1]} threads in a block of {num_threads}")
+        return Rejected(Reason.UNSUPPORTED_OP, detail)
     slots, start, lanes = mapping.words, number(0), []
     for bit in (b for b in bits if b < WARP.bit_length() - 1):
         halved = slots % 2 == 0
@@ -132,4 +134,4 @@ def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_thread
     for a, extent in zip(mapping.at, extents, strict=True):
         flat = flat * extent + substitute(a, names, extents_of)
     upper = tuple(b for b in bits if b >= WARP.bit_length() - 1)
-    return Combination(tuple(lanes), slots, (flat,) if mapping.at else (), upper, words)
+    return ThreadCombination(tuple(lanes), slots, (flat,) if mapping.at else (), upper, words)

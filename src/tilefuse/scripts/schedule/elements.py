@@ -1,4 +1,4 @@
-"""Decisions of a search about a fused kernel of routines, and the elements that follow from it: sub-vectors and tiles on chip."""
+"""Decision of a search about a fused kernel of routines, and its elements: sub-vectors and tiles on chip."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ SINGLE, ATOMICS, LAST_BLOCK, SECOND_KERNEL = "single", "atomics", "last block", 
 
 @dataclass(frozen=True)
 class Decision:
-    """Decisions of a search about a fused kernel.
+    """Decision of a search about a fused kernel.
 
     calls            numbers in the script, in calling order
-    implementations  number of the implementation of each of them
-    instances        of each call a block (1 for nested ones)
-    iterations       tiles that a block walks over, one after the other
-    direction        of the walk: "x" (also unnested) or "y"
-    unroll           tiles loaded together before the first is computed with
-    finish           of reductions whose partial values several blocks hold
+    implementations  number of each call's implementation
+    instances        instances of each call in a block (1 for nested calls)
+    iterations       tiles that a block takes, one after the other
+    direction        direction of the walk over them: "x" (also for calls that are not nested) or "y"
+    unroll           tiles that are loaded together, before the first is computed
+    finish           combination of partial values that several blocks hold
     """
 
     calls: tuple[int, ...]
@@ -41,12 +41,12 @@ class Decision:
 class Element:
     """A sub-vector or tile on chip.
 
-    axes       directions of its dimensions; extents: words along them
-    place      where it lies; threads: (x, y) of the instance that its mapping speaks of
-    owner      (position of the call in `Decision.calls`, parameter): whose routines load and store it
-    partial    it holds partial values of a reduction
-    copy       which of the tiles in flight it belongs to
-    unit, units  what kernel IR holds a word in: one value, or several 32-bit words of a struct
+    axes         directions of its dimensions; extents: words along them
+    place        registers by a thread-to-data mapping, or shared memory; threads: (x, y) of an instance
+    owner        (position in `Decision.calls`, parameter) of the call whose routines load and store it
+    partial      it holds partial values of a reduction
+    copy         number of its tile among those in flight
+    unit, units  a word in kernel IR: one value, or several 32-bit words of a struct
     """
 
     name: str

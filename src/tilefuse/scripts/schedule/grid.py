@@ -1,4 +1,4 @@
-"""The grid that calls of one kernel share: which size of each call runs along which direction.
+"""The grid that calls of one kernel share: the direction of each of their sizes.
 
     q = sgemv(A, p)     m: y, n: x            A is [y, x] for both, so both work on the same tile of it:
     s = sgemtv(A, r)    m: y, n: x            the calls are compatible
@@ -23,9 +23,9 @@ class Grid:
     """Directions of a kernel and the size names of its calls along them.
 
     extents   direction -> words along it (of the data, not padded)
-    axis_of   for every call of the kernel, in the order given: size name -> direction
-    triangle  "lower" (x <= y) or "upper" where no call looks at tiles wholly on the other side of the diagonal; "" where some do
-    named     direction -> name of the words along it, where calls of the script give them; `extents` is then what is expected
+    axis_of   for every call of the kernel, in order: size name -> direction
+    triangle  "lower" (x <= y) or "upper" if all calls skip the tiles wholly on the other side of the diagonal; "" if a call needs them
+    named     direction -> name of the words along it, where calls of the script give them; `extents` are then the expected ones
     """
 
     extents: Mapping[str, int]
@@ -40,45 +40,44 @@ class Grid:
 
 
 def bind_grid(graph: CallGraph, calls: Sequence[int]) -> Grid | Rejected:
-    """The grid of some calls, or why they have none in common.
+    """The grid of some calls, or the reason for which they share none.
 
-    Calls of numbers alone, without any size, fit every grid: each block runs them. A variable computed by one of the calls must run the
-    same way for those of them that read it; inputs need not.
+    Calls on numbers alone have no sizes and fit every grid: each block runs them. The calls that read a variable computed by one of them
+    must have its dimensions along the same directions; for inputs they need not.
     """
     sized = [c for c in calls if graph.calls[c].function.sizes]
     if not sized:
         return Grid({"x": 1}, tuple({} for _ in calls))
-    numbers = sized
-    kinds = {graph.calls[c].function.kind.nested for c in numbers}
+    kinds = {graph.calls[c].function.kind.nested for c in sized}
     if len(kinds) > 1:
         return Rejected(Reason.DOMAIN_MISMATCH, "calls of different nesting depth")
-    first = graph.calls[numbers[0]]
+    first = graph.calls[sized[0]]
     names = first.grid_sizes
     directions: Axes = ("y", "x") if kinds.pop() else ("x",)
     if len(names) != len(directions):
         return Rejected(Reason.DOMAIN_MISMATCH, f"{first.function.name} has {len(names)} sizes, its kind {len(directions)}")
     extents = {d: first.sizes[n] for d, n in zip(directions, names, strict=True)}
     named = {d: first.named[n] for d, n in zip(directions, names, strict=True) if first.named}
-    produced = {r for c in numbers for r in graph.calls[c].results}
+    produced = {r for c in sized for r in graph.calls[c].results}
     bound: list[dict[str, str]] = []
     axes_of: dict[str, list[Axes]] = {}
-    for c in numbers:
-        choice = _assignment(graph.calls[c], directions, extents, named, axes_of, produced)
-        if choice is None:
+    for c in sized:
+        axis_of = _assignment(graph.calls[c], directions, extents, named, axes_of, produced)
+        if axis_of is None:
             return Rejected(Reason.DOMAIN_MISMATCH, f"the grid of {graph.calls[c].function.name} (call {c}) does not fit that of "
-                            f"{first.function.name} (call {numbers[0]}): {dict(graph.calls[c].named or graph.calls[c].sizes)} against "
+                            f"{first.function.name} (call {sized[0]}): {dict(graph.calls[c].named or graph.calls[c].sizes)} against "
                             f"{named or extents}")
-        bound.append(choice)
+        bound.append(axis_of)
         for _, variable, sizes in graph.calls[c].operands:
-            axes_of.setdefault(variable, []).append(tuple(choice[n] for n in sizes))
-    by_call = dict(zip(numbers, bound, strict=True))
-    triangles = {_triangle(graph.calls[c], by_call[c]) for c in numbers}
+            axes_of.setdefault(variable, []).append(tuple(axis_of[n] for n in sizes))
+    by_call = dict(zip(sized, bound, strict=True))
+    triangles = {_triangle(graph.calls[c], by_call[c]) for c in sized}
     return Grid(extents, tuple(by_call.get(c, {}) for c in calls), triangles.pop() if len(triangles) == 1 else "",
                 named)
 
 
 def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
-    """The triangle of the grid that a call looks at: that of its matrices, turned with them."""
+    """The triangle of the grid that a call needs: its matrices' triangle, transposed where they are."""
     triangle = call.function.triangle
     if triangle and axis_of[call.grid_sizes[0]] == "x":
         return "upper" if triangle == "lower" else "lower"
@@ -86,7 +85,7 @@ def _triangle(call: FunctionCall, axis_of: Mapping[str, str]) -> str:
 
 
 def live_tiles(grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int]) -> int:
-    """Tiles of the grid that some call looks at. Units: tiles are words of a tile by direction, num_tiles their number.
+    """Tiles of the grid that some call needs. tiles: direction -> words of a tile; num_tiles: direction -> number of tiles.
 
     Cost: linear in the tiles along one direction, once for each size of tiles.
     """
@@ -98,13 +97,13 @@ def live_tiles(grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int
 
 @functools.cache
 def _live_tiles(extent: int, along: int, across: int) -> int:
-    """Tiles of along x across words with words of column <= row, in a square of so many rows."""
+    """Tiles of `along` x `across` words that hold words with column <= row, in a square of `extent` rows."""
     return max(sum(-(-min(end, extent) // across) for end in range(along, extent + along, along)), 1)
 
 
 def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int], named: Mapping[str, str],
                 axes_of: Mapping[str, list[Axes]], produced: set[str]) -> dict[str, str] | None:
-    """The way to lay a call into the grid that shares most variables; None if there is none."""
+    """Size name -> direction of a call, such that it shares most operands with the calls before; None if it does not fit the grid."""
     names = call.grid_sizes
     if len(names) != len(directions):
         return None
@@ -116,9 +115,9 @@ def _assignment(call: FunctionCall, directions: Axes, extents: Mapping[str, int]
         shared, fits = 0, True
         for _, variable, sizes in call.operands:
             axes = tuple(choice[n] for n in sizes)
-            known = axes_of.get(variable, [])
-            fits &= not (known and variable in produced and axes not in known)
-            shared += axes in known
+            earlier = axes_of.get(variable, [])
+            fits &= not (earlier and variable in produced and axes not in earlier)
+            shared += axes in earlier
         if fits and (best is None or shared > best[0]):
             best = (shared, choice)
     return best[1] if best else None

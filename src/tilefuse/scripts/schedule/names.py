@@ -2,7 +2,7 @@
 
     vector x, x_l, tile      x_l and tile are names of the generated code: the kernel calls them xl and tile2
 
-Elements are named after their variables (`x_l`, `x_sum`, `x_blocks`, ...), so a variable of such a name would be taken for another's.
+Elements are named after their variables (`x_l`, `x_sum`, `x_blocks`, ...). A variable of such a name would collide with another's element.
 """
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from dataclasses import replace
 
 from tilefuse.scripts.language.elementary import CallGraph
 
-# Names in generated kernels of routines for things that belong to no variable, and suffixes of a variable's name for those that do.
-OWN = re.compile(r"(thread|block|tile|turn|row|slot|begins|ends|block_[xy]|(tx|ty|instance|last|arrivals)_\d+|tile_of_\w+|tf_\w+"
+# Names in generated kernels that belong to no variable, and suffixes of a variable's name for its elements and sums.
+KERNEL_NAMES = re.compile(r"(thread|block|tile|turn|row|slot|begins|ends|block_[xy]|(tx|ty|instance|last|arrivals)_\d+|tile_of_\w+|tf_\w+"
                  r"|tiles_[xy]|chunks|all_blocks|stop|launched_[xy]_\d+|(groups|begin|end)_(turns|taken)_\d+"
                  r"|(last_turn|row_begins|walked)_\d+|turn_of_\w+)\Z")
-BEHIND = re.compile(r"(l|sum|total|blocks|partials|value|passed|left_out|of|of_\d+|\d+)(_\w*)?\Z")
+VARIABLE_SUFFIXES = re.compile(r"(l|sum|total|blocks|partials|value|passed|left_out|of|of_\d+|\d+)(_\w*)?\Z")
 
 
 def safe_graph(graph: CallGraph) -> tuple[CallGraph, dict[str, str]]:
-    """The graph with variables renamed that a kernel could not tell from its own names, and the script's name of each variable.
+    """(the graph with variables renamed that collide with the kernel's own names, new name -> the script's name of each variable).
 
-    Exact: the same object where no name is in the way.
+    Exact: the same object where no name collides.
     """
     taken = set(graph.variables) | {size for v in graph.variables.values() for size in (*v.sizes, v.leading)}
     names: dict[str, str] = {}
     for name in graph.variables:
-        chosen = name
-        # Printers make one `_` of two, and put one behind words of C++.
-        if OWN.match(name) or _belongs(name, graph.variables) or "__" in name or name.startswith("_") or name.endswith("_"):
-            chosen = _free(name.replace("_", ""), taken)
-            taken.add(chosen)
-        names[name] = chosen
+        safe = name
+        # Printers turn two `_` into one, and append one to words of C++.
+        if KERNEL_NAMES.match(name) or _belongs(name, graph.variables) or "__" in name or name.startswith("_") or name.endswith("_"):
+            safe = _free(name.replace("_", ""), taken)
+            taken.add(safe)
+        names[name] = safe
     script_name = {safe: name for name, safe in names.items()}
     if all(safe == name for safe, name in script_name.items()):
         return graph, script_name
@@ -46,7 +46,7 @@ def safe_graph(graph: CallGraph) -> tuple[CallGraph, dict[str, str]]:
 
 def _belongs(name: str, variables: Mapping[str, object]) -> bool:
     """Whether the name could be that of another variable's element or sum."""
-    return any(head in variables and BEHIND.match(rest) for head, rest in _splits(name))
+    return any(head in variables and VARIABLE_SUFFIXES.match(rest) for head, rest in _splits(name))
 
 
 def _splits(name: str) -> Iterable[tuple[str, str]]:
@@ -58,7 +58,7 @@ def _free(stem: str, taken: set[str]) -> str:
     """A name that is neither taken nor one of the kernel's own, with no `_` in it."""
     stem, number = stem or "v", 1
     name = stem
-    while name in taken or OWN.match(name):
+    while name in taken or KERNEL_NAMES.match(name):
         number += 1
         name = f"{stem}{number}"
     return name

@@ -1,6 +1,6 @@
-"""Kernels that time one routine by itself: the unfused kernel of its function with all other routines taken out.
+"""Kernels that time one routine by itself: the unfused kernel of its function without the other routines.
 
-    load A      loop { Load A, Keep A }                        nothing is computed or stored
+    load A      loop { Load A, Keep A }                        no words are computed or stored
     compute     Fill A, x       loop { Compute, Keep y }       operands stay on chip
     store z     Fill z          loop { Store z }
 `Keep` uses the words so that compilers leave their loads in place. Source: Filipovic et al., section 4.2, simulated fusion environment.
@@ -20,8 +20,8 @@ from tilefuse.target.device import DeviceSpec
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One routine to be timed: a function, the number of one of its implementations, and the routine's role ("load A")."""
+class TimedRoutine:
+    """One routine that a probe times: a function, the number of one of its implementations, and the routine's role ("load A")."""
 
     function: ElementaryFunction
     implementation: int
@@ -29,16 +29,16 @@ class Timed:
 
     @property
     def name(self) -> tuple[str, str, str]:
-        """As tables of times name it."""
+        """Its name in tables of times."""
         return self.function.timed_name, self.function.implementations[self.implementation].name, self.routine
 
 
-def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Timed, ...], ...]:
-    """Routines that are the same text with the same threads and elements: one of each class need be timed.
+def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[TimedRoutine, ...], ...]:
+    """Classes of routines with the same text, threads and elements: one routine of each class is timed.
 
-    Loads and stores of vectors and tiles are alike in most functions of a library.
+    Loads and stores of vectors and tiles are equal in most functions of a library.
     """
-    classes: dict[object, list[Timed]] = {}
+    classes: dict[object, list[TimedRoutine]] = {}
     for function in functions:
         for n, implementation in enumerate(function.implementations):
             for role, name in implementation.routines.items():
@@ -48,7 +48,7 @@ def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Time
                 macros = routine_macros(function, implementation) | {"INDEX": "int", name: "routine", f"CONTIGUOUS_{parameter}": "1"}
                 text = " ".join(cut_routines(implementation.source, macros, [name]).split())
                 geometry = implementation.geometry
-                classes.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(Timed(function, n, role))
+                classes.setdefault((text, geometry.threads, tuple(geometry.extents.values())), []).append(TimedRoutine(function, n, role))
     return tuple(tuple(members) for members in classes.values())
 
 
@@ -79,13 +79,13 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
     graph = probe_graph(function, sizes)
     finish = LAST_BLOCK if function.state or function.finishes else ATOMICS
     decision = Decision((0,), (implementation,), instances, iterations, direction, 1, finish)
-    whole = schedule_routines(graph, decision, f"probe_{function.name}", device)
-    if isinstance(whole, Rejected):
-        return whole
-    # A routine's time is that of a whole grid of its tiles.
-    whole = replace(whole, extra_shared_bytes=extra_shared_bytes, grid=replace(whole.grid, triangle=""))
+    fused = schedule_routines(graph, decision, f"probe_{function.name}", device)
+    if isinstance(fused, Rejected):
+        return fused
+    # A routine is timed over all tiles, also where its function skips those beyond a diagonal.
+    fused = replace(fused, extra_shared_bytes=extra_shared_bytes, grid=replace(fused.grid, triangle=""))
     if routine == "all":
-        return whole
+        return fused
     verb, _, parameter = routine.partition(" ")
     if verb not in ("load", "compute", "store"):
         return Rejected(Reason.UNSUPPORTED_OP, f"no routine {routine}")
@@ -93,36 +93,36 @@ def probe(function: ElementaryFunction, implementation: int, routine: str, insta
     def is_probed(step: Step) -> bool:
         match step:
             case Load(e) | Store(e):
-                return verb == type(step).__name__.lower() and whole.elements[e].owner[1] == parameter
+                return verb == type(step).__name__.lower() and fused.elements[e].owner[1] == parameter
             case Compute() | Clear():
                 return verb == "compute"
         return isinstance(step, BlockBarrier) and verb == "compute"
 
-    stages = [[s for s in stage if is_probed(s)] for stage in (whole.before, whole.group, whole.single, whole.edge)]
-    named = list(dict.fromkeys(e for stage in stages for s in stage for e in elements_of(s) if e in whole.elements))
-    loaded = {s.element for stage in stages for s in stage if isinstance(s, Load)}
-    filled = [e for e in named if e not in loaded and not whole.elements[e].partial]
-    read = [e for e in filled if not any(isinstance(s, Compute) and e in s.outputs for stage in stages for s in stage)]
-    before, *tiles = stages
+    sections = [[s for s in section if is_probed(s)] for section in (fused.before, fused.group, fused.single, fused.edge)]
+    named = list(dict.fromkeys(e for section in sections for s in section for e in elements_of(s) if e in fused.elements))
+    loaded = {s.element for section in sections for s in section if isinstance(s, Load)}
+    filled = [e for e in named if e not in loaded and not fused.elements[e].partial]
+    read = [e for e in filled if not any(isinstance(s, Compute) and e in s.outputs for section in sections for s in section)]
+    before, *tiles = sections
     first = [*(Fill(e) for e in filled), *before, *(Keep(e) for e in loaded if any(isinstance(s, Load) and s.element == e for s in before))]
-    # Where operands stay on chip they must change, or one tile's work would do for all.
-    group, single, edge = ((*(Fill(e, True) for e in read), *stage, *_uses(stage, whole)) for stage in tiles)
-    accumulated = tuple(Keep(e) for e in named if whole.elements[e].partial and whole.reductions[whole.elements[e].variable].accumulated)
-    kept = {name: replace(r, finish=SINGLE) for name, r in whole.reductions.items()}
-    return replace(whole, before=tuple(first), group=group, single=single, edge=edge, after=accumulated, reductions=kept)
+    # Operands that stay on chip change from tile to tile, so that compilers cannot reuse the result of one tile.
+    group, single, edge = ((*(Fill(e, True) for e in read), *section, *_uses(section, fused)) for section in tiles)
+    accumulated = tuple(Keep(e) for e in named if fused.elements[e].partial and fused.reductions[fused.elements[e].variable].accumulated)
+    reductions = {name: replace(r, finish=SINGLE) for name, r in fused.reductions.items()}
+    return replace(fused, before=tuple(first), group=group, single=single, edge=edge, after=accumulated, reductions=reductions)
 
 
-def _uses(stage: Iterable[Step], whole: FusedRoutines) -> list[Step]:
-    """Uses of what a tile's steps load or compute, but for what is accumulated over tiles."""
+def _uses(section: Iterable[Step], fused: FusedRoutines) -> list[Step]:
+    """Uses of the elements that a tile's steps load or compute, without those that accumulate over tiles."""
     uses: list[Step] = []
-    for s in stage:
+    for s in section:
         if isinstance(s, Load):
             uses.append(Keep(s.element))
         if isinstance(s, Compute):
-            uses += [Keep(e) for e in s.outputs if not _accumulated(whole, e)]
+            uses += [Keep(e) for e in s.outputs if not _accumulated(fused, e)]
     return uses
 
 
-def _accumulated(whole: FusedRoutines, name: str) -> bool:
-    e = whole.elements[name]
-    return e.partial and whole.reductions[e.variable].accumulated
+def _accumulated(fused: FusedRoutines, name: str) -> bool:
+    e = fused.elements[name]
+    return e.partial and fused.reductions[e.variable].accumulated

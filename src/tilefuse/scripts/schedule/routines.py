@@ -1,9 +1,9 @@
-"""A fused kernel of routine calls, decided: elements and their places, spared transfers, order, barriers, storage, reductions.
+"""Schedule of a fused kernel of routine calls: elements and their places, spared transfers, order, barriers, storage, reductions.
 
     q = sgemv(A, p); s = sgemtv(A, r)      grid y, x      loop along y over tiles of A
     before: Load p, Clear s     each tile: Load A, Load r, Compute s, Clear q, Compute q, Gather q, Finish q     after: Gather s, Finish s
 
-Registers hold an element where all who touch it agree on the thread-to-data mapping; otherwise it goes through shared memory.
+Registers hold an element if all routines that touch it have the same thread-to-data mapping; otherwise it goes through shared memory.
 Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", sections 3.2.3, 4.3 and 4.4.
 """
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.storage import Request, SharedPlan, plan_shared
 from tilefuse.scripts.language.elementary import CallGraph, FunctionCall, Implementation, ThreadMapping, routine_macros
 from tilefuse.scripts.language.routine_source import cut_routines, state_bytes
-from tilefuse.scripts.schedule.barriers import Placed, SharedAccesses, place_barriers
-from tilefuse.scripts.schedule.combine import Combination, combine_threads
+from tilefuse.scripts.schedule.barriers import PlacedSections, SharedAccesses, place_barriers
+from tilefuse.scripts.schedule.combine import ThreadCombination, combine_threads
 from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK, SINGLE, Decision, Element, function_of
 from tilefuse.scripts.schedule.grid import Axes, Grid, bind_grid, live_tiles
-from tilefuse.scripts.schedule.order import Stages, order_steps
+from tilefuse.scripts.schedule.order import Sections, order_steps
 from tilefuse.scripts.schedule.sizes import GivenSizes
 from tilefuse.scripts.schedule.steps import Clear, Compute, Finish, Gather, Get, Load, Mask, Put, Step, Store, elements_of
 from tilefuse.target.device import DeviceSpec
@@ -33,7 +33,7 @@ LARGEST_INT32 = 2**31 - 1
 class Reduction:
     """How partial values of an output become the result.
 
-    accumulated  over the tiles of the walk, in the element
+    accumulated  the element adds up partial values over the tiles of the walk
     over         directions that are reduced away
     partials     blocks that hold partial values of one word
     finish       "single", or how the blocks' values are combined
@@ -45,21 +45,23 @@ class Reduction:
     over: Axes
     partials: int
     finish: str
-    combination: Combination | None
+    combination: ThreadCombination | None
 
 
 @dataclass(frozen=True)
 class FusedRoutines:
-    """One kernel of routine calls, decided. `scripts.compose.compose` turns it into kernel IR without deciding more.
+    """The schedule of one kernel of routine calls. `scripts.compose.compose` turns it into kernel IR without further decisions.
 
-    tiles      direction -> words of a block's step along it (all instances); num_tiles: how many there are, the last may be partial
-    chunks     blocks along the walk: each takes every `chunks`-th tile
-    group, single, edge   steps of `unroll` tiles, of one tile, of one tile that reaches over the edge of the data
-    shared     offset in bytes of every element and slab in shared memory; slab_words: words of each slab
-    transfers  words moved between global memory and the chip
-    extra_shared_bytes  allocated and not used: a probe's stand-in for other data of a fusion
-    wide_routines  functions whose routines compute indices of 64 bits; those of all others have 32
-    sized      sizes that each call decides; None for fixed sizes. Numbers of tiles, blocks and words are then the expected ones
+    tiles               direction -> words of a tile along it (all instances)
+    num_tiles           direction -> number of tiles, of which the last may be partial
+    chunks              blocks along the walk: each takes every `chunks`-th tile
+    before, group, single, edge, after   steps of the kernel's sections (`scripts.schedule.order.Sections`)
+    shared              element or slab -> its offset in shared memory, in bytes
+    slab_words          slab -> its words
+    transfers           words moved between global memory and the chip
+    extra_shared_bytes  allocated and not used: a probe has them in place of other data of a fusion
+    wide_routines       functions whose routines compute indices of 64 bits; those of all others have 32
+    sized               sizes that each call decides; None for fixed sizes. Numbers of tiles, blocks and words are then the expected ones
     """
 
     name: str
@@ -112,7 +114,7 @@ class FusedRoutines:
 
 
 def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: DeviceSpec) -> FusedRoutines | Rejected:
-    """The fused kernel of some calls as decided, or why there is none."""
+    """The schedule of some calls as one kernel, or the reason for which there is none."""
     grid = bind_grid(graph, decision.calls)
     if isinstance(grid, Rejected):
         return grid
@@ -123,7 +125,7 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     if threads > device.max_threads_per_block and device.kind == "cuda":
         return Rejected(Reason.REGISTERS, f"{threads} threads a block, at most {device.max_threads_per_block}")
     tiles = {d: w * (decision.instances if not grid.nested else 1) for d, w in words.items()}
-    # Without any words one tile, all of it padding, still makes the results of reductions neutral.
+    # Data without words have one tile of padding: it makes the results of reductions neutral.
     num_tiles = {d: max(-(-grid.extents[d] // tiles[d]), 1) for d in grid.extents}
     walk = decision.direction
     if walk not in num_tiles:
@@ -131,21 +133,21 @@ def schedule_routines(graph: CallGraph, decision: Decision, name: str, device: D
     chunks = -(-num_tiles[walk] // decision.iterations)
     sized = GivenSizes(grid.nested and chunks == 1) if grid.named else None
     wide = wide_routines(graph, decision, grid, tiles)
-    stages = order_steps(graph, decision, grid, words, lambda k: _unit(graph, decision, k, wide))
-    if isinstance(stages, Rejected):
-        return stages
-    reductions = _reductions(graph, decision, grid, stages, threads, num_tiles, chunks, sized)
+    sections = order_steps(graph, decision, grid, words, lambda k: _unit(graph, decision, k, wide))
+    if isinstance(sections, Rejected):
+        return sections
+    reductions = _reductions(graph, decision, grid, sections, threads, num_tiles, chunks, sized)
     if isinstance(reductions, Rejected):
         return reductions
     instances = decision.instances if not grid.nested else 1
-    stages, slab_words = _with_slabs(stages, reductions, instances)
-    plan = _storage(stages, slab_words, instances, device)
+    sections, slab_words = _with_slabs(sections, reductions, instances)
+    plan = _storage(sections, slab_words, instances, device)
     if isinstance(plan, Rejected):
         return plan
-    placed = _barriers(stages, slab_words, plan, instances)
-    return FusedRoutines(name, graph, decision, grid, threads, tiles, num_tiles, chunks, stages.elements, reductions, placed.before,
+    placed = _barriers(sections, slab_words, plan, instances)
+    return FusedRoutines(name, graph, decision, grid, threads, tiles, num_tiles, chunks, sections.elements, reductions, placed.before,
                          placed.bodies[0], placed.bodies[1], placed.bodies[2], placed.after, plan.offset_by_name, slab_words,
-                         plan.allocated_bytes, wide, _transfers(stages, grid, tiles, num_tiles, chunks, walk), device, sized=sized)
+                         plan.allocated_bytes, wide, _transfers(sections, grid, tiles, num_tiles, chunks, walk), device, sized=sized)
 
 
 def _element_words(graph: CallGraph, decision: Decision, grid: Grid) -> dict[str, int] | Rejected:
@@ -167,19 +169,19 @@ def _num_threads(graph: CallGraph, decision: Decision) -> int:
 
 
 def wide_routines(graph: CallGraph, decision: Decision, grid: Grid, tiles: Mapping[str, int]) -> frozenset[str]:
-    """Functions of a kernel whose routines need indices of 64 bits: 32 do not hold what finds some word of a tile in some operand.
+    """Functions of a kernel whose routines need indices of 64 bits: the offset of some word of an operand exceeds 32 bits.
 
     A routine may compute (first word of the tile + words of the tile) * stride, summed over the dimensions, before it compares with the
-    size of the data. Where calls give the sizes, all do.
+    size of the data. Where calls give the sizes, all functions need 64 bits.
     """
     wide = set()
     for c, axis_of in zip(decision.calls, grid.axis_of, strict=True):
         call = graph.calls[c]
         for _, name, sizes in call.operands:
             v = graph.variables[name]
-            reach = (call.sizes[n] + tiles[axis_of[n]] for n in sizes)
-            farthest = sum(words * max(stride, 1) for words, stride in zip(reach, v.word_strides, strict=True))
-            if call.named or farthest > LARGEST_INT32:
+            ends = (call.sizes[n] + tiles[axis_of[n]] for n in sizes)
+            largest = sum(end * max(stride, 1) for end, stride in zip(ends, v.word_strides, strict=True))
+            if call.named or largest > LARGEST_INT32:
                 wide.add(call.function.name)
     return frozenset(wide)
 
@@ -206,10 +208,10 @@ def index_type(wide: bool) -> str:
     return "long long" if wide else "int"
 
 
-def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages, threads: int, num_tiles: Mapping[str, int],
+def _reductions(graph: CallGraph, decision: Decision, grid: Grid, sections: Sections, threads: int, num_tiles: Mapping[str, int],
                 chunks: int, sized: GivenSizes | None) -> dict[str, Reduction] | Rejected:
     reductions: dict[str, Reduction] = {}
-    for e in stages.elements.values():
+    for e in sections.elements.values():
         if not e.partial or e.variable in reductions:
             continue
         over = tuple(d for d in grid.extents if d not in e.axes)
@@ -232,14 +234,14 @@ def _reductions(graph: CallGraph, decision: Decision, grid: Grid, stages: Stages
     return reductions
 
 
-def _with_slabs(stages: Stages, reductions: Mapping[str, Reduction], instances: int) -> tuple[Stages, dict[str, int]]:
-    """Gather and Finish with the slabs that they need, and the words of those."""
+def _with_slabs(sections: Sections, reductions: Mapping[str, Reduction], instances: int) -> tuple[Sections, dict[str, int]]:
+    """The sections with the slabs of Gather and Finish named, and the words of each slab."""
     words: dict[str, int] = {}
 
-    def named(step: Step) -> Step:
+    def with_slab(step: Step) -> Step:
         if not isinstance(step, Gather | Finish):
             return step
-        e = stages.elements[step.element]
+        e = sections.elements[step.element]
         combination = reductions[e.variable].combination
         if combination is None or combination.copies == 1:
             return step
@@ -247,28 +249,28 @@ def _with_slabs(stages: Stages, reductions: Mapping[str, Reduction], instances: 
         words[slab] = combination.copies * e.words
         return type(step)(step.element, slab)
 
-    return stages.mapped(named), words
+    return sections.mapped(with_slab), words
 
 
-def _storage(stages: Stages, slab_words: Mapping[str, int], instances: int, device: DeviceSpec) -> SharedPlan | Rejected:
-    """Places in shared memory: elements whose live ranges do not meet may overlap."""
-    sequence = [*stages.before, *stages.group, *stages.after]
-    start, end = len(stages.before), len(stages.before) + len(stages.group) - 1
+def _storage(sections: Sections, slab_words: Mapping[str, int], instances: int, device: DeviceSpec) -> SharedPlan | Rejected:
+    """Offsets in shared memory: elements with disjoint live ranges may overlap."""
+    sequence = [*sections.before, *sections.group, *sections.after]
+    start, end = len(sections.before), len(sections.before) + len(sections.group) - 1
     spans: dict[str, list[int]] = {}
     for n, step in enumerate(sequence):
         for name in elements_of(step):
             spans.setdefault(name, []).append(n)
     requests = []
     for name, at in spans.items():
-        e = stages.elements.get(name)
+        e = sections.elements.get(name)
         if e is not None and e.in_registers:
             continue
         first, last = at[0], at[-1]
         if first < start <= last:
             last = max(last, end)
         if name in slab_words:
-            of = stages.elements[name.removesuffix("_partials")]
-            num_bytes = slab_words[name] * of.units * of.unit.itemsize
+            element = sections.elements[name.removesuffix("_partials")]
+            num_bytes = slab_words[name] * element.units * element.unit.itemsize
         else:
             assert e is not None
             num_bytes = e.shared_words * instances * e.units * e.unit.itemsize
@@ -277,24 +279,24 @@ def _storage(stages: Stages, slab_words: Mapping[str, int], instances: int, devi
     return plan_shared(requests, {r.name: () for r in requests}, limit)
 
 
-def _barriers(stages: Stages, slab_words: Mapping[str, int], plan: SharedPlan, instances: int) -> Placed:
-    """The stages with barriers where algorithm 2 has them."""
-    elements = stages.elements
+def _barriers(sections: Sections, slab_words: Mapping[str, int], plan: SharedPlan, instances: int) -> PlacedSections:
+    """The sections with the barriers of the paper's algorithm 2."""
+    elements = sections.elements
     spans: dict[str, tuple[int, int]] = {}
     for name, at in plan.offset_by_name.items():
-        of = elements[name.removesuffix("_partials")] if name in slab_words else elements[name]
-        words = slab_words.get(name, of.shared_words * instances)
-        spans[name] = (at, at + words * of.units * of.unit.itemsize)
+        element = elements[name.removesuffix("_partials")] if name in slab_words else elements[name]
+        words = slab_words.get(name, element.shared_words * instances)
+        spans[name] = (at, at + words * element.units * element.unit.itemsize)
 
     def overlap(a: str, b: str) -> bool:
         return spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]
 
-    return place_barriers(stages.before, (stages.group, stages.single, stages.edge), stages.after,
+    return place_barriers(sections.before, (sections.group, sections.single, sections.edge), sections.after,
                           lambda step: shared_accesses(step, elements), overlap)
 
 
 def shared_accesses(step: Step, elements: Mapping[str, Element]) -> SharedAccesses:
-    """Accesses of a step to shared memory, and by which mapping."""
+    """Accesses of a step to shared memory, each with its accessor."""
 
     def shared(name: str) -> bool:
         return not elements[name].in_registers
@@ -322,7 +324,7 @@ def shared_accesses(step: Step, elements: Mapping[str, Element]) -> SharedAccess
     return SharedAccesses()
 
 
-def _transfers(stages: Stages, grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int], chunks: int, walk: str) -> int:
+def _transfers(sections: Sections, grid: Grid, tiles: Mapping[str, int], num_tiles: Mapping[str, int], chunks: int, walk: str) -> int:
     """Words moved between global memory and the chip by the whole kernel."""
     blocks = {d: chunks if d == walk else n for d, n in num_tiles.items()}
     live, every = live_tiles(grid, tiles, num_tiles), prod(num_tiles.values())
@@ -333,8 +335,8 @@ def _transfers(stages: Stages, grid: Grid, tiles: Mapping[str, int], num_tiles: 
         return whole * live // every if each_tile else whole
 
     total = 0
-    for steps, each_tile in ((stages.before, False), (stages.single, True), (stages.after, False)):
+    for steps, each_tile in ((sections.before, False), (sections.single, True), (sections.after, False)):
         for step in steps:
             if isinstance(step, Load | Store | Finish):
-                total += times(stages.elements[step.element], each_tile)
+                total += times(sections.elements[step.element], each_tile)
     return total

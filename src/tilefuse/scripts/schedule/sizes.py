@@ -1,30 +1,31 @@
-"""Sizes of a script that calls give: their names, what a kernel knows of them, and what follows from them.
+"""Sizes of a script that calls give: their names, the limits that a kernel relies on, and counts of words and tiles.
 
     matrix A; vector p, r;  q = sgemv(A, p); s = sgemtv(A, r);        A [m, n], p [n], r [m], q [m], s [n]
 
-Extents that functions of the script set equal have one name. Two that are equal by accident at the sizes that are expected have two: no
-kernel may rely on it. A kernel is composed for one `Case`: how large sizes may be, and whether rows of matrices begin at 16 bytes.
+Extents that functions of the script require to be equal have one name. Extents that are equal only at the expected sizes have several
+names: no kernel may rely on their equality. A kernel is composed for one `Case`: limits of the sizes, and whether rows of matrices begin at
+16 bytes.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.counts import Operand, ceil, most, plus, times
 from tilefuse.scripts.language.elementary import CallGraph, Variable
 from tilefuse.scripts.schedule.grid import Grid
-from tilefuse.scripts.schedule.names import BEHIND, OWN
+from tilefuse.scripts.schedule.names import KERNEL_NAMES, VARIABLE_SUFFIXES
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes that a kernel may rely on. Units: words.
+    """Limits of sizes that a kernel relies on. Units: words.
 
-    most_extent    of every size that calls give
-    most_indexed   of the sum over a matrix's dimensions of what routines compute: (extent + tile) * stride
-    most_handed    of the partial values of one output in the workspace
-    aligned        whether words from row to row of every matrix are a multiple of 16 bytes
+    most_extent    largest size that calls give
+    most_indexed   largest offset that routines compute for a matrix: (extent + tile) * stride, summed over its dimensions
+    most_handed    most partial values of one output in the workspace
+    aligned        the stride between rows of every matrix is a multiple of 16 bytes
     """
 
     name: str
@@ -34,30 +35,52 @@ class Case:
     aligned: bool
 
 
-# In the first two every index has 32 bits: what is added to a size (a tile, a copy in flight, a row of the workspace) is no larger.
+# In the first two cases every index fits 32 bits: terms added to a size (a tile, a copy in flight, a row of the workspace) are smaller.
 CASES = (Case("aligned", 1 << 28, (1 << 31) - 1, 1 << 28, True), Case("any", 1 << 28, (1 << 31) - 1, 1 << 28, False),
          Case("aligned_wide", 1 << 40, 1 << 44, 1 << 44, True), Case("any_wide", 1 << 40, 1 << 44, 1 << 44, False))
 
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """The sizes of one fused kernel. `walks_all`: one block takes all tiles of the walk, however many; else each `iterations` of them."""
+    """The sizes of one fused kernel. `walks_all`: one block takes all tiles of the walk; else each takes at most `iterations` of them."""
 
     walks_all: bool
     case: Case = CASES[-1]
 
 
 def with_named_sizes(graph: CallGraph, leading: Collection[str] = ()) -> CallGraph:
-    """The graph with names for its extents, which its shapes are then only examples of. `leading`: matrices with a leading dimension.
+    """The graph with names for its extents; its shapes are then the expected ones. `leading`: matrices with a leading dimension.
 
-    Names are those of the first function that reads an extent (m, n), with numbers where several extents would have one name.
+    Names are those of the first function that reads an extent (m, n), with a number appended where several extents have one name.
     """
+    root = _equal_extents(graph)
+    names = _ExtentNames(graph)
+    for c, call in enumerate(graph.calls):
+        # The sibling for transposed matrices has the names of the script's function in the opposite order.
+        transposed = any(graph.variables[v].turned for _, v, _ in call.operands)
+        stems = call.grid_sizes[::-1] if transposed else call.grid_sizes
+        for size, stem in zip(call.grid_sizes, stems, strict=True):
+            names.name_extent(root((c, size)), stem)
+    for v in graph.variables.values():
+        for d in range(len(v.shape)):
+            if not any(v.name == name and d < len(sizes) for call in graph.calls for _, name, sizes in call.operands):
+                names.name_extent(root((v.name, d)), f"{v.name}_extent")
+    variables = {n: replace(v, sizes=tuple(names.name_of[root((n, d))] for d in range(len(v.shape))),
+                            leading=names.free(f"leading_{n}") if n in leading else "", strides=v.strides if n in leading else ())
+                 for n, v in graph.variables.items()}
+    calls = (replace(call, named={size: names.name_of[root((c, size))] for size in call.function.sizes})
+             for c, call in enumerate(graph.calls))
+    return replace(graph, variables=variables, calls=tuple(calls))
+
+
+def _equal_extents(graph: CallGraph) -> Callable[[object], object]:
+    """The function from an extent, (call, size) or (variable, dimension), to the representative of all extents equal to it."""
     parent: dict[object, object] = {}
 
-    def root(x: object) -> object:
-        while parent.setdefault(x, x) != x:
-            x = parent[x]
-        return x
+    def root(extent: object) -> object:
+        while parent.setdefault(extent, extent) != extent:
+            extent = parent[extent]
+        return extent
 
     for c, call in enumerate(graph.calls):
         if call.function.triangle:
@@ -66,37 +89,33 @@ def with_named_sizes(graph: CallGraph, leading: Collection[str] = ()) -> CallGra
         for _, variable, sizes in call.operands:
             for d, size in enumerate(sizes):
                 parent[root((variable, d))] = root((c, size))
-    called: dict[object, str] = {}
-    taken = set(graph.variables)
+    return root
 
-    def belongs(name: str) -> bool:
-        return any(name.startswith(f"{v}_") and BEHIND.match(name[len(v) + 1:]) for v in graph.variables)
 
-    def free(stem: str) -> str:
+class _ExtentNames:
+    """Names of a graph's extents, none of which is a variable's, a kernel's own or an element's name."""
+
+    def __init__(self, graph: CallGraph) -> None:
+        self.variables = tuple(graph.variables)
+        self.taken = set(graph.variables)
+        self.name_of: dict[object, str] = {}
+
+    def name_extent(self, extent: object, stem: str) -> None:
+        """Names an extent, unless it has a name."""
+        if extent not in self.name_of:
+            self.name_of[extent] = self.free(stem)
+
+    def free(self, stem: str) -> str:
+        """A new name: the stem, with a number appended where it is taken."""
         name, count = stem, 1
-        while name in taken or OWN.match(name) or belongs(name):
+        while name in self.taken or KERNEL_NAMES.match(name) or self._is_of_a_variable(name):
             count += 1
             name = f"{stem}{count}"
-        taken.add(name)
+        self.taken.add(name)
         return name
 
-    for c, call in enumerate(graph.calls):
-        # The sibling for transposed matrices has the names of the script's function the other way round.
-        turned = any(graph.variables[v].turned for _, v, _ in call.operands)
-        stems = call.grid_sizes[::-1] if turned else call.grid_sizes
-        for size, stem in zip(call.grid_sizes, stems, strict=True):
-            if root((c, size)) not in called:
-                called[root((c, size))] = free(stem)
-    read_by = {(v, d): True for call in graph.calls for _, v, sizes in call.operands for d in range(len(sizes))}
-    for v in graph.variables.values():
-        for d in range(len(v.shape)):
-            if (v.name, d) not in read_by:
-                called[root((v.name, d))] = free(f"{v.name}_extent")
-    variables = {n: replace(v, sizes=tuple(called[root((n, d))] for d in range(len(v.shape))),
-                            leading=free(f"leading_{n}") if n in leading else "", strides=v.strides if n in leading else ())
-                 for n, v in graph.variables.items()}
-    calls = (replace(call, named={size: called[root((c, size))] for size in call.function.sizes}) for c, call in enumerate(graph.calls))
-    return replace(graph, variables=variables, calls=tuple(calls))
+    def _is_of_a_variable(self, name: str) -> bool:
+        return any(name.startswith(f"{v}_") and VARIABLE_SUFFIXES.match(name[len(v) + 1:]) for v in self.variables)
 
 
 def size_names(graph: CallGraph) -> tuple[str, ...]:
@@ -107,7 +126,7 @@ def size_names(graph: CallGraph) -> tuple[str, ...]:
 
 
 def expected_sizes(graph: CallGraph) -> dict[str, int]:
-    """Sizes by name as they are expected: those that programs are chosen for."""
+    """Expected sizes by name: programs are chosen for them."""
     sizes: dict[str, int] = {}
     for v in graph.variables.values():
         sizes |= dict(zip(v.sizes, v.shape, strict=False))
@@ -129,7 +148,7 @@ def strides_of(v: Variable) -> tuple[Affine, ...]:
 
 
 def words_of(v: Variable) -> Operand:
-    """Words from the first to the last of a variable in memory, and up to a row of gaps behind it."""
+    """Words from the first to the last of a variable in memory, and up to a row of gaps after it."""
     if not v.sizes:
         return 1
     if len(v.sizes) == 1:

@@ -1,10 +1,10 @@
-"""Steps of a fused kernel of routines, in the order of the paper's algorithms 1 and 2, and what each does to shared memory.
+"""Steps of a fused kernel of routines, in the order of the paper's algorithms 1 and 2, and the elements that each touches.
 
     before:  Load p, Clear s          group:  Load A, Load r, Compute s, Clear q, Compute q, Gather q, Barrier, Finish q
     after:   Gather s, Finish s       (BiCGK, algorithm 3: p is invariant, s is accumulated, q is stored in every iteration)
 
-Names are those of elements (`scripts.schedule.routines.Element`). `who` tells accesses to shared memory apart by thread-to-data mapping:
-two accesses with equal `who` touch each word by the same thread.
+Names are those of elements (`scripts.schedule.elements.Element`). An `Accessor` identifies the thread-to-data mapping of an access to
+shared memory: in two accesses with equal accessors the same thread touches a word.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Registers -> shared memory: the element of another thread-to-data mapping is on its way."""
+    """Registers -> shared memory, on the way to another thread-to-data mapping."""
 
     source: str
     target: str
@@ -38,7 +38,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Words outside the data become the padding that a parameter of a call wants. Only where a tile reaches over the edge."""
+    """Words outside the data become the padding of a call's parameter. Only tiles that reach over the edge have this step."""
 
     element: str
     call: int
@@ -54,8 +54,11 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """The compute routine of a call. elements: those of inputs, then outputs, in signature order; None for scalars that it reads.
-    copy: which of the tiles in flight."""
+    """The compute routine of a call.
+
+    elements  of inputs, then outputs, in the order of the signature; None for scalars that it reads
+    copy      number of the tile among those in flight
+    """
 
     call: int
     elements: tuple[str | None, ...]
@@ -93,7 +96,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Some numbers into an element; `again`: every word one more, so that the next tile's differ. In probes only."""
+    """Numbers into an element; `again`: one more than before, so that the next tile differs. In probes only."""
 
     element: str
     again: bool = False
@@ -101,7 +104,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Uses all words of an element and stores nothing, in a way that no compiler sees. In probes only."""
+    """Uses all words of an element and stores nothing; compilers cannot remove it. In probes only."""
 
     element: str
 
@@ -112,8 +115,8 @@ class BlockBarrier:
 
 
 Step = Union[Load, Put, Get, Mask, Clear, Compute, Store, Gather, Finish, Fill, Keep, BlockBarrier]
-Who = Hashable
-Access = tuple[str, Who]
+Accessor = Hashable
+Access = tuple[str, Accessor]
 
 
 def elements_of(step: Step) -> tuple[str, ...]:
