@@ -1,8 +1,8 @@
-"""How the partial values of blocks become the result: by the last block, in a second kernel, or, cleared beforehand, by atomics.
+"""Combination of the blocks' partial values: by the last block, in a second kernel, or by atomics on cleared results.
 
     workspace   block 0 | w0 w1 w2 ...        threads (word, g) add rows g, g + G, ...; then the G sums are combined
                 block 1 | w0 w1 w2 ...
-The order of additions is fixed but for atomics. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 3.2.2.
+The order of additions is fixed, except with atomics. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 3.2.2.
 """
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from tilefuse.target.launch import Launch
 
 
 def _finished_by(w: RoutineWriter, finish: str) -> list[Element]:
-    """One element of every output whose partial values are finished so."""
+    """One element of every output whose partial values this finish combines."""
     element_by_variable: dict[str, Element] = {}
     for e in w.fused.elements.values():
         if e.partial and w.fused.reductions[e.variable].finish == finish:
@@ -62,41 +62,42 @@ def _finished_by(w: RoutineWriter, finish: str) -> list[Element]:
 
 
 def last_blocks(w: RoutineWriter) -> tuple[Stmt, ...]:
-    """The last block of those that share words adds up their partial values. Outputs that the same blocks share have one counter."""
+    """The last block to arrive adds up the partial values of all that share its words. Outputs with the same blocks share a counter."""
     by_blocks: dict[tuple[str, ...], list[Element]] = {}
     for e in _finished_by(w, LAST_BLOCK):
         by_blocks.setdefault(w.fused.reductions[e.variable].over, []).append(e)
     statements: list[Stmt] = []
     for n, (over, elements) in enumerate(by_blocks.items()):
-        kept = [d for d in w.fused.grid.extents if d not in over]
+        remaining = [d for d in w.fused.grid.extents if d not in over]
         index, cells = number(0), number(1)
-        for d in kept:  # one direction at most: the blocks along the other share the words
+        for d in remaining:  # at most one: the blocks along the other direction share the words
             index, cells = w.block(d), w.blocks(d)
         counter, last = f"arrivals_{n}", f"last_{n}"
         count = None if w.fused.sized is None else w.sizes.count(cells)
         w.scratch.append(Buffer(counter, I32, w.sizes.most(cells), "global", "counter", "", 0, count))
         body: list[Stmt] = []
-        w.extra_read = False
+        w.extra_is_read = False
         for e in elements:
             body += _of_this_block(w, e)
-        statements += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, _as_known(w.sizes.partials(elements[0].variable))),
-                  IfValue(Reg(last, BOOL), tuple(body), uniform=True)]
+        arrivals = _constant_or(w.sizes.partials(elements[0].variable))
+        statements += [Declare(last, BOOL), LastBlock(Reg(last, BOOL), counter, index, arrivals),
+                       IfValue(Reg(last, BOOL), tuple(body), uniform=True)]
     return tuple(statements)
 
 
-def _as_known(e: Affine) -> int | Affine:
+def _constant_or(e: Affine) -> int | Affine:
     return e.const if e.is_const else e
 
 
 def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
-    """The words that this block shares with others: one tile, or those of its walk."""
+    """Completes the words that this block shares with others: those of one tile, or of all tiles of its walk."""
     if w.walk not in e.axes:
         return _sums(w, e, w.fused.threads, [w.block(d) for d in e.axes], e.words, e.words)
-    # The words of all tiles of the walk side by side: one thread each, no barriers.
+    # One thread for each word of all tiles of the walk, without barriers.
     sizes = w.sizes
     tiles, chunks = sizes.tiles(w.walk), sizes.chunks
     most = sizes.most(tiles)
-    stated, walked = sizes.quotient("walked", tiles + chunks - 1, chunks, most)
+    lets, walked = sizes.quotient("walked", tiles + chunks - 1, chunks, most)
     name, rows, value = workspace(w, e), sizes.partials(e.variable), f"{e.variable}_total"
 
     def one(n: Affine) -> tuple[Stmt, ...]:
@@ -108,7 +109,7 @@ def _of_this_block(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
         last = walked.const * chunks.const if walked.is_const and chunks.is_const else 3 * most
         return (*first, Let(f"tile_of_{e.name}", at, last), If((sizes.below(tile, tiles),), body))
 
-    return (*stated, *w.spread_over_threads(_as_known(walked * e.words), one))
+    return (*lets, *w.spread_over_threads(_constant_or(walked * e.words), one))
 
 
 def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], words: int, extent: int) -> tuple[Stmt, ...]:
@@ -120,7 +121,7 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     value = f"{e.variable}_total"
     if wide >= threads or threads & (threads - 1):
         def one(word: Affine) -> tuple[Stmt, ...]:
-            return (*from_slab(w, e, name, rows, stride, start + word, value), *_whole(w, e, value, word, tiles, extent))
+            return (*from_slab(w, e, name, rows, stride, start + word, value), *_store_total(w, e, value, word, tiles, extent))
 
         return w.spread_over_threads(words, one) if threads == w.fused.threads else _guarded(words, threads, one(axis("thread")))
     each = threads // wide
@@ -129,16 +130,16 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     other = f"{value}_other"
     clear = RoutineCall(w.namespaces.clear(function, implementation, 1), (Reg(value, e.unit, number(0)),),
                         (Touched(value, axis("tf_w"), (("tf_w", e.units),), True, True),))
-    stated, begins = row_of_workspace(w, axis("row"), stride)
+    lets, begins = row_of_workspace(w, axis("row"), stride)
     at = (begins + start + word) * e.units
-    loads = [*stated, *(Assign(Reg(other, e.unit, number(u)), Load(name, e.unit, at + u)) for u in range(e.units))]
+    loads = [*lets, *(Assign(Reg(other, e.unit, number(u)), Load(name, e.unit, at + u)) for u in range(e.units))]
     loop = For("row", group, rows, each, (Declare(other, e.unit, e.units), *loads,
                                                   *combine(w, e, Reg(value, e.unit, number(0)), Reg(other, e.unit, number(0)))))
     # A tile of a second kernel may end beyond a row of the workspace.
-    held = [Bound(word, 0, words)] if wide > words else []
+    in_row = [Bound(word, 0, words)] if wide > words else []
     whole_rows = all(c % extent == 0 for c in (stride.const, *(c for _, c in stride.terms)))
-    held += [w.sizes.below(start + word, stride)] if tiles and extent != e.words and not whole_rows else []
-    statements: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(held), (loop,)) if held else loop]
+    in_row += [w.sizes.below(start + word, stride)] if tiles and extent != e.words and not whole_rows else []
+    statements: list[Stmt] = [Declare(value, e.unit, e.units), clear, If(tuple(in_row), (loop,)) if in_row else loop]
     mapping = ThreadMapping((1,), (axis("tx"),) if wide > 1 else ())
     combination = combine_threads(mapping, (wide, each), threads, (wide,) if wide > 1 else ())
     if isinstance(combination, Rejected):
@@ -146,16 +147,16 @@ def _sums(w: RoutineWriter, e: Element, threads: int, tiles: Sequence[Affine], w
     statements += exchange(w, e, value, combination)
     if combination.copies > 1:
         slab = _extra_slab(w, e, combination.copies * wide)
-        done = f"{value}_done"
-        statements += [*([Barrier()] if w.extra_read else []), *to_slab(e, value, combination, slab), Barrier()]
-        w.extra_read = True
-        statements += _guarded(words, threads, (*from_slab(w, e, slab, combination.copies, wide, axis("thread"), done),
-                                           *_whole(w, e, done, axis("thread"), tiles, extent)))
+        total = f"{value}_done"
+        statements += [*([Barrier()] if w.extra_is_read else []), *to_slab(e, value, combination, slab), Barrier()]
+        w.extra_is_read = True
+        statements += _guarded(words, threads, (*from_slab(w, e, slab, combination.copies, wide, axis("thread"), total),
+                                           *_store_total(w, e, total, axis("thread"), tiles, extent)))
     else:
         at = substitute(combination.word, {"slot": number(0)})
         bounds = (*repeated_once(combination), *((Bound(at, 0, words),) if wide > words else ()))
-        done_here = _whole(w, e, value, at, tiles, extent)
-        statements += [If(bounds, done_here)] if bounds else done_here
+        stores = _store_total(w, e, value, at, tiles, extent)
+        statements += [If(bounds, stores)] if bounds else stores
     return tuple(statements)
 
 
@@ -163,18 +164,18 @@ def _guarded(words: int, threads: int, body: tuple[Stmt, ...]) -> tuple[Stmt, ..
     return (If((Bound(axis("thread"), 0, words),), body),) if words < threads else body
 
 
-def _whole(w: RoutineWriter, e: Element, value: str, word: Affine, tiles: Sequence[Affine], extent: int) -> tuple[Stmt, ...]:
+def _store_total(w: RoutineWriter, e: Element, value: str, word: Affine, tiles: Sequence[Affine], extent: int) -> tuple[Stmt, ...]:
     if extent == e.words:
         return result(w, e, Reg(value, e.unit, number(0)), word, tiles)
-    # A second kernel cuts the words otherwise than the tiles of the first.
+    # The tiles of a second kernel differ from those of the first.
     return result(w, replace(e, extents=(extent,)), Reg(value, e.unit, number(0)), word, tiles)
 
 
 def _extra_slab(w: RoutineWriter, e: Element, words: int) -> str:
-    """Shared memory for the last block's sums, over whatever the tiles needed: nothing of theirs is used any more."""
+    """Shared memory for the last block's sums. It overlaps the elements of tiles, which are not read any more."""
     name = f"{e.variable}_total_partials"
-    if all(b.name != name for b in w.extra):
-        w.extra.append(Buffer(name, e.unit, words * e.units, "shared", "", e.variable, 0))
+    if all(b.name != name for b in w.extra_buffers):
+        w.extra_buffers.append(Buffer(name, e.unit, words * e.units, "shared", "", e.variable, 0))
     return name
 
 
@@ -192,15 +193,15 @@ def _second_kernel(w: RoutineWriter, e: Element) -> Kernel:
     tiles = [axis("block_x")] if e.axes else []
     body = (Let("block_x", axis("block"), blocks), *_sums(own, e, threads, tiles, words, words))
     scratch = replace(own.scratch[0], role="in")
-    shared = max((b.num_elements * b.dtype.itemsize for b in own.extra), default=0)
+    shared = max((b.num_elements * b.dtype.itemsize for b in own.extra_buffers), default=0)
     launch = Launch(blocks, threads, 1, -(-shared // 16) * 16, w.fused.device.starts_early)
-    kernel = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra), launch, body,
+    kernel = Kernel(f"{w.fused.name}_{e.variable}", (*own.buffers.values(), scratch, *own.extra_buffers), launch, body,
                   (f"adds up the partial values of %{e.variable}",), routines=own.namespaces.texts())
-    return own.sizes.of(kernel, most(ceil(own.sizes.count(count), words), 1))
+    return own.sizes.with_arguments(kernel, most(ceil(own.sizes.count(count), words), 1))
 
 
 def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
-    """The kernel that makes results neutral which atomics update; none if there are none."""
+    """The kernel that sets the results of atomic updates to the neutral element; none if there are no such results."""
     elements = _finished_by(w, ATOMICS)
     if not elements:
         return ()
@@ -210,7 +211,7 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
     words: Operand = 1
     for e in elements:
         function, implementation, _ = own.role(*e.owner)
-        own.uses(e.variable, True)
+        own.add_parameter(e.variable, True)
         count = own.sizes.extent(e.axes[0]) if e.axes else number(1)
         largest, words = max(largest, own.sizes.most(count)), most(words, own.sizes.count(count))
         word = axis("block") * threads + axis("thread")
@@ -221,4 +222,4 @@ def clear_kernel(w: RoutineWriter) -> tuple[Kernel, ...]:
     launch = Launch(-(-largest // threads), threads, 1, 0, w.fused.device.starts_early)
     kernel = Kernel(f"{w.fused.name}_clear", tuple(own.buffers.values()), launch, tuple(body), ("clears results",),
                   routines=own.namespaces.texts())
-    return (own.sizes.of(kernel, ceil(words, threads)),)
+    return (own.sizes.with_arguments(kernel, ceil(words, threads)),)

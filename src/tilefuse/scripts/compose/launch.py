@@ -1,9 +1,9 @@
-"""Sizes of a fused kernel as index expressions: numbers where they are known, names of what each launch gives where calls give them.
+"""Sizes of a fused kernel as index expressions: constants, or names of the sizes that each launch gives.
 
     extent m (words along y)      tiles_y = max(ceil(m / 128), 1)      whole_y = m // 128      chunks: blocks along the walk
 
-What is affine in them stays an index expression. A product or quotient of two has a name of its own (`Let` of `OfTwo`); here they are made,
-or folded where one of the two is a number.
+Affine expressions of sizes stay index expressions. A product or quotient of two sizes gets a name of its own (`Let` of `OfTwo`), unless one
+of them is a constant.
 """
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tilefuse.scripts.schedule.sizes import num_tiles, words_of
 
 
 class LaunchSizes:
-    """Sizes that a launch of one fused kernel may be given, and index expressions of them."""
+    """Sizes that launches of one fused kernel give, and index expressions of them. `sizes` is empty where all sizes are constants."""
 
     def __init__(self, fused: FusedRoutines) -> None:
         self.fused = fused
-        self.known: dict[str, Size] = {}
+        self.sizes: dict[str, Size] = {}
         self.extents: dict[str, int] = {}
         self.num_named = 0
         if fused.sized is None:
@@ -33,56 +33,58 @@ class LaunchSizes:
         graph, grid, longest = fused.graph, fused.grid, fused.sized.case.most_extent
         for v in graph.variables.values():
             for name in (*v.sizes, *((v.leading,) if v.leading else ())):
-                self.known[name] = Size(name, longest, name)
+                self.sizes[name] = Size(name, longest, name)
         for d in grid.extents:
-            self.known[f"tiles_{d}"] = Size(f"tiles_{d}", -(-longest // fused.tiles[d]), num_tiles(grid, fused.tiles, d))
-        walked = self.known[f"tiles_{fused.walk}"]
-        self.known["chunks"] = Size("chunks", walked.most, self._chunks(walked.count))
-        self.known["all_blocks"] = Size("all_blocks", MOST_BLOCKS, self.num_blocks)
-        self.extents = {name: size.most + 1 for name, size in self.known.items()}
+            self.sizes[f"tiles_{d}"] = Size(f"tiles_{d}", -(-longest // fused.tiles[d]), num_tiles(grid, fused.tiles, d))
+        walk_tiles = self.sizes[f"tiles_{fused.walk}"]
+        self.sizes["chunks"] = Size("chunks", walk_tiles.most, self._chunks(walk_tiles.count))
+        self.sizes["all_blocks"] = Size("all_blocks", MOST_BLOCKS, self.num_blocks)
+        self.extents = {name: size.most + 1 for name, size in self.sizes.items()}
 
-    def _chunks(self, walked: Operand) -> Operand:
-        """Blocks along a walk of so many tiles: each takes `iterations` of them at most, and fewer where sizes below those that the program
-        was chosen for would leave fewer blocks than it has there."""
+    def _chunks(self, walk_tiles: Operand) -> Operand:
+        """Blocks along a walk of so many tiles. Each takes at most `iterations` of them.
+
+        Sizes below the expected ones have as many blocks as these, and blocks then take fewer tiles.
+        """
         fused = self.fused
         across = times(*(num_tiles(fused.grid, fused.tiles, d) for d in fused.grid.extents if d != fused.walk))
         if fused.decision.iterations == 1:
-            return walked
-        return least(walked, most(ceil(walked, fused.decision.iterations), ceil(fused.num_blocks, across)))
+            return walk_tiles
+        return least(walk_tiles, most(ceil(walk_tiles, fused.decision.iterations), ceil(fused.num_blocks, across)))
 
-    # -- what launches are told
+    # -- arguments of launches
 
     def arguments(self, kernel: Kernel) -> tuple[Size, ...]:
         """The sizes that a kernel's text names."""
         used = index_names(kernel.body)
-        return tuple(size for name, size in self.known.items() if name in used)
+        return tuple(size for name, size in self.sizes.items() if name in used)
 
-    def of(self, kernel: Kernel, blocks: Operand) -> Kernel:
+    def with_arguments(self, kernel: Kernel, blocks: Operand) -> Kernel:
         """The kernel with `blocks` blocks and the sizes that its text names as arguments."""
-        if not self.known:
+        if not self.sizes:
             return kernel
         launch = replace(kernel.launch, num_blocks=min(kernel.launch.num_blocks, MOST_BLOCKS))
         return replace(kernel, sizes=self.arguments(kernel), blocks=blocks, launch=launch)
 
     @property
     def most_blocks(self) -> int:
-        """The most blocks that the fused kernel may have."""
+        """Most blocks of the fused kernel."""
         return prod(self.most(self.chunks if d == self.fused.walk else self.tiles(d)) for d in self.fused.grid.extents)
 
     @property
     def num_blocks(self) -> Operand:
         """Blocks of the fused kernel."""
         grid, walk = self.fused.grid, self.fused.walk
-        chunks: Operand = 1 if self._walks_all else self.known["chunks"].count if self.known else self.fused.chunks
+        chunks: Operand = 1 if self._walks_all else self.sizes["chunks"].count if self.sizes else self.fused.chunks
         return times(chunks, *(num_tiles(grid, self.fused.tiles, d) for d in grid.extents if d != walk))
 
     def count(self, e: Affine) -> Operand:
-        """The count of an expression that is a number, or one size of the launch times a number."""
+        """The count of an expression that is a constant, or one size of the launch times a constant."""
         if e.is_const:
             return e.const
         ((name, factor),) = e.terms
         assert isinstance(name, str) and not e.const
-        return times(self.known[name].count, factor)
+        return times(self.sizes[name].count, factor)
 
     def words(self, variable: str) -> tuple[int, Operand | None]:
         """(most words, count of words) of a variable in memory."""
@@ -102,7 +104,7 @@ class LaunchSizes:
         """Blocks along the walk."""
         if self._walks_all:
             return number(1)
-        return axis("chunks") if self.known else number(self.fused.chunks)
+        return axis("chunks") if self.sizes else number(self.fused.chunks)
 
     def extent(self, direction: str) -> Affine:
         """Words along a direction."""
@@ -111,7 +113,7 @@ class LaunchSizes:
 
     def tiles(self, direction: str) -> Affine:
         """Tiles along a direction, the last of which may be partial."""
-        return axis(f"tiles_{direction}") if self.known else number(self.fused.num_tiles[direction])
+        return axis(f"tiles_{direction}") if self.sizes else number(self.fused.num_tiles[direction])
 
     def whole(self, direction: str) -> Affine:
         """Tiles along a direction that lie inside the data."""
@@ -121,7 +123,7 @@ class LaunchSizes:
     def partials(self, variable: str) -> Affine:
         """Blocks that hold partial values of one word of an output."""
         reduction = self.fused.reductions[variable]
-        if not self.known:
+        if not self.sizes:
             return number(reduction.partials)
         if len(reduction.over) == len(self.fused.grid.extents):
             return axis("all_blocks")
@@ -129,25 +131,25 @@ class LaunchSizes:
         return self.chunks if d == self.fused.walk else self.tiles(d)
 
     def most(self, e: Affine) -> int:
-        """The largest value of an expression in the launch's sizes and what is named of them."""
+        """The largest value of an expression in the launch's sizes and in named products and quotients of them."""
         span = bounds(e, self.extents)
         assert span is not None
         return span[1]
 
     @property
     def most_handed(self) -> int:
-        """Partial values of one output in the workspace, at most."""
+        """Most partial values of one output in the workspace."""
         assert self.fused.sized is not None
         return self.fused.sized.case.most_handed
 
-    # -- bounds and what is not affine
+    # -- bounds, products and quotients
 
     def below(self, e: Affine, end: Affine) -> Bound:
         """e < end, for an expression that is never negative."""
         return Bound(e, 0, end.const) if end.is_const else Bound(end - e, 1, self.most(end) + 1)
 
     def inside(self, e: Affine, direction: str) -> Bound:
-        """Whether a word lies in the data along a direction."""
+        """The bound that holds for words inside the data along a direction."""
         return self.below(e, self.extent(direction))
 
     def equal(self, e: Affine, other: Affine) -> Bound:
@@ -155,14 +157,14 @@ class LaunchSizes:
         return Bound(e, other.const, other.const + 1) if other.is_const else Bound(e - other, 0, 1)
 
     def named(self, name: str, value: Affine | OfTwo, extent: int) -> tuple[tuple[Stmt, ...], Affine]:
-        """Statements that give a value a name, and the name: with a number, for several may stand in one scope."""
+        """(statements that name a value, its name). Names end in a number, because one scope may hold several."""
         self.num_named += 1
         own = f"{name}_{self.num_named}"
         self.extents[own] = extent
         return (Let(own, value, extent),), axis(own)
 
     def product(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
-        """a * b, at most `most`: under a name where neither is a number."""
+        """a * b, at most `most`: under a name if neither is a constant."""
         if b.is_const:
             return (), a * b.const
         if a.is_const:
@@ -170,9 +172,9 @@ class LaunchSizes:
         return self.named(name, OfTwo("product", a, b), most + 1)
 
     def quotient(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
-        """a // b, at most `most`: under a name where b is no number."""
+        """a // b, at most `most`: under a name if b is no constant."""
         return ((), a // b.const) if b.is_const else self.named(name, OfTwo("quotient", a, b), most + 1)
 
     def remainder(self, name: str, a: Affine, b: Affine, most: int) -> tuple[tuple[Stmt, ...], Affine]:
-        """a % b, at most `most`: under a name where b is no number."""
+        """a % b, at most `most`: under a name if b is no constant."""
         return ((), a % b.const) if b.is_const else self.named(name, OfTwo("remainder", a, b), most + 1)

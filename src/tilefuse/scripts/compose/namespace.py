@@ -1,6 +1,6 @@
 """The routines of one kernel: a namespace for every implementation and every set of macros, cut to the functions that are called.
 
-`name(...)` gives the qualified name of a routine and remembers that it is called; `texts()` is what the kernel carries.
+Each method returns the qualified name of a routine and records that it is called; `texts()` returns the text for the kernel.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilefuse.scripts.language.routine_source import cut_routines, enclosing_rou
 
 @dataclass
 class _Namespace:
-    """One instance of an implementation's text: the library's functions that are called, and those made here."""
+    """One instance of an implementation's text: the library's functions that are called, and generated ones."""
 
     function: str
     implementation: Implementation
@@ -74,7 +74,7 @@ class Namespaces:
         return f"{space}::padding_{parameter}"
 
     def compute(self, function: ElementaryFunction, implementation: Implementation, held: int) -> str:
-        """Qualified name of the compute routine; one whose output is `held` structs of partial values takes 32-bit words in its place."""
+        """Qualified name of the compute routine. Its output, if it is `held` structs of partial values, is passed as 32-bit words."""
         plain = self.routine(function, implementation, "compute")
         if not function.state:
             return plain
@@ -96,7 +96,7 @@ class Namespaces:
         return f"{space}::combine_words"
 
     def finish(self, function: ElementaryFunction, implementation: Implementation) -> str:
-        """Qualified name of the routine that makes the output of a combined partial value: (const words*, output*)."""
+        """Qualified name of the routine that computes the output from a combined partial value: (const words*, output*)."""
         plain = self.routine(function, implementation, "finish")
         if not function.state:
             return plain
@@ -108,15 +108,15 @@ class Namespaces:
 
     def _wrap(self, space: str, name: str, called: str, parameters: list[tuple[str, str]], states: dict[str, int],
               function: ElementaryFunction) -> None:
-        own = self.spaces[space]
-        own.called.setdefault(function.state)
-        own.generated.setdefault(name, wrapped_text(name, called, parameters, states, function.state))
+        """Generates a function that passes structs of partial values as 32-bit words to the routine `called`."""
+        names = self.spaces[space]
+        names.called.setdefault(function.state)
+        names.generated.setdefault(name, wrapped_text(name, called, parameters, states, function.state))
 
     def _order(self, space: str, first: str, then: str) -> None:
-        """Puts one made function before another that calls it."""
+        """Puts a generated function before another one that calls it."""
         texts = self.spaces[space].generated
-        text = texts.pop(then)
-        texts[then] = text
+        texts[then] = texts.pop(then)
         assert first in texts
 
     def texts(self) -> tuple[RoutineText, ...]:
@@ -126,14 +126,14 @@ class Namespaces:
             text = cut_routines(space.implementation.source, space.macros, space.called) if space.called else ""
             generated = replace_macros("".join(space.generated.values()), space.macros)
             if text.strip() or generated:
-                whole = text.strip("\n") + "\n" + generated
-                remember_text(whole.strip(), Origin(f"function {space.function}", _place(space.implementation, whole.strip())))
-                routines.append(RoutineText(name, whole))
+                full_text = text.strip("\n") + "\n" + generated
+                remember_text(full_text.strip(), Origin(f"function {space.function}", _place(space.implementation, full_text.strip())))
+                routines.append(RoutineText(name, full_text))
         return tuple(routines)
 
 
 def _place(implementation: Implementation, text: str) -> Callable[[int], str]:
-    """Number of a line of `text` -> the routine that stands there, and its place in the library's file."""
+    """Number of a line of `text` -> the routine of that line, and its place in the library's file."""
 
     def place(line: int) -> str:
         routine = enclosing_routine(text, line)

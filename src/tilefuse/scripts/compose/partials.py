@@ -1,4 +1,4 @@
-"""Partial values of reductions: exchanges within warps, copies of warps in shared memory, and what a block hands on.
+"""Partial values of reductions: exchanges within warps, copies of warps in shared memory, and the stores of a block.
 
     gather:  y_l[0..7] of 32 lanes  ->  lane l holds the sum of word l / 4  ->  slab[warp][word]
     finish:  threads 0 .. words - 1 add the rows of the slab; the result, an atomic update, or a row of the workspace takes the sum
@@ -27,7 +27,7 @@ from tilefuse.kernel.ir import (
     Store,
     Touched,
 )
-from tilefuse.scripts.compose.writer import RoutineWriter, Where
+from tilefuse.scripts.compose.writer import Iteration, RoutineWriter
 from tilefuse.scripts.language.elementary import ElementaryFunction
 from tilefuse.scripts.schedule.combine import ThreadCombination
 from tilefuse.scripts.schedule.elements import ATOMICS, SECOND_KERNEL, SINGLE, Element
@@ -60,18 +60,18 @@ def exchange(w: RoutineWriter, e: Element, array: str, combination: ThreadCombin
         slots = slots // 2 if halved else slots
         upper = Bound(axis("thread") // (1 << bit) % 2, 1, 2)
         for slot in range(slots):
-            sent, got = (f"{array}_{bit}_{slot}_{x}" for x in ("sent", "got"))
-            body: list[Stmt] = [Declare(n, e.unit, units) for n in (sent, got)]
+            sent, received = (f"{array}_{bit}_{slot}_{x}" for x in ("sent", "got"))
+            body: list[Stmt] = [Declare(n, e.unit, units) for n in (sent, received)]
             for u in range(units):
-                own = Reg(array, e.unit, number(slot * units + u))
+                lower_word = Reg(array, e.unit, number(slot * units + u))
                 if halved:
-                    beyond = Reg(array, e.unit, number((slot + slots) * units + u))
-                    body.append(Assign(Reg(sent, e.unit, number(u)), Guard((upper,), own, beyond)))
-                    body.append(Assign(own, Guard((upper,), beyond, own)))
+                    upper_word = Reg(array, e.unit, number((slot + slots) * units + u))
+                    body.append(Assign(Reg(sent, e.unit, number(u)), Guard((upper,), lower_word, upper_word)))
+                    body.append(Assign(lower_word, Guard((upper,), upper_word, lower_word)))
                 else:
-                    body.append(Assign(Reg(sent, e.unit, number(u)), own))
-                body.append(Shuffle(Reg(got, e.unit, number(u)), Reg(sent, e.unit, number(u)), "xor", 1 << bit))
-            statements += (*body, *combine(w, e, Reg(array, e.unit, number(slot * units)), Reg(got, e.unit, number(0))))
+                    body.append(Assign(Reg(sent, e.unit, number(u)), lower_word))
+                body.append(Shuffle(Reg(received, e.unit, number(u)), Reg(sent, e.unit, number(u)), "xor", 1 << bit))
+            statements += (*body, *combine(w, e, Reg(array, e.unit, number(slot * units)), Reg(received, e.unit, number(0))))
     return tuple(statements)
 
 
@@ -100,9 +100,9 @@ def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int | Affine, strid
     rows, stride = (number(n) if isinstance(n, int) else n for n in (rows, stride))
 
     def load(row: Affine, name: str) -> list[Stmt]:
-        stated, begins = row_of_workspace(w, row, stride)
+        lets, begins = row_of_workspace(w, row, stride)
         at = (begins + word) * e.units
-        return [*stated, *(Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units))]
+        return [*lets, *(Assign(Reg(name, e.unit, number(u)), Load(slab, e.unit, at + u)) for u in range(e.units))]
 
     statements: list[Stmt] = [Declare(value, e.unit, e.units), *load(number(0), value)]
     if not rows.is_const or rows.const > 1:
@@ -114,13 +114,13 @@ def from_slab(w: RoutineWriter, e: Element, slab: str, rows: int | Affine, strid
 
 
 def row_of_workspace(w: RoutineWriter, row: Affine, stride: Affine) -> tuple[tuple[Stmt, ...], Affine]:
-    """Where a row of partial values begins, rows `stride` words apart."""
-    known = row.is_const or stride.is_const
-    return w.sizes.product("row_begins", row, stride, 0 if known else w.sizes.most_handed - 1)
+    """(statements, first word of a row of partial values); rows are `stride` words apart."""
+    is_affine = row.is_const or stride.is_const
+    return w.sizes.product("row_begins", row, stride, 0 if is_affine else w.sizes.most_handed - 1)
 
 
 def gather(w: RoutineWriter, e: Element, slab: str) -> tuple[Stmt, ...]:
-    """Combines a block's partial values as far as no barrier is needed."""
+    """Combines a block's partial values within warps, and stores the copies of warps to the slab."""
     combination = w.fused.reductions[e.variable].combination
     if combination is None:
         return ()
@@ -128,10 +128,10 @@ def gather(w: RoutineWriter, e: Element, slab: str) -> tuple[Stmt, ...]:
     return (*statements, *to_slab(e, f"{e.name}_l", combination, slab)) if slab else statements
 
 
-def finish(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt, ...]:
-    """Combines the copies of a block's partial values and hands them on."""
+def finish(w: RoutineWriter, e: Element, slab: str, iteration: Iteration) -> tuple[Stmt, ...]:
+    """Combines the copies of a block's partial values and delivers them."""
     combination = w.fused.reductions[e.variable].combination
-    tiles = [(where.tile + e.copy * where.stride if d == w.walk and where.tile is not None else w.block(d)) for d in e.axes]
+    tiles = [(iteration.tile + e.copy * iteration.stride if d == w.walk and iteration.tile is not None else w.block(d)) for d in e.axes]
     if combination is None or slab:
         rows, stride, source = (combination.copies, e.words, slab) if combination else (1, e.words, f"{e.name}_l")
         if combination is None and not w.fused.grid.nested:
@@ -151,13 +151,13 @@ def finish(w: RoutineWriter, e: Element, slab: str, where: Where) -> tuple[Stmt,
 
 
 def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
-    """One word of a block: to the result, where this block is the only one, to the atomic update, or to its row of the workspace."""
+    """Stores one word of a block: to the result if no other block has partial values, by an atomic update, or to its workspace row."""
     reduction = w.fused.reductions[e.variable]
     if reduction.finish == SINGLE:
         return result(w, e, value, word, tiles)
     if reduction.finish == ATOMICS:
         function, _, _ = w.role(*e.owner)
-        w.uses(e.variable, True, updates=True)
+        w.add_parameter(e.variable, True, updates=True)
         index, bounds = place(w, e, word, tiles)
         update = Atomic(operator_of(function)[1], e.variable, index, value)
         return (If(bounds, (update,)),) if bounds else (update,)
@@ -167,17 +167,17 @@ def deliver(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Seque
         row = number(0)
         for d in reduction.over:
             row = row * w.blocks(d).const + w.block(d) if row != number(0) else w.block(d)
-    stated, begins = row_of_workspace(w, row, padded_words(w, e))
+    lets, begins = row_of_workspace(w, row, padded_words(w, e))
     at = (begins + tile_word(e, word, tiles)) * e.units
     name = workspace(w, e)
     assert value.index is not None
-    return (*stated, *(Store(name, at + u, Reg(value.name, value.dtype, value.index + u)) for u in range(e.units)))
+    return (*lets, *(Store(name, at + u, Reg(value.name, value.dtype, value.index + u)) for u in range(e.units)))
 
 
 def result(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequence[Affine]) -> tuple[Stmt, ...]:
-    """The complete word goes to the result, through the function's `finish` routine where there is one."""
+    """Stores a complete word to the result, through the function's `finish` routine if it has one."""
     function, implementation, p = w.role(*e.owner)
-    w.uses(e.variable, True)
+    w.add_parameter(e.variable, True)
     index, bounds = place(w, e, word, tiles)
     if not function.finishes:
         store: tuple[Stmt, ...] = (Store(e.variable, index, value),)
@@ -191,7 +191,7 @@ def result(w: RoutineWriter, e: Element, value: Reg, word: Affine, tiles: Sequen
 
 
 def place(w: RoutineWriter, e: Element, word: Affine, tiles: Sequence[Affine]) -> tuple[Affine, tuple[Bound, ...]]:
-    """Where a word of a tile lies in the result, and the bounds within which it does."""
+    """(index of a tile's word in the result, bounds that hold if the word is inside the data)."""
     strides = strides_of(w.fused.graph.variables[e.variable])
     index, bounds = number(0), []
     for d, extent, tile, stride in zip(e.axes, e.extents, tiles, strides, strict=True):
@@ -218,7 +218,7 @@ def workspace(w: RoutineWriter, e: Element) -> str:
     name = f"{e.variable}_blocks"
     if all(b.name != name for b in w.scratch):
         reduction = w.fused.reductions[e.variable]
-        # A second kernel reads what this one leaves; a last block reads it before the kernel ends.
+        # A second kernel reads the workspace after this kernel; a last block reads it within the kernel.
         role = "out" if reduction.finish == SECOND_KERNEL else "workspace"
         words, count = reduction.partials * e.units, None
         if w.fused.sized is None:

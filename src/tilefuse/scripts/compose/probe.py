@@ -1,4 +1,4 @@
-"""Statements of probes: numbers into an element, and a use of an element that compilers cannot take away."""
+"""Statements of probes: numbers into an element, and a use of an element that compilers cannot remove."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -10,13 +10,14 @@ from tilefuse.kernel.ir import Assign, Barrier, Buffer, Declare, IfValue, KExpr,
 from tilefuse.scripts.compose.writer import RoutineWriter
 from tilefuse.scripts.schedule.elements import Element
 
-# A sum that no probe reaches.
+# Sums that no probe reaches.
 UNREACHED, UNREACHED_INTEGER = 1.5e30, 123456789
 KEPT = "kept"
 
 
 def fill(w: RoutineWriter, e: Element, again: bool) -> tuple[Stmt, ...]:
-    """Every word some number; `again`: one more than before."""
+    """Every word becomes a number; `again`: one more than before."""
+
     def value(old: KExpr, place: Affine) -> KExpr:
         return Call("add", (old, const(1, e.unit))) if again else Call(e.unit.name, (Index(place),))
 
@@ -32,7 +33,7 @@ def fill(w: RoutineWriter, e: Element, again: bool) -> tuple[Stmt, ...]:
 
 
 def keep(w: RoutineWriter, e: Element) -> tuple[Stmt, ...]:
-    """Adds up the words and stores the sum where it has an impossible value."""
+    """Adds up the words, and stores the sum if it has a value that it never has."""
     total = Reg(f"{e.name}_kept", e.unit)
     statements: list[Stmt] = [Declare(total.name, e.unit, None, const(0, e.unit))]
     if e.in_registers:

@@ -1,4 +1,4 @@
-"""Tiles of a walk in the order in which a block takes them: groups of several, single ones, the one that reaches over the edge of the data.
+"""Tiles of a walk in the order in which a block takes them: groups, single tiles, the tile that reaches over the edge of the data.
 
     block b of c, groups of u    b, b + c, ..., b + (u - 1) c  |  b + u c, ...  |  single ones  |  the edge
 """
@@ -10,13 +10,13 @@ from tilefuse.kernel.ir import Comment, If, Let, Stmt
 from tilefuse.scripts.compose.writer import RoutineWriter
 
 
-def may_exceed(e: Affine, least: Affine) -> bool:
-    """Whether a number of tiles may be larger than another one: not, where both are known and it is not."""
+def may_be_larger(e: Affine, least: Affine) -> bool:
+    """Whether a number of tiles may be larger than another one; False only if both are constants and it is not."""
     return not (e.is_const and least.is_const) or e.const > least.const
 
 
-def most_turns(w: RoutineWriter) -> int:
-    """Tiles that a block takes at most, where that is known and calls give the sizes; else 0. (Known sizes say it themselves.)"""
+def most_tiles_of_a_block(w: RoutineWriter) -> int:
+    """Most tiles of a block where calls give the sizes and the decision limits them; else 0. (With constant sizes it follows from them.)"""
     sized = w.fused.sized
     return 0 if sized is None or sized.walks_all else w.fused.decision.iterations
 
@@ -29,19 +29,19 @@ def up_to_multiple(w: RoutineWriter, name: str, e: Affine, by: Affine) -> tuple[
     return (*first, *second), whole
 
 
-def behind_groups(w: RoutineWriter, start: Affine, stop: Affine, grouped: Affine) -> tuple[tuple[Stmt, ...], Affine]:
-    """The first tile that groups of `grouped` tiles, the first at `start`, leave of those before `stop`."""
-    stated, taken = up_to_multiple(w, "groups", stop + w.sizes.chunks - 1 - start, grouped)
-    return stated, start + taken
+def first_after_groups(w: RoutineWriter, start: Affine, stop: Affine, group_tiles: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """The first tile before `stop` that no group takes; groups have `group_tiles` tiles, and the first begins at `start`."""
+    lets, taken = up_to_multiple(w, "groups", stop + w.sizes.chunks - 1 - start, group_tiles)
+    return lets, start + taken
 
 
 def edge_tile(w: RoutineWriter, body: tuple[Stmt, ...], whole: Affine, tiles: Affine, reached: tuple[Bound, ...] = ()) -> tuple[Stmt, ...]:
-    """The tile behind the whole ones, where there is one, by the block whose turn it is; `reached`: bounds besides."""
+    """The partial tile after the whole ones, in the block that takes it, if there is one. `reached`: further bounds."""
     sizes, d = w.sizes, w.walk
     comment = Comment(f"the tile that reaches over the edge of {sizes.extent(d)} words")
     edge = (Let("tile", whole, sizes.most(whole) + 1), *body)
-    if most_turns(w) == 1:  # as many blocks as tiles
+    if most_tiles_of_a_block(w) == 1:  # as many blocks as tiles
         return comment, If((sizes.equal(w.block(d), whole), *reached), edge)
-    stated, last = sizes.remainder("last_turn", whole, sizes.chunks, max(sizes.most(sizes.chunks) - 1, 0))
+    lets, last = sizes.remainder("last_turn", whole, sizes.chunks, max(sizes.most(sizes.chunks) - 1, 0))
     there = () if tiles.is_const else (Bound(tiles - whole, 1, sizes.most(tiles) + 1),)
-    return comment, *stated, If((sizes.equal(w.block(d), last), *there, *reached), edge)
+    return comment, *lets, If((sizes.equal(w.block(d), last), *there, *reached), edge)

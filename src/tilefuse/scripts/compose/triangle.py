@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.kernel.ir import Declare, For, Let, OfTwo, Reg, RoutineCall, Stmt, Touched
 from tilefuse.scripts.compose.partials import deliver
-from tilefuse.scripts.compose.tiles import behind_groups, edge_tile, may_exceed, up_to_multiple
+from tilefuse.scripts.compose.tiles import edge_tile, first_after_groups, may_be_larger, up_to_multiple
 from tilefuse.scripts.compose.writer import RoutineWriter
 from tilefuse.scripts.schedule.elements import LAST_BLOCK, SECOND_KERNEL, Element
 from tilefuse.scripts.schedule.routines import FusedRoutines
@@ -25,23 +25,23 @@ Body = Callable[[Sequence[Step], Affine, bool], tuple[Stmt, ...]]
 
 
 def ends_early(fused: FusedRoutines) -> bool:
-    """Whether the triangle ends walks early (else it starts them late, or there is none)."""
+    """Whether the triangle ends walks early; otherwise it starts them late, or there is no triangle."""
     return bool(fused.grid.triangle) and (fused.walk == "x") == (fused.grid.triangle == "lower")
 
 
-def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stmt, ...]:
-    """The loops over a block's tiles of the triangle; `inside_other`: its strip lies inside the data across the walk."""
-    fused, d, o, sizes = w.fused, w.walk, w.other, w.sizes
+def triangle_walk(w: RoutineWriter, body: Body, inside_across: bool) -> tuple[Stmt, ...]:
+    """The loops over a block's tiles of the triangle; `inside_across`: its strip lies inside the data across the walk."""
+    fused, d, o, sizes = w.fused, w.walk, w.across, w.sizes
     assert o is not None
     chunks, unroll, tiles = sizes.chunks, fused.decision.unroll, sizes.tiles(d)
     block, tile = w.block(d), axis("tile")
     strip, along = fused.tiles[o], fused.tiles[d]
     early = ends_early(fused)
-    whole = sizes.whole(d) if inside_other else tiles
-    # Tiles before `ends` and, in whole tiles, from `begins` on hold words of the triangle. The last strip reaches all.
+    whole = sizes.whole(d) if inside_across else tiles
+    # Tiles from `begins` on and before `ends` hold words of the triangle. The last strip meets all tiles.
     statements: list[Stmt] = []
     ends, begins, stop, start = tiles, number(0), whole, block
-    if early and inside_other:
+    if early and inside_across:
         statements.append(Let("ends", (w.block(o) * strip + (strip - 1)) // along + 1, sizes.most(tiles) + 1))
         ends = axis("ends")
         stop = ends
@@ -51,24 +51,24 @@ def triangle_walk(w: RoutineWriter, body: Body, inside_other: bool) -> tuple[Stm
     elif not early:
         statements.append(Let("begins", w.block(o) * strip // along, sizes.most(tiles) + 1))
         begins = axis("begins")
-        stated, start = _own(w, "begin", block, begins)
-        statements += stated
-    if not inside_other:
+        lets, start = _first_of_block(w, "begin", block, begins)
+        statements += lets
+    if not inside_across:
         statements.append(_for(start, tiles, chunks, body(fused.edge, tile, False)))
     else:
-        if unroll > 1 and may_exceed(whole, chunks * (unroll - 1)):
+        if unroll > 1 and may_be_larger(whole, chunks * (unroll - 1)):
             statements.append(_for(start, stop - chunks * (unroll - 1), chunks * unroll, body(fused.group, tile, True)))
-            stated, start = behind_groups(w, start, stop, chunks * unroll)
-            statements += stated
+            lets, start = first_after_groups(w, start, stop, chunks * unroll)
+            statements += lets
         if whole != number(0):
             statements.append(_for(start, stop, chunks, body(fused.single, tile, True)))
         if tiles != whole:
             statements += edge_tile(w, body(fused.edge, tile, False), whole, tiles, (sizes.equal(ends, whole + 1),) if early else ())
     if early:
-        if not inside_other:
+        if not inside_across:
             return tuple(statements)
-        stated, start = _own(w, "end", block, ends)
-        return (*statements, *stated, *_neutral(w, start, tiles))
+        lets, start = _first_of_block(w, "end", block, ends)
+        return (*statements, *lets, *_neutral(w, start, tiles))
     return (*statements, *_neutral(w, block, begins))
 
 
@@ -77,15 +77,15 @@ def _for(start: Affine, stop: Affine, step: Affine, body: tuple[Stmt, ...]) -> F
     return For("tile", start, stop, step.const if step.is_const else step, body)
 
 
-def _own(w: RoutineWriter, name: str, block: Affine, least: Affine) -> tuple[tuple[Stmt, ...], Affine]:
-    """The first tile from `least` on that the block has."""
+def _first_of_block(w: RoutineWriter, name: str, block: Affine, least: Affine) -> tuple[tuple[Stmt, ...], Affine]:
+    """The block's first tile from `least` on."""
     chunks = w.sizes.chunks
-    stated, taken = up_to_multiple(w, name, least + chunks - 1 - block, chunks)
-    return stated, block + taken
+    lets, taken = up_to_multiple(w, name, least + chunks - 1 - block, chunks)
+    return lets, block + taken
 
 
 def _neutral(w: RoutineWriter, start: Affine, stop: Affine) -> tuple[Stmt, ...]:
-    """Rows of the workspace that the tiles left out would have filled become neutral."""
+    """The rows of the workspace that belong to skipped tiles get the neutral element."""
     fused, statements = w.fused, []
     for variable, reduction in fused.reductions.items():
         if reduction.accumulated or reduction.finish not in (LAST_BLOCK, SECOND_KERNEL):

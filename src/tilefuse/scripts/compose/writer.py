@@ -1,7 +1,7 @@
-"""Statements of the steps of a fused kernel: routine calls as in the paper's algorithm 2, with what they touch for the checking mode.
+"""Statements of the steps of a fused kernel: routine calls as in the paper's algorithm 2, with their accesses for the checking mode.
 
-    if (thread < 128) {                             a call that needs fewer threads than the block has: full warps first,
-      saxpy::load_x(x, 1, x_l, tx_1, ty_1, ...);    with thread indices of its own
+    if (thread < 128) {                             a call that needs fewer threads than the block has: whole warps,
+      saxpy::load_x(x, 1, x_l, tx_1, ty_1, ...);    with their own thread indices
     }
 Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.3.3.
 """
@@ -41,12 +41,12 @@ from tilefuse.scripts.schedule.sizes import strides_of
 
 
 @dataclass
-class Where:
-    """The point of the kernel at which a step stands.
+class Iteration:
+    """The iteration of the loop over tiles in which a step stands.
 
     tile    the tile along the walk, as an index expression; None outside the loop
-    inside  whether tiles lie wholly inside the data along a direction
-    stride  tiles from one copy in flight to the next
+    inside  direction -> whether tiles lie wholly inside the data along it
+    stride  tiles from one tile in flight to the next
     """
 
     tile: Affine | None
@@ -55,29 +55,29 @@ class Where:
 
 
 def _wide(fused: FusedRoutines, function: ElementaryFunction) -> bool:
-    """Whether the routines of a function compute indices of 64 bits. Partial values that hold an index do in every case of given sizes."""
+    """Whether the routines of a function compute indices of 64 bits. A struct of partial values has one layout in all cases of sizes."""
     if fused.sized is None or function.state:
         return function.name in fused.wide_routines
     return fused.sized.case.most_indexed > LARGEST_INT32
 
 
 class RoutineWriter:
-    """Statements of one fused kernel in the making."""
+    """Writes the statements of one fused kernel, and collects its parameters, arrays and routines."""
 
     def __init__(self, fused: FusedRoutines) -> None:
         self.fused = fused
         self.namespaces = Namespaces(lambda function: index_type(_wide(fused, function)))
         self.buffers: dict[str, Buffer] = {}
         self.scratch: list[Buffer] = []
-        self.extra: list[Buffer] = []
-        self.extra_read = False  # since the last barrier, by the sums of a last block
+        self.extra_buffers: list[Buffer] = []
+        self.extra_is_read = False  # whether a last block's sums read the extra buffers since the last barrier
         self.geometries: dict[tuple[int, int], tuple[Affine, ...]] = {}
         self.scalars: dict[str, Reg] = {}
         self.computed: set[str] = set()
         self.walk = fused.walk
-        self.other = next((d for d in fused.grid.extents if d != self.walk), None)
+        self.across = next((d for d in fused.grid.extents if d != self.walk), None)
         self.sizes = LaunchSizes(fused)
-        self.lets: list[Stmt] = []
+        self.index_lets: list[Stmt] = []
 
     # -- names of the kernel
 
@@ -91,7 +91,7 @@ class RoutineWriter:
             local = axis("thread") if one else axis("thread") % size
             instances = 1 if one or self.fused.grid.nested else -(-self.fused.threads // size)
             named = (("tx", local if y == 1 else local % x, x), ("ty", local // x, y), ("instance", axis("thread") // size, instances))
-            self.lets += [Let(f"{name}_{n}", value, extent) for name, value, extent in named if extent > 1]
+            self.index_lets += [Let(f"{name}_{n}", value, extent) for name, value, extent in named if extent > 1]
             self.geometries[threads] = tuple(axis(f"{name}_{n}") if extent > 1 else number(0) for name, _, extent in named)
         return self.geometries[threads]
 
@@ -103,12 +103,12 @@ class RoutineWriter:
         """Blocks along a direction."""
         return self.sizes.chunks if direction == self.walk else self.sizes.tiles(direction)
 
-    def first(self, direction: str, where: Where, instance: Affine, copy: int = 0) -> Affine:
+    def first_word(self, direction: str, iteration: Iteration, instance: Affine, copy: int = 0) -> Affine:
         """First word of this instance's element along a direction."""
         fused = self.fused
         if direction == self.walk:
-            assert where.tile is not None
-            tile = where.tile + where.stride * copy
+            assert iteration.tile is not None
+            tile = iteration.tile + iteration.stride * copy
         else:
             tile = self.block(direction)
         at = tile * fused.tiles[direction]
@@ -120,28 +120,28 @@ class RoutineWriter:
         return function, self.fused.implementation(k), function.parameter(name)
 
     def register(self, e: Element, word: Affine | None = None) -> Reg:
-        """The thread's array of an element, from a word on."""
+        """The thread's array of an element, starting at a word."""
         return Reg(f"{e.name}_l", e.unit, (number(0) if word is None else word) * e.units)
 
     def shared_index(self, e: Element, instance: Affine, at: Sequence[Affine] = ()) -> Affine:
-        """Where a word of an instance's element lies in shared memory, in units."""
+        """Index of a word of an instance's element in shared memory. Units: `Element.unit`."""
         place = instance * e.shared_words
         for n, a in enumerate(at):
             place = place + (a * e.pitch if n == 0 and len(e.extents) == 2 else a)
         return place * e.units
 
     def participates(self, threads: tuple[int, int]) -> tuple[Bound, ...]:
-        """Bounds that hold for threads of a call with instances of (x, y) threads; full warps first."""
+        """Bounds that hold for the threads of a call with instances of (x, y) threads."""
         instances = 1 if self.fused.grid.nested else self.fused.decision.instances
         needed = prod(threads) * instances
         return (Bound(axis("thread"), 0, needed),) if needed < self.fused.threads else ()
 
     def where_participating(self, threads: tuple[int, int], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """The body, for the threads that take part."""
+        """The body, under the bounds of the participating threads."""
         bounds = self.participates(threads)
         return (If(bounds, body),) if bounds else body
 
-    # -- what routines touch, for the checking mode
+    # -- accesses of routines, for the checking mode
 
     def first_thread(self, threads: tuple[int, int]) -> tuple[Bound, ...]:
         """Bounds that hold for the first thread of each instance."""
@@ -157,13 +157,13 @@ class RoutineWriter:
         at = [axis(name) for name, _ in loops]
         return Touched(f"{e.name}_l", self.shared_index(e, instance, at), loops, writes, False, (), self.first_thread(threads))
 
-    def touches_memory(self, e: Element, where: Where, threads: tuple[int, int], writes: bool) -> Touched:
+    def touches_memory(self, e: Element, iteration: Iteration, threads: tuple[int, int], writes: bool) -> Touched:
         """The words of an element that lie inside the data, in global memory."""
         _, _, instance = self.coordinates(threads)
         strides = strides_of(self.fused.graph.variables[e.variable])
         index, loops, bounds, scaled = number(0), [], [], []
         for n, (d, extent, stride) in enumerate(zip(e.axes, e.extents, strides, strict=True)):
-            at = self.first(d, where, instance, e.copy) + axis(f"tf_w{n}")
+            at = self.first_word(d, iteration, instance, e.copy) + axis(f"tf_w{n}")
             loops.append((f"tf_w{n}", extent))
             bounds.append(self.sizes.inside(at, d))
             if stride.is_const:
@@ -174,28 +174,28 @@ class RoutineWriter:
 
     # -- steps
 
-    def transfer(self, e: Element, where: Where, verb: str) -> tuple[Stmt, ...]:
+    def transfer(self, e: Element, iteration: Iteration, verb: str) -> tuple[Stmt, ...]:
         """A load or store routine."""
         function, implementation, p = self.role(*e.owner)
         if not e.axes:
-            self.uses(e.variable, True)
-            first = (Bound(axis("thread"), 0, 1), Bound(axis("block"), 0, 1))
-            return (If(first, (Store(e.variable, number(0), self.register(e)),)),)
+            self.add_parameter(e.variable, True)
+            first_thread = (Bound(axis("thread"), 0, 1), Bound(axis("block"), 0, 1))
+            return (If(first_thread, (Store(e.variable, number(0), self.register(e)),)),)
         threads = implementation.geometry.threads
         tx, ty, instance = self.coordinates(threads)
         strides = strides_of(self.fused.graph.variables[e.variable])
-        inside = all(where.inside[d] for d in e.axes)
+        inside = all(iteration.inside[d] for d in e.axes)
         contiguous = self.contiguous(e.owner[0]) if inside else frozenset()
-        firsts = [self.first(d, where, instance, e.copy) for d in e.axes]
-        # Inside the data the bound is the element's own end, which compilers fold with the routine's comparison.
+        firsts = [self.first_word(d, iteration, instance, e.copy) for d in e.axes]
+        # Inside the data the element's own end is the bound: compilers fold it with the routine's comparison.
         ends = [f + extent if inside else self.sizes.extent(d)
                 for d, f, extent in zip(e.axes, firsts, e.extents, strict=True)]
-        held = self.register(e) if e.in_registers else Pointer(f"{e.name}_l", self.shared_index(e, instance))
+        array = self.register(e) if e.in_registers else Pointer(f"{e.name}_l", self.shared_index(e, instance))
         name = self.namespaces.routine(function, implementation, f"{verb} {p.name}", contiguous)
-        arguments = (Pointer(e.variable, number(0)), *strides, held, tx, ty, *firsts, *ends)
+        arguments = (Pointer(e.variable, number(0)), *strides, array, tx, ty, *firsts, *ends)
         loads = verb == "load"
-        touched = (self.touches_memory(e, where, threads, not loads), self.touches_element(e, threads, loads))
-        self.uses(e.variable, not loads)
+        touched = (self.touches_memory(e, iteration, threads, not loads), self.touches_element(e, threads, loads))
+        self.add_parameter(e.variable, not loads)
         return self.where_participating(threads, (RoutineCall(name, arguments, touched if loads else touched[::-1]),))
 
     def contiguous(self, k: int) -> frozenset[str]:
@@ -213,7 +213,7 @@ class RoutineWriter:
                     names.add(p.name)
         return frozenset(names)
 
-    def uses(self, variable: str, writes: bool, updates: bool = False) -> None:
+    def add_parameter(self, variable: str, writes: bool, updates: bool = False) -> None:
         """Makes a variable a parameter of the kernel."""
         if variable not in self.buffers:
             role = "inout" if updates else "out" if writes else "in"
@@ -221,7 +221,7 @@ class RoutineWriter:
             words, count = self.sizes.words(variable)
             self.buffers[variable] = Buffer(variable, v.dtype, words, "global", role, variable, 0, count)
 
-    def compute(self, s: steps.Compute, where: Where) -> tuple[Stmt, ...]:
+    def compute(self, s: steps.Compute, iteration: Iteration) -> tuple[Stmt, ...]:
         """A compute routine."""
         call, implementation = self.fused.call(s.call), self.fused.implementation(s.call)
         function, threads = call.function, implementation.geometry.threads
@@ -241,7 +241,7 @@ class RoutineWriter:
                 writes.append(self.touches_element(e, threads, True))
                 held = e.held
         if function.positions:
-            arguments += [self.first(self.fused.grid.axis_of[s.call][n], where, instance, s.copy) for n in function.sizes]
+            arguments += [self.first_word(self.fused.grid.axis_of[s.call][n], iteration, instance, s.copy) for n in function.sizes]
         name = self.namespaces.compute(function, implementation, held)
         if not function.sizes:
             values = [(self.fused.elements[n], v) for n, v in zip(s.outputs, call.results, strict=True)]
@@ -256,12 +256,12 @@ class RoutineWriter:
         if not isinstance(operand, str):
             return const(operand, dtype)
         if operand not in self.scalars:
-            self.uses(operand, False)
+            self.add_parameter(operand, False)
             self.scalars[operand] = Reg(f"{operand}_l", dtype)
         return self.scalars[operand]
 
     def clear(self, e: Element) -> tuple[Stmt, ...]:
-        """Partial values become neutral, in all threads: those that do not take part are combined too."""
+        """Partial values become neutral, in all threads: the combination reads those of idle threads too."""
         function, implementation, _ = self.role(*e.owner)
         if e.in_registers:
             name = self.namespaces.clear(function, implementation, e.held)
@@ -273,7 +273,7 @@ class RoutineWriter:
             name, (Pointer(array, w * e.units),), (Touched(array, w * e.units + axis("tf_w"), (("tf_w", e.units),), True),)),))
 
     def spread_over_threads(self, words: int | Affine, body: Callable[[Affine], Iterable[Stmt]]) -> tuple[Stmt, ...]:
-        """body(word) for every word of `words`, thread after thread."""
+        """body(word) for every word below `words`, spread over the threads of the block."""
         threads = self.fused.threads
         if isinstance(words, Affine):
             if not words.is_const:
@@ -285,10 +285,10 @@ class RoutineWriter:
             once = tuple(body(axis("thread")))
             return (If((Bound(axis("thread"), 0, words),), once),) if words < threads else once
         w = axis("turn") * threads + axis("thread")
-        all_of = tuple(body(w))
+        inner_body = tuple(body(w))
         if words % threads:
-            all_of = (If((Bound(w, 0, words),), all_of),)
-        return (For("turn", number(0), number(-(-words // threads)), 1, all_of),)
+            inner_body = (If((Bound(w, 0, words),), inner_body),)
+        return (For("turn", number(0), number(-(-words // threads)), 1, inner_body),)
 
     def slots(self, e: Element, body: Callable[[Affine, list[Affine]], Iterable[Stmt]]) -> tuple[Stmt, ...]:
         """body(slot, coordinates) for every word that a thread holds."""
@@ -301,7 +301,7 @@ class RoutineWriter:
         return tuple(statements)
 
     def put(self, source: Element, target: Element) -> tuple[Stmt, ...]:
-        """Registers to shared memory; of threads with copies one writes."""
+        """Registers to shared memory; one of the threads with equal words writes."""
         assert isinstance(source.place, ThreadMapping)
         _, _, instance = self.coordinates(source.threads)
         bits = leaders(source.place, source.threads, self.fused.threads)
@@ -317,13 +317,13 @@ class RoutineWriter:
             f"{source.name}_l", source.unit, self.shared_index(source, instance, at)))])
         return self.where_participating(target.threads, body)
 
-    def mask(self, e: Element, k: int, parameter: str, where: Where) -> tuple[Stmt, ...]:
-        """Words outside the data become the padding that a call wants."""
+    def mask(self, e: Element, k: int, parameter: str, iteration: Iteration) -> tuple[Stmt, ...]:
+        """Words outside the data become the padding of a call's parameter."""
         function, implementation, _ = self.role(k, parameter)
         name = self.namespaces.padding(function, implementation, parameter)
 
         def outside(at: list[Affine], instance: Affine) -> tuple[Bound, ...]:
-            return tuple(self.sizes.inside(self.first(d, where, instance, e.copy) + a, d) for d, a in zip(e.axes, at, strict=True))
+            return tuple(self.sizes.inside(self.first_word(d, iteration, instance, e.copy) + a, d) for d, a in zip(e.axes, at, strict=True))
 
         if e.in_registers:
             _, _, instance = self.coordinates(e.threads)
