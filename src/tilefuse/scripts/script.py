@@ -102,9 +102,9 @@ class CompiledScript:
         tensors = [self._tensor(name, value) for name, value in zip(self.inputs, arrays, strict=True)]
         sized = self._program(tensors)
         variables = sized.graph.variables
-        operands = {name: t.t() if variables[name].turned else t for name, t in zip(self.inputs, tensors, strict=True)}
+        operands = {name: t.t() if variables[name].is_transposed else t for name, t in zip(self.inputs, tensors, strict=True)}
         results = sized.program(*[operands[name] for name in sized.program.spec.inputs])
-        transposed = [r.t() if variables[name].turned else r for name, r in zip(self.outputs, results, strict=True)]
+        transposed = [r.t() if variables[name].is_transposed else r for name, r in zip(self.outputs, results, strict=True)]
         convert = _conversion_to(arrays)
         converted = tuple(convert(r) for r in transposed)
         return converted[0] if len(converted) == 1 else converted

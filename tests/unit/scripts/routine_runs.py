@@ -86,7 +86,7 @@ def in_memory(graph: CallGraph, name: str, value: Array) -> Array:
     v = graph.variables[name]
     flat = np.full(max(extent_in_memory(graph, name), 1), 7e8, NUMPY_DTYPES[v.dtype.name])
     if value.size:
-        shape = value.T if v.turned else value
+        shape = value.T if v.is_transposed else value
         np.lib.stride_tricks.as_strided(flat, v.shape, tuple(s * flat.itemsize for s in v.word_strides))[...] = shape
     return flat
 

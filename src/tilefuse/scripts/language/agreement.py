@@ -1,6 +1,6 @@
-"""Keys of a function's metadata that contradict each other: sizes, what is reduced away, operators, triangles.
+"""Contradictions between keys of a function's metadata: sizes, reduced sizes, operators, triangles.
 
-Each key by itself was read and is of its kind; `scripts/language/metadata.py` does that and turns what is found here into findings.
+`scripts/language/metadata.py` checks each key by itself, and turns the contradictions into findings.
 """
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tilefuse.base.errors import nearest
 from tilefuse.scripts.language.elementary import ElementaryFunction, HigherOrder
 
 TRIANGLES = ("lower", "upper")
-# Key, what is wrong, what to do.
+# Key, contradiction, remedy.
 Disagreement = tuple[str, str, str]
 
 
 def disagreements(function: ElementaryFunction, table: Mapping[str, Any]) -> Iterator[Disagreement]:
-    """Contradictions between keys of the metadata `table`; `function` is made of them, without implementations."""
+    """Contradictions between keys of the metadata `table`; `function` has their values, without implementations."""
     yield from _extents(function)
     yield from _reduction(function, table)
     if function.triangle:
@@ -51,16 +51,16 @@ def _reduction(function: ElementaryFunction, table: Mapping[str, Any]) -> Iterat
         yield "over", f"a {kind.value} reduces nothing", "drop `over` and `operator`, or make kind a reduction"
     if kind.reduces and function.operator not in ("+", "max", "min", "combine"):
         yield ("operator", f"{function.operator!r} is no operator of a reduction" if function.operator else "is missing",
-               'one of "+", "max", "min", or "combine" with a routine of your own')
+               'one of "+", "max", "min", or "combine" with your routine')
     if function.operator in ("max", "min") and "neutral" not in table:
         sign = "-" if function.operator == "max" else ""
         yield "neutral", f"is missing: partial values of {function.operator} cannot begin with 0", f'neutral = "{sign}tf_inf_f32()"'
-    whole = "combine" in table and bool(function.state)
-    if (function.operator == "combine") != whole:
-        yield ("combine", "an operator of one's own needs operator = \"combine\", `state` and `combine`",
+    has_routine = "combine" in table and bool(function.state)
+    if (function.operator == "combine") != has_routine:
+        yield ("combine", "an operator with a routine needs operator = \"combine\", `state` and `combine`",
                'operator = "combine", state = "MyState", combine = "my_combine", finish = "my_finish"')
     if function.state and "finish" not in table:
-        yield "finish", f"is missing: the output is made of {function.state} by a routine", 'finish = "my_finish"'
+        yield "finish", f"is missing: a routine computes the output from {function.state}", 'finish = "my_finish"'
 
 
 def _triangle(function: ElementaryFunction) -> Iterator[Disagreement]:

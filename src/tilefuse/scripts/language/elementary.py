@@ -1,4 +1,4 @@
-"""Elementary functions and scripts over them: what the BLAS frontend reads, and planning, scheduling and code generation share.
+"""Elementary functions and scripts over them: records that the frontend of scripts reads, and that planning and scheduling share.
 
 An elementary function is a map, a reduction or a nesting of both, written as routines in C (`load`, `compute`, `store`) with facts about
 them. One instance of a function processes one element of each parameter: a sub-vector or a tile of a matrix. Its routines are calls for
@@ -44,7 +44,7 @@ class HigherOrder(Enum):
 class Parameter:
     """An argument or result of a function: a scalar (no extents), a vector (one) or a matrix (two). `extents` are names of sizes.
 
-    dtype  where it differs from the function's (the index that iamax finds); None: the function's
+    dtype  element type, if it differs from the function's (the index that iamax returns); None: the function's
     """
 
     name: str
@@ -59,13 +59,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ThreadMapping:
-    """Which words of an element a thread holds in its registers: slot (s0, s1, ...) of thread (tx, ty) is the word at `at`.
+    """The words of an element that a thread holds in registers: slot (s0, s1, ...) of thread (tx, ty) is the word at `at`.
 
     slots  extents of the thread's register array, last one fastest
-    at     one coordinate a dimension of the element, affine in tx, ty, s0, s1, ...
-    Two functions exchange an element in registers if and only if slots and coordinates are equal; a word that several threads hold is a
-    copy where the parameter is read, and a partial value to be combined where it is the output of a reduction. A scalar that a reduction
-    gives has no coordinates: every thread holds a partial value of the one word.
+    at     one coordinate for each dimension of the element, affine in tx, ty, s0, s1, ...
+    Two functions exchange an element in registers if and only if slots and coordinates are equal. A word that several threads hold is a
+    copy if the parameter is read, and a partial value if it is the output of a reduction. A scalar that a reduction computes has no
+    coordinates: every thread holds a partial value of the one word.
     """
 
     slots: tuple[int, ...]
@@ -103,11 +103,11 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute a function, for one geometry: its routines and where they want the elements.
+    """One way to compute a function, for one geometry: its routines, and the places of their elements.
 
     places    parameter name -> place; scalars have none
     routines  routine name ("load A", "compute", "store y", "combine", "finish") -> name of the C function
-    source    the C text that defines these functions, macros not yet replaced; `file` is where it stands
+    source    the C text that defines these functions, macros not yet replaced; `file` holds it
     """
 
     name: str
@@ -123,21 +123,21 @@ class ElementaryFunction:
     """A function of the library, for one floating-point type.
 
     name          its own name in the library (sgemv)
-    called        as scripts call it: functions of one call name differ in the number of their inputs (sgemv(A, x) and
-                  sgemv(alpha, A, x, beta, y)); "" where it is the name
+    called        name by which scripts call it, if it differs from `name`: functions of one call name differ in the number of their
+                  inputs (sgemv(A, x) and sgemv(alpha, A, x, beta, y)); "" for the name itself
     over          reductions: the size names that are reduced away; empty for maps
-    operator      reductions: "+", "max", "min", or "combine" where a routine combines partial values of type `state`
+    operator      reductions: "+", "max", "min", or "combine" if a routine combines partial values of type `state`
     neutral       C text of the neutral element: REAL, or an initialiser in braces of type `state`
     padding       parameter -> C text of the value of words outside the data (0 where not named)
-    meaning       output name -> tensor expression text (docs/blas.md); empty where only the routines say what is computed
-    implementations  every one for every geometry the metadata lists, the preferred one first
+    meaning       output name -> tensor expression text (docs/blas.md); empty if the routines alone define the function
+    implementations  one for each geometry that the metadata lists, the preferred one first
     transposed    name of the function that computes the same for operands stored column-major; "" if there is none
     turned        order of this function's inputs, by number, as the transposed function takes them; () for the same order
-    positions     `compute` also gets where its element starts, one INDEX a size name in order of first occurrence, before tx and ty
+    positions     `compute` also takes the first word of its element: one INDEX for each size name, in order of first occurrence, before tx
     state         reductions with a `combine` routine: name of the struct type of partial values, defined in the source; else ""
-    finishes      reductions with a `finish` routine: it makes the output of the combined partial value
-    triangle      nested reductions: "lower" or "upper" where words of matrices on the other side of the diagonal make no difference, so
-                  that tiles wholly there are left out; its two sizes are equal. "" for whole matrices
+    finishes      reductions with a `finish` routine: it computes the output from the combined partial value
+    triangle      nested reductions: "lower" or "upper" if the result does not depend on words on the other side of the diagonal. Tiles
+                  wholly there are skipped; its two sizes are equal. "" for whole matrices
     """
 
     name: str
@@ -168,7 +168,7 @@ class ElementaryFunction:
 
     @functools.cached_property
     def timed_name(self) -> str:
-        """The name with a digest of all that decides how long the function takes: another text of a routine has other times."""
+        """The name with a digest of all that decides the function's time: another text of a routine has other times."""
         routines = [(i.name, i.geometry, sorted(i.places.items()), sorted(i.routines.items()), i.source) for i in self.implementations]
         text = repr((self.kind, self.dtype, self.inputs, self.outputs, self.over, self.operator, self.neutral, sorted(self.padding.items()),
                      sorted(self.meaning.items()), self.positions, self.state, self.finishes, self.triangle, routines))
@@ -181,9 +181,9 @@ class ElementaryFunction:
 
 @dataclass(frozen=True)
 class ComposedFunction:
-    """A function that is a few calls of others: scripts that call it have those calls in its place.
+    """A function that consists of calls of others: these replace a script's call of it.
 
-    calls  text of statements in the language of scripts; names that are neither inputs nor outputs are its own
+    calls  text of statements in the language of scripts; names that are neither inputs nor outputs are local
     """
 
     name: str
@@ -197,7 +197,7 @@ class ComposedFunction:
 
 
 def routine_macros(function: ElementaryFunction, implementation: Implementation) -> dict[str, str]:
-    """Names that the routine text may use and their replacement, but for INDEX and CONTIGUOUS_<parameter>, which the caller knows.
+    """Names that the routine text may use, with their replacements. The caller adds INDEX and CONTIGUOUS_<parameter>.
 
     REAL, VEC (words in 16 bytes), BX, BY (threads of an instance), TILE_<SIZE> (words of an element along a size), PAD_<parameter> (value
     of words outside the data), WORDS_<parameter> (words a thread holds), PITCH_<parameter> (words from row to row in shared memory), and
@@ -219,13 +219,13 @@ def routine_macros(function: ElementaryFunction, implementation: Implementation)
 
 @dataclass(frozen=True)
 class Variable:
-    """A name of a script: its sizes as numbers, and how it lies in memory.
+    """A variable of a script: its sizes as numbers, and its layout in memory.
 
-    column_major  matrices: declared so in the script; the shape is the matrix's own, whatever the order in memory
-    strides       words from one index to the next, one a dimension; () where it lies dense in the declared order
-    turned        the calls see the transposed matrix: `shape` and `strides` are that of the transposed, `column_major` is false
-    sizes         names of the extents where calls give them; `shape` is then what is expected
-    leading       matrices: name of the words from a row (by columns: from a column) to the next where calls give those too
+    column_major   matrices: declared as column-major in the script; the shape is the matrix's own in either order
+    strides        words from one index to the next, one for each dimension; () if it is dense in the declared order
+    is_transposed  the calls read the transposed matrix: `shape` and `strides` are those of the transposed, `column_major` is false
+    sizes          names of the extents, if calls give them; `shape` then has the expected ones
+    leading        matrices: name of the leading dimension, if calls give it
     """
 
     name: str
@@ -233,13 +233,13 @@ class Variable:
     shape: tuple[int, ...]
     column_major: bool = False
     strides: tuple[int, ...] = ()
-    turned: bool = False
+    is_transposed: bool = False
     sizes: tuple[str, ...] = ()
     leading: str = ""
 
     @property
     def word_strides(self) -> tuple[int, ...]:
-        """Words from one index to the next, one a dimension."""
+        """Words from one index to the next, one for each dimension."""
         if self.strides or not self.shape:
             return self.strides
         if len(self.shape) == 1:
@@ -248,7 +248,7 @@ class Variable:
 
     @property
     def named_strides(self) -> tuple[str | int, ...]:
-        """`word_strides` with the names of those that calls give. Vectors are dense."""
+        """`word_strides`, with names for those that calls give. Vectors are dense."""
         if len(self.sizes) < 2:
             return self.word_strides if not self.sizes else (1,)
         by_columns = self.word_strides[0] == 1 and self.column_major
@@ -258,9 +258,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """One call of a script, in order. Arguments are names of variables or numbers; sizes: size name of the function -> extent.
+    """One call of a script. Arguments are names of variables or numbers.
 
-    named  size name of the function -> name of the extent in the script, where calls of the script give it; `sizes` is then expected
+    sizes  size name of the function -> extent
+    named  size name of the function -> name of the extent in the script, if calls of the script give it; `sizes` then has expected ones
     """
 
     function: ElementaryFunction
@@ -272,14 +273,14 @@ class FunctionCall:
 
     @functools.cached_property
     def operands(self) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-        """(parameter, variable, size names) of every vector or matrix that the call reads or writes, and of scalars it gives."""
+        """(parameter, variable, size names) of every vector or matrix that the call reads or writes, and of its scalar results."""
         read = zip(self.function.inputs, self.arguments, strict=True)
         operands = [(p.name, v, p.extents) for p, v in read if isinstance(v, str) and p.extents]
         return (*operands, *((p.name, v, p.extents) for p, v in zip(self.function.outputs, self.results, strict=True)))
 
     @functools.cached_property
     def grid_sizes(self) -> tuple[str, ...]:
-        """Size names with those of the first matrix first, so that its rows run along y."""
+        """Size names, those of the first matrix before the others, so that its rows lie along y."""
         parameters = (*self.function.inputs, *self.function.outputs)
         matrix = next((p.extents for p in parameters if len(p.extents) == 2), ())
         return tuple(dict.fromkeys((*matrix, *self.function.sizes)))
@@ -287,7 +288,7 @@ class FunctionCall:
 
 @dataclass(frozen=True)
 class CallGraph:
-    """A script with its sizes: every call in an order that respects data dependency. Each name is assigned once."""
+    """A script with its sizes: its calls in an order that respects their data. Each name is assigned once."""
 
     name: str
     variables: Table[str, Variable]

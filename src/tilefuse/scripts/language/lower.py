@@ -1,8 +1,8 @@
 """A script over a library becomes a call graph: functions looked up, kinds checked, sizes unified with those of the arguments.
 
-A call of a composed function becomes the calls that it is made of. `resolve` does what needs no sizes and is done once a script;
-`call_graph` does the rest for given shapes and strides. A matrix stored column-major is replaced by its transposed, stored row-major,
-wherever every call that touches it has a sibling for that.
+The calls of a composed function replace a call of it. `resolve` needs no sizes and runs once for a script; `call_graph` completes the graph
+for some shapes and strides. A column-major matrix is replaced by its transposed, which is row-major, if every call that touches it has a
+sibling for transposed matrices.
 """
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tilefuse.scripts.language.syntax import Name, Number, Script, Statement, pa
 
 @dataclass(frozen=True)
 class ResolvedCall:
-    """A statement and the function it calls; `of`: the composed function of the script that the call is part of, if it is."""
+    """A statement and the function that it calls; `caller`: the composed function that the call is part of, if there is one."""
 
     statement: Statement
     function: ElementaryFunction
-    of: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True)
 class ResolvedScript:
-    """A script whose names and kinds are in order; sizes are not known yet.
+    """A script with checked names and kinds, and without sizes.
 
     kinds   name -> scalar, vector or matrix
     dtypes  name -> element type
@@ -72,9 +72,10 @@ def resolve(script: Script, library: FunctionLibrary) -> ResolvedScript:
 class _Resolver:
     def __init__(self, script: Script, library: FunctionLibrary) -> None:
         self.script, self.library = script, library
-        # Names of the script, which those of composed functions' own values keep away from.
+        # Names that local values of composed functions must not have.
         self.taken = {*script.declared, *(r.text for s in script.statements for r in s.results)}
-        self.known: dict[str, Span] = {}
+        # Variables that have a value so far, with the places of their assignments.
+        self.spans: dict[str, Span] = {}
         self.kinds: dict[str, str] = {}
         self.dtypes: dict[str, tuple[DType, str]] = {}
 
@@ -83,16 +84,16 @@ class _Resolver:
         for name in self.script.inputs:
             if name.text not in declared:
                 raise NameLookupError(f"the input {name.text} is not declared", where=name.span,
-                                      hint=nearest(name.text, declared) or f"say what it is: scalar {name.text}; or vector or matrix")
-            self.known[name.text], self.kinds[name.text] = name.span, declared[name.text][0]
-        calls = tuple(one for s in self.script.statements for one in self.call(s))
+                                      hint=nearest(name.text, declared) or f"declare it: scalar {name.text}; or vector or matrix")
+            self.spans[name.text], self.kinds[name.text] = name.span, declared[name.text][0]
+        calls = tuple(call for s in self.script.statements for call in self.resolved_calls(s))
         inputs = {n.text for n in self.script.inputs}
         for name in self.script.results:
             if name.text in inputs:
                 raise ParseError(f"{name.text} is an input and is returned unchanged", where=name.span,
                                  hint=f"return a copy: t = scopy({name.text});")
-            if name.text not in self.known:
-                raise NameLookupError(f"{name.text} is returned and never computed", where=name.span, hint=nearest(name.text, self.known))
+            if name.text not in self.spans:
+                raise NameLookupError(f"{name.text} is returned and never computed", where=name.span, hint=nearest(name.text, self.spans))
         names = [n.text for n in self.script.results]
         for name in self.script.results:
             if names.count(name.text) > 1:
@@ -100,63 +101,63 @@ class _Resolver:
         for name in self.script.inputs:
             if name.text not in self.dtypes:
                 raise ParseError(f"the input {name.text} is used by no call", where=name.span, hint="drop it from the inputs")
-        return ResolvedScript(self.script, self.library, self.live(calls), self.kinds, {k: v for k, (v, _) in self.dtypes.items()})
+        return ResolvedScript(self.script, self.library, self.needed_calls(calls), self.kinds, {k: v for k, (v, _) in self.dtypes.items()})
 
-    def live(self, calls: Sequence[ResolvedCall]) -> tuple[ResolvedCall, ...]:
+    def needed_calls(self, calls: Sequence[ResolvedCall]) -> tuple[ResolvedCall, ...]:
         """The calls that a result depends on."""
         needed = {n.text for n in self.script.results}
-        kept: list[ResolvedCall] = []
+        needed_calls: list[ResolvedCall] = []
         for call in reversed(calls):
             if needed & {r.text for r in call.statement.results}:
-                kept.append(call)
+                needed_calls.append(call)
                 needed |= {a.text for a in call.statement.arguments if isinstance(a, Name)}
-        return tuple(reversed(kept))
+        return tuple(reversed(needed_calls))
 
-    def call(self, statement: Statement, within: tuple[str, ...] = ()) -> Iterator[ResolvedCall]:
-        """The call, or the calls that a composed function is; `within`: the composed functions whose call this is."""
-        function = self.function(statement)
+    def resolved_calls(self, statement: Statement, within: tuple[str, ...] = ()) -> Iterator[ResolvedCall]:
+        """The call, or the calls of a composed function; `within`: the composed functions around it."""
+        function = self.called_function(statement)
         for argument, parameter in zip(statement.arguments, function.inputs, strict=True):
-            self.argument(argument, parameter, function)
+            self.check_argument(argument, parameter, function)
         if len(statement.results) != len(function.outputs):
             raise ParseError(f"{function.name} has {_count(len(function.outputs), 'result')}, {len(statement.results)} named",
                              where=statement.results[0].span, hint=f"write {_form(function)}")
         if isinstance(function, ComposedFunction):
             for result, parameter in zip(statement.results, function.outputs, strict=True):
-                self.new_result(result, parameter, function)
+                self.check_new(result, parameter, function)
             if function.name in within:
                 raise UserError(f"{function.name} is composed of calls of itself ({function.origin})", where=statement.function.span)
-            for inner in self.composed(statement, function):
-                yield from self.call(inner, (*within, function.name))
+            for inner in self.calls_within(statement, function):
+                yield from self.resolved_calls(inner, (*within, function.name))
             return
         for result, parameter in zip(statement.results, function.outputs, strict=True):
-            self.result(result, parameter, function)
+            self.add_result(result, parameter, function)
         yield ResolvedCall(statement, function, within[0] if within else "")
 
-    def composed(self, statement: Statement, function: ComposedFunction) -> Iterator[Statement]:
-        """The calls that stand for a composed function's, with the script's names; all speak of the place of that call."""
+    def calls_within(self, statement: Statement, function: ComposedFunction) -> Iterator[Statement]:
+        """The calls of a composed function with the script's names; their place in the text is that of its call."""
         at = statement.function.span
         names: dict[str, Name | Number] = {p.name: a for p, a in zip(function.inputs, statement.arguments, strict=True)}
         names |= {p.name: r for p, r in zip(function.outputs, statement.results, strict=True)}
 
-        def named(own: Name | Number) -> Name | Number:
-            if isinstance(own, Number):
-                return Number(own.value, at)
-            if own.text not in names:
-                text = f"{statement.results[0].text}_{own.text}"
+        def renamed(operand: Name | Number) -> Name | Number:
+            if isinstance(operand, Number):
+                return Number(operand.value, at)
+            if operand.text not in names:
+                text = f"{statement.results[0].text}_{operand.text}"
                 while text in self.taken:
                     text += "_"
                 self.taken.add(text)
-                names[own.text] = Name(text, at)
-            return names[own.text]
+                names[operand.text] = Name(text, at)
+            return names[operand.text]
 
         for inner in parse_calls(function.calls, function.name):
-            results = tuple(named(r) for r in inner.results)
+            results = tuple(renamed(r) for r in inner.results)
             if any(isinstance(r, Number) for r in results):
                 raise UserError(f"{function.name} assigns to its input {inner.results[0].text} ({function.origin})", where=at)
             yield Statement(tuple(r for r in results if isinstance(r, Name)), Name(inner.function.text, at),
-                            tuple(named(a) for a in inner.arguments))
+                            tuple(renamed(a) for a in inner.arguments))
 
-    def function(self, statement: Statement) -> AnyFunction:
+    def called_function(self, statement: Statement) -> AnyFunction:
         name = statement.function
         overloads = self.library.called(name.text)
         if not overloads:
@@ -170,43 +171,43 @@ class _Resolver:
         raise ParseError(f"{name.text} takes {counts} arguments, {len(statement.arguments)} given",
                          where=name.span, hint="write " + " or ".join(map(_form, overloads)))
 
-    def argument(self, argument: Name | Number, parameter: Parameter, function: AnyFunction) -> None:
+    def check_argument(self, argument: Name | Number, parameter: Parameter, function: AnyFunction) -> None:
         if isinstance(argument, Number):
             if parameter.extents:
                 raise TypeMismatchError(f"{function.name} takes a {parameter.kind} as {parameter.name}, not the number {argument.value:g}",
                                         where=argument.span, hint=f"write {_form(function)}")
             return
-        if argument.text not in self.known:
+        if argument.text not in self.spans:
             later = any(r.text == argument.text for s in self.script.statements for r in s.results)
             hint = "it is computed further down: move the call up" if later else "name it in `input`" \
-                if argument.text in self.script.declared else nearest(argument.text, self.known)
+                if argument.text in self.script.declared else nearest(argument.text, self.spans)
             raise NameLookupError(f"{argument.text} has no value here", where=argument.span, hint=hint)
         kind = self.kinds[argument.text]
         if kind != parameter.kind:
             raise TypeMismatchError(f"{argument.text} is a {kind}, {function.name} takes a {parameter.kind} as {parameter.name}",
                                     where=argument.span, hint=f"write {_form(function)}")
-        self.typed(argument, parameter, function)
+        self.check_dtype(argument, parameter, function)
 
-    def result(self, result: Name, parameter: Parameter, function: ElementaryFunction) -> None:
-        self.new_result(result, parameter, function)
-        self.known[result.text], self.kinds[result.text] = result.span, parameter.kind
-        self.typed(result, parameter, function)
+    def add_result(self, result: Name, parameter: Parameter, function: ElementaryFunction) -> None:
+        self.check_new(result, parameter, function)
+        self.spans[result.text], self.kinds[result.text] = result.span, parameter.kind
+        self.check_dtype(result, parameter, function)
 
-    def new_result(self, result: Name, parameter: Parameter, function: AnyFunction) -> None:
-        if result.text in self.known:
-            raise ParseError(f"{result.text} has a value already (line {self.known[result.text].line})", where=result.span,
-                             hint="a result is a new value: give it a name of its own")
+    def check_new(self, result: Name, parameter: Parameter, function: AnyFunction) -> None:
+        if result.text in self.spans:
+            raise ParseError(f"{result.text} has a value already (line {self.spans[result.text].line})", where=result.span,
+                             hint="a result is a new value: give it another name")
         declared = self.script.declared.get(result.text)
         if declared is not None and declared[0] != parameter.kind:
             raise TypeMismatchError(f"{result.text} is declared as a {declared[0]}, {function.name} gives a {parameter.kind}",
                                     where=result.span, hint=f"declare it: {parameter.kind} {result.text};")
 
-    def typed(self, name: Name, parameter: Parameter, function: AnyFunction) -> None:
-        """Notes the element type of a variable, which all calls must agree on."""
+    def check_dtype(self, name: Name, parameter: Parameter, function: AnyFunction) -> None:
+        """Records the element type of a variable; all calls must have the same."""
         dtype = parameter.dtype or function.dtype
-        first, by = self.dtypes.setdefault(name.text, (dtype, function.name))
+        first, first_function = self.dtypes.setdefault(name.text, (dtype, function.name))
         if first != dtype:
-            raise TypeMismatchError(f"{name.text} is {first} for {by} and {dtype} for {function.name}", where=name.span,
+            raise TypeMismatchError(f"{name.text} is {first} for {first_function} and {dtype} for {function.name}", where=name.span,
                                     hint="use functions of one element type (s...: f32, d...: f64)")
 
 
@@ -227,7 +228,7 @@ def call_graph(resolved: ResolvedScript, shapes: Mapping[str, ArgumentShape], na
             order = _result_order(resolved, call, parameter, result.text, variables)
             variables[result.text] = Variable(result.text, resolved.dtypes[result.text], shape, order)
     graph = CallGraph(name, variables, resolved.inputs, resolved.outputs, tuple(calls))
-    return _turned(graph, resolved.library)
+    return _with_transposed_matrices(graph, resolved.library)
 
 
 def _input(resolved: ResolvedScript, name: Name, argument: ArgumentShape | None) -> Variable:
@@ -235,7 +236,7 @@ def _input(resolved: ResolvedScript, name: Name, argument: ArgumentShape | None)
     rank = ("scalar", "vector", "matrix").index(kind)
     if argument is None:
         if rank:
-            raise UserError(f"no shape is given for the {kind} {name.text}", where=name.span,
+            raise UserError(f"the {kind} {name.text} has no shape", where=name.span,
                             hint="every vector and matrix input needs one")
         return Variable(name.text, dtype, ())
     shape, strides = argument.shape, argument.strides
@@ -250,7 +251,7 @@ def _input(resolved: ResolvedScript, name: Name, argument: ArgumentShape | None)
 
 
 def _is_column_major(shape: tuple[int, ...], strides: tuple[int, ...], declared: bool) -> bool:
-    """Whether the first dimension is the fast one; where both could be (one row, one column), as declared."""
+    """Whether the first dimension is contiguous; with one row or one column both may be, and the declaration decides."""
     fits_columns = strides[0] == 1 or shape[0] <= 1
     fits_rows = strides[1] == 1 or shape[1] <= 1
     return declared if fits_columns == fits_rows else fits_columns
@@ -258,7 +259,7 @@ def _is_column_major(shape: tuple[int, ...], strides: tuple[int, ...], declared:
 
 def _result_order(resolved: ResolvedScript, call: ResolvedCall, parameter: Parameter, result: str,
                   variables: Mapping[str, Variable]) -> bool:
-    """Whether a result is stored column-major: as declared, else as the first matrix among the arguments."""
+    """Whether a result is stored column-major: as declared, else in the order of the first matrix among the arguments."""
     if len(parameter.extents) < 2:
         return False
     declared = resolved.script.declared.get(result, ("", None))[1]
@@ -300,22 +301,23 @@ def _disagree(call: ResolvedCall, size: str, first: tuple[Name, int], second: tu
                      f"for {other.name} {_shape(other.shape)}", where=second[0].span, hint=hint)
 
 
-def _turned(graph: CallGraph, library: FunctionLibrary) -> CallGraph:
-    """The graph with column-major matrices replaced by their transposed where every call that touches them has a sibling."""
-    turning = {v.name for v in graph.variables.values() if v.column_major}
+def _with_transposed_matrices(graph: CallGraph, library: FunctionLibrary) -> CallGraph:
+    """The graph with column-major matrices replaced by their transposed, if every call that touches them has a sibling."""
+    transposed = {v.name for v in graph.variables.values() if v.column_major}
     changed = True
-    while turning and changed:
+    while transposed and changed:
         changed = False
         for call in graph.calls:
             matrices = {n for n in (*call.arguments, *call.results) if isinstance(n, str) and len(graph.variables[n].shape) == 2}
-            if matrices & turning and (not matrices <= turning or call.function.transposed not in library.functions):
-                turning -= matrices
+            if matrices & transposed and (not matrices <= transposed or call.function.transposed not in library.functions):
+                transposed -= matrices
                 changed = True
-    if not turning:
+    if not transposed:
         return graph
-    variables = {n: replace(v, shape=v.shape[::-1], strides=v.strides[::-1], column_major=False, turned=True) if n in turning else v
+    variables = {n: replace(v, shape=v.shape[::-1], strides=v.strides[::-1], column_major=False, is_transposed=True)
+                 if n in transposed else v
                  for n, v in graph.variables.items()}
-    calls = tuple(_sibling(c, library) if turning & {*c.arguments, *c.results} else c for c in graph.calls)
+    calls = tuple(_sibling(c, library) if transposed & {*c.arguments, *c.results} else c for c in graph.calls)
     return replace(graph, variables=variables, calls=calls)
 
 
@@ -333,12 +335,12 @@ def _sibling(call: FunctionCall, library: FunctionLibrary) -> FunctionCall:
 
 
 def _called(call: ResolvedCall) -> str:
-    """The call's function as text, and the composed one that calls it."""
-    return _form(call.function) + (f", which {call.of} calls" if call.of else "")
+    """The call's function as text, and the composed function around it."""
+    return _form(call.function) + (f", which {call.caller} calls" if call.caller else "")
 
 
 def _form(function: AnyFunction) -> str:
-    """How a function is called, as text."""
+    """A call of the function, as text."""
     inputs = ", ".join(p.name for p in function.inputs)
     return f"{', '.join(p.name for p in function.outputs)} = {function.called or function.name}({inputs})"
 
@@ -347,5 +349,5 @@ def _shape(shape: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"

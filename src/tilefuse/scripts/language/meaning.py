@@ -1,11 +1,11 @@
-"""Meanings of elementary functions: a small index notation, parsed and checked, and calls of a script as a graph of tensor expressions.
+"""Meanings of elementary functions: an index notation, parsed and checked, and calls of a script as a graph of tensor expressions.
 
     z[i] = alpha * x[i] + y[i]
     y[i] = sum(j) A[i, j] * x[j]
-    m = max(i) abs(x[i]); r = m * sqrt(sum(i) (x[i] / m) * (x[i] / m))     earlier equations name values that later ones read
+    m = max(i) abs(x[i]); r = m * sqrt(sum(i) (x[i] / m) * (x[i] / m))     later equations read the values of earlier ones
 
-A reduction reaches over the product behind it, not over a sum: `sum(j) a[j] * b[j] + c` adds c once. Functions are those of the operator
-table; `where(condition, a, b)`, `wide(a)` (in f64 from there on), `real(a)` (back in the function's type), `inf` and `nan` are added.
+A reduction applies to the product after it, not to a sum: `sum(j) a[j] * b[j] + c` adds c once. Functions are those of the operator table,
+and `where(condition, a, b)`, `wide(a)` (converted to f64), `real(a)` (converted to the function's type), `inf` and `nan`.
 Routines, sizes of elements and devices must not come in.
 """
 from __future__ import annotations
@@ -109,17 +109,17 @@ class _Parser:
         if not self.accept(piece):
             self.fail(f"expected {piece!r}, found {self.tokens[self.position][1]!r}")
 
-    def word(self, what: str) -> str:
+    def word(self, role: str) -> str:
         kind, text, _ = self.tokens[self.position]
         if kind != "word":
-            self.fail(f"expected {what}, found {text!r}")
+            self.fail(f"expected {role}, found {text!r}")
         self.position += 1
         return text
 
-    def words(self, close: str, what: str) -> tuple[str, ...]:
-        words = [self.word(what)]
+    def words(self, close: str, role: str) -> tuple[str, ...]:
+        words = [self.word(role)]
         while self.accept(","):
-            words.append(self.word(what))
+            words.append(self.word(role))
         self.expect(close)
         return tuple(words)
 
@@ -183,7 +183,7 @@ class _Parser:
         return self.applied(name, at)
 
     def is_reduction(self) -> bool:
-        """Whether `(i, j)` is followed by an operand: then it lists axes."""
+        """Whether an operand follows `(i, j)`, which then lists axes."""
         n = self.position
         while self.tokens[n][1] != ")" and self.tokens[n][0] != "end":
             n += 1
@@ -212,7 +212,10 @@ def parse_meaning(text: str, source: str = "meaning") -> tuple[Equation, ...]:
 
 
 def check_meaning(function: ElementaryFunction, output: str) -> None:
-    """Raises: ParseError where the meaning of an output names what the function does not have, or uses an axis for two sizes."""
+    """Checks the meaning of an output.
+
+    Raises: ParseError where it names a value that the function does not have, or uses an axis for two sizes.
+    """
     text, source = function.meaning[output], f"{function.name}, meaning of {output}"
     equations = parse_meaning(text, source)
     extents = {p.name: p.extents for p in function.inputs}
@@ -269,10 +272,10 @@ def _reductions(term: Term) -> Iterator[Reduction]:
 
 
 def graph_of_calls(graph: CallGraph, numbers: Collection[int] | None = None) -> Imported:
-    """Some calls of a script (all where None) as a graph of tensor expressions, with the strides of what is not dense row-major.
+    """Some calls of a script (None: all) as a graph of tensor expressions, with the strides of values that are not dense row-major.
 
-    Its inputs are the variables that the calls read and do not compute, in order of first use; its results the variables that other calls
-    read or the script returns, in order of computation.
+    Its inputs are the variables that the calls read and do not compute, in order of first use. Its results are the variables that other
+    calls read or the script returns, in order of computation.
     Requires: the calls are a convex part of the script.
     Raises: UnsupportedError for a function without a meaning.
     """
@@ -296,27 +299,27 @@ class _Lowering:
         for name in dict.fromkeys(a for c in calls for a in c.arguments if isinstance(a, str) and a not in computed):
             variable = self.graph.variables[name]
             self.values[name] = self.builder.input(name, variable.dtype, variable.shape)
-        for call_made in calls:
-            self.call(call_made)
+        for function_call in calls:
+            self.add_call(function_call)
         built = self.builder.finish([self.values[r] for r in results])
         layouts = {self.values[v.name]: v.word_strides for v in self.graph.variables.values()
-                   if v.name in self.values and _odd(v.word_strides, v.shape)}
+                   if v.name in self.values and _is_not_dense(v.word_strides, v.shape)}
         inputs = {i.name for i in built.inputs}
         return Imported(built, layouts={k: s for k, s in layouts.items() if k in inputs},
                         result_layouts={k: s for k, s in layouts.items() if k in built.results})
 
-    def call(self, call: FunctionCall) -> None:
+    def add_call(self, call: FunctionCall) -> None:
         self.builder.span = None if call.span is None else replace(call.span, operator=call.function.name)
         for parameter, result in zip(call.function.outputs, call.results, strict=True):
             if parameter.name not in call.function.meaning:
                 raise UnsupportedError(f"{call.function.name} has no meaning in its metadata", where=call.span,
-                                       hint="only its routines can compute it, no template")
+                                       hint="only its routines can compute it")
             self.values[result] = _CallLowering(self.builder, call, self.values, self.graph.variables[result].dtype).output(
                 parameter.name, result)
 
 
 @dataclass(frozen=True)
-class _Typed:
+class _TypedExpression:
     expr: Expr
     dtype: DType
 
@@ -325,7 +328,7 @@ class _CallLowering:
     """The equations of one output of one call."""
 
     def __init__(self, builder: GraphBuilder, call: FunctionCall, values: Mapping[str, str], dtype: DType) -> None:
-        self.builder, self.called, self.dtype = builder, call, dtype
+        self.builder, self.function_call, self.dtype = builder, call, dtype
         function = call.function
         self.real = function.dtype
         # parameter or earlier equation -> (value's name or number, extents)
@@ -334,7 +337,7 @@ class _CallLowering:
 
     def output(self, name: str, result: str) -> str:
         """The value of the output; `result` is the variable's name."""
-        equations = parse_meaning(self.called.function.meaning[name])
+        equations = parse_meaning(self.function_call.function.meaning[name])
         value = ""
         for number, equation in enumerate(equations):
             last = number == len(equations) - 1
@@ -349,41 +352,41 @@ class _CallLowering:
         return {a: s for e in _elements(term) if e.name in self.known for a, s in zip(e.subscripts, self.known[e.name][1], strict=True)}
 
     def node(self, term: Term, axes: tuple[str, ...], sizes: Mapping[str, str], name: str, dtype: DType | None) -> str:
-        """A node for a term over the axes: a reduction where the term is one, else a map."""
-        shape = tuple(self.called.sizes[sizes[a]] for a in axes)
+        """The name of a new node for a term over the axes: a reduction if the term is one, else a map."""
+        shape = tuple(self.function_call.sizes[sizes[a]] for a in axes)
         if isinstance(term, Reduction):
             body = self.typed(term.body, (*axes, *term.axes), sizes, name)
-            over = tuple((a, self.called.sizes[sizes[a]]) for a in term.axes)
-            own = I64 if term.monoid.startswith("arg") else body.dtype
-            if dtype is None or dtype == own:
-                return self.builder.add_reduction(name, term.monoid, own, shape, axes, over, body.expr)
-            inner = self.builder.add_reduction(f"{name}_{term.monoid}", term.monoid, own, shape, axes, over, body.expr)
+            over = tuple((a, self.function_call.sizes[sizes[a]]) for a in term.axes)
+            reduced_dtype = I64 if term.monoid.startswith("arg") else body.dtype
+            if dtype is None or dtype == reduced_dtype:
+                return self.builder.add_reduction(name, term.monoid, reduced_dtype, shape, axes, over, body.expr)
+            inner = self.builder.add_reduction(f"{name}_{term.monoid}", term.monoid, reduced_dtype, shape, axes, over, body.expr)
             return self.builder.map(name, dtype, shape, axes, cast(Read(inner, tuple(map(axis, axes))), dtype))
         typed = self.typed(term, axes, sizes, name)
         result_dtype = dtype or typed.dtype
         converted = typed.expr if typed.dtype == result_dtype else cast(typed.expr, result_dtype)
         return self.builder.map(name, result_dtype, shape, axes, converted)
 
-    def typed(self, term: Term, axes: tuple[str, ...], sizes: Mapping[str, str], name: str) -> _Typed:
-        """A term as a scalar expression over the axes; reductions inside become nodes of their own."""
+    def typed(self, term: Term, axes: tuple[str, ...], sizes: Mapping[str, str], name: str) -> _TypedExpression:
+        """A term as a scalar expression over the axes; each reduction inside becomes a node."""
         match term:
             case Literal(value):
-                return _Typed(const(value, self.real), self.real)
+                return _TypedExpression(const(value, self.real), self.real)
             case Element(value_name, subscripts, _) if value_name in self.known:
                 known = self.known[value_name][0]
                 if not isinstance(known, str):
-                    return _Typed(const(known, self.real), self.real)
-                return _Typed(Read(known, tuple(map(axis, subscripts))), self.builder.type_of(known).dtype)
+                    return _TypedExpression(const(known, self.real), self.real)
+                return _TypedExpression(Read(known, tuple(map(axis, subscripts))), self.builder.type_of(known).dtype)
             case Element(axis_name, _, _):
-                return _Typed(Index(axis(axis_name)), I64)
+                return _TypedExpression(Index(axis(axis_name)), I64)
             case Reduction():
                 used = tuple(a for a in axes if any(a in e.subscripts or a == e.name for e in _elements(term)))
                 inner = self.node(term, used, sizes, f"{name}_{term.monoid}", None)
-                return _Typed(Read(inner, tuple(map(axis, used))), self.builder.type_of(inner).dtype)
+                return _TypedExpression(Read(inner, tuple(map(axis, used))), self.builder.type_of(inner).dtype)
             case Applied("wide" | "real" as to, (operand,)):
                 dtype = F64 if to == "wide" else self.real
                 typed = self.typed(operand, axes, sizes, name)
-                return typed if typed.dtype == dtype else _Typed(cast(typed.expr, dtype), dtype)
+                return typed if typed.dtype == dtype else _TypedExpression(cast(typed.expr, dtype), dtype)
             case Applied("select", (condition, then, otherwise)) if (holds := self.decided(condition)) is not None:
                 return self.typed(then if holds else otherwise, axes, sizes, name)
             case Applied(function, operands):
@@ -391,32 +394,32 @@ class _CallLowering:
         raise TypeError(f"no term: {term!r}")
 
     def decided(self, condition: Term) -> bool | None:
-        """Whether a comparison of numbers holds (a coefficient that the script gives as a number); None where values decide."""
+        """Whether a comparison with a coefficient that the script gives as a number holds; None if it depends on values."""
         match condition:
             case Applied("eq", (Element(name, (), _), Literal(value))) if name in self.known and not isinstance(self.known[name][0], str):
                 return self.known[name][0] == value
         return None
 
-    def applied(self, function: str, operands: list[tuple[Term, _Typed]]) -> _Typed:
-        """A function of operands brought to one type; numbers take that of the others."""
+    def applied(self, function: str, operands: list[tuple[Term, _TypedExpression]]) -> _TypedExpression:
+        """A function of operands, all converted to one type; literals take the type of the others."""
         values = operands[1:] if function == "select" else operands
         dtypes = [t.dtype for o, t in values if not isinstance(o, Literal)] or [t.dtype for _, t in values]
         common = max(dtypes, key=lambda d: (d.is_float, d.bits))
 
-        def brought(term: Term, typed: _Typed) -> Expr:
+        def converted(term: Term, typed: _TypedExpression) -> Expr:
             if isinstance(term, Literal):
                 return const(int(term.value) if common.is_integer else term.value, common)
             return typed.expr if typed.dtype == common else cast(typed.expr, common)
 
-        exprs = [brought(o, t) for o, t in values]
+        exprs = [converted(o, t) for o, t in values]
         if function == "select":
             exprs.insert(0, operands[0][1].expr)
         result = SCALAR_OPS[function].result
-        return _Typed(call(function, *exprs), common if result == "same" else BOOL if result == "bool" else I64)
+        return _TypedExpression(call(function, *exprs), common if result == "same" else BOOL if result == "bool" else I64)
 
 
-def _odd(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether strides are other than dense row-major."""
+def _is_not_dense(strides: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether strides differ from those of a dense row-major value."""
     dense = (1,) if len(shape) == 1 else (max(shape[1], 1), 1) if shape else ()
     return strides != dense
 

@@ -1,7 +1,7 @@
 """One folder of a library of elementary functions: `function.toml` and the routines beside it become ElementaryFunction values.
 
-Everything that is wrong becomes a finding that names file, key, value and remedy; nothing is raised on the way, so that one reading tells
-all slips. The format is described in docs/blas.md.
+Every fault becomes a `Slip` with file, key, value and remedy. Reading raises no error, so that one reading lists all faults. docs/blas.md
+describes the format.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tilefuse.scripts.language.syntax import WORDS, parse_calls
 METADATA = "function.toml"
 FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types", "over", "operator", "neutral", "padding", "meaning",
                  "transposed", "turned", "positions", "state", "combine", "finish", "implementation", "like", "macros", "triangle", "calls")
-# Keys that a function made of calls may have.
+# Keys of a function that consists of calls of others.
 COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
 COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
@@ -51,7 +51,7 @@ _RESERVED = ("tx", "ty", "REAL", "INDEX", "VEC", "BX", "BY")
 
 @dataclass(frozen=True)
 class Slip:
-    """A fault of a function of a library: the file, the key in it, what, and what to do."""
+    """A fault of a function of a library: the file, its key, the fault and the remedy."""
 
     file: str
     key: str
@@ -65,7 +65,7 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A function by its names: its own, and the one that scripts call ("": the same). `composed`: it is calls of others."""
+    """Names of a function: its own, and the one that scripts call ("": the same). `composed`: it consists of calls of others."""
 
     name: str
     called: str
@@ -76,7 +76,7 @@ class Listed:
 
 @dataclass
 class MetadataReader:
-    """Reads one folder; `slips` grows. `functions` gives what was whole enough to build."""
+    """Reads one folder and collects faults in `slips`. `functions` returns the functions without faults."""
 
     folder: Path
     slips: list[Slip] = field(default_factory=list)
@@ -86,13 +86,13 @@ class MetadataReader:
         self.text_folder = self.folder
 
     def slip(self, key: str, message: str, remedy: str = "", file: str = "") -> None:
-        """Notes a finding."""
+        """Records a fault."""
         self.slips.append(Slip(file or self.file, key, message, remedy))
 
     # -- values of one key
 
     def take(self, table: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
-        """The value of a key if it is of the kind; else a finding and the default."""
+        """The value of a key if it has the kind; else the default, and a fault."""
         value = table.get(key, default)
         if key in table and (not isinstance(value, kind) or kind is int and isinstance(value, bool)):
             words = {str: "a text in quotes", list: "a list in [ ]", dict: "a table in { }", bool: "true or false"}
@@ -101,7 +101,7 @@ class MetadataReader:
         return value
 
     def known_keys(self, table: Mapping[str, Any], known: tuple[str, ...], where: str = "") -> None:
-        """A finding for every key that means nothing."""
+        """Records a fault for every unknown key."""
         for key in table:
             if key not in known:
                 self.slip(where + key, f"unknown key (value {_short(table[key])})",
@@ -118,7 +118,7 @@ class MetadataReader:
     # -- the function
 
     def table(self, folder: Path) -> dict[str, Any] | None:
-        """The keys of a folder's metadata, those of the function that it is `like` among them; None with a finding."""
+        """The keys of a folder's metadata, with those of the function that it is `like`; None if they have a fault."""
         file = folder / METADATA
         try:
             own = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -133,26 +133,26 @@ class MetadataReader:
             return own
         other = folder / like
         if folder != self.folder or other.resolve() == folder.resolve():
-            whose = "another function is like this one" if folder != self.folder else "it names itself"
-            self.slip("like", f"{like!r} leads round: {whose}", "name the function that has the keys itself", str(file))
+            cause = "another function is like this one" if folder != self.folder else "it names itself"
+            self.slip("like", f"{like!r} leads to a circle: {cause}", "name the function that has the keys itself", str(file))
             return None
         base = self.table(other)
         if base is None:
             return None
         if "implementation" not in own:
             self.text_folder = other
-        # Names of the function itself are never another's.
+        # A function never takes its names from another one.
         return {k: v for k, v in base.items() if k not in ("names", "called", "transposed", "turned")} | own
 
     def listed(self) -> tuple[Listed, ...]:
-        """The functions of the folder by their names; what else the metadata say is not looked at."""
+        """The functions of the folder by their names; other keys are not checked."""
         table = self.table(self.folder) or {}
         names = self.take(table, "names", dict, {})
         return tuple(Listed(names[d.name], self.by_type(table, "called", d), d, table.get("kind") == COMPOSED, self.folder)
                      for d in (F32, F64) if isinstance(names.get(d.name), str))
 
     def functions(self, only: DType | None = None) -> tuple[ElementaryFunction | ComposedFunction, ...]:
-        """One function for each element type that `names` lists (for one of them with `only`); none where the metadata cannot be used."""
+        """One function for each element type of `names`, or for the type `only`; none if the metadata have faults."""
         table = self.table(self.folder)
         if table is None:
             return ()
@@ -177,14 +177,14 @@ class MetadataReader:
         return tuple(functions)
 
     def composed(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ComposedFunction | None:
-        """The function that is some calls of others, for one element type, or None."""
+        """The function that consists of calls of others, for one element type; None if it has faults."""
         before = len(self.slips)
         self.known_keys({k: v for k, v in table.items() if k != "kind"}, COMPOSED_KEYS)
         inputs, outputs = self.parameters(table, "inputs"), self.parameters(table, "outputs")
         function = ComposedFunction(names[dtype.name], dtype, inputs, outputs, self.by_type(table, "calls", dtype),
                                 self.by_type(table, "called", dtype), self.take(table, "brief", str, ""), str(self.folder))
         for name in dict.fromkeys(p.name for p in outputs if p in inputs):
-            self.slip("outputs", f"{name} names two parameters", "results are new values: give the output a name of its own")
+            self.slip("outputs", f"{name} names two parameters", "results are new values: give the output another name")
         if not outputs:
             self.slip("outputs", "no output is given", _EXAMPLES["outputs"])
         if not function.calls:
@@ -198,40 +198,40 @@ class MetadataReader:
         return function if len(self.slips) == before else None
 
     def function(self, table: Mapping[str, Any], dtype: DType, names: Mapping[str, str]) -> ElementaryFunction | None:
-        """The function for one element type, or None."""
+        """The function for one element type; None if it has faults."""
         before = len(self.slips)
         kind = self.kind(table)
         inputs, outputs = self.parameters(table, "inputs"), self.parameters(table, "outputs")
         if not outputs:
             self.slip("outputs", "no output is given", _EXAMPLES["outputs"])
-        twice = [p.name for p in (*inputs, *outputs)]
-        for name in dict.fromkeys(n for n in twice if twice.count(n) > 1):
-            self.slip("outputs", f"{name} names two parameters", "results are new values: give the output a name of its own")
+        parameter_names = [p.name for p in (*inputs, *outputs)]
+        for name in dict.fromkeys(n for n in parameter_names if parameter_names.count(n) > 1):
+            self.slip("outputs", f"{name} names two parameters", "results are new values: give the output another name")
         if kind is None or len(self.slips) > before:
             return None
         over, operator = self.texts(table, "over"), self.take(table, "operator", str, "")
-        shell = ElementaryFunction(
+        function = ElementaryFunction(
             name=names[dtype.name], kind=kind, dtype=dtype, inputs=inputs, outputs=outputs, over=over, operator=operator,
             neutral=self.take(table, "neutral", str, "0"), padding=self.named(table, "padding", inputs + outputs),
             meaning=self.named(table, "meaning", outputs, dtype), transposed=self.by_type(table, "transposed", dtype),
             turned=tuple(self.take(table, "turned", list, [])), positions=self.take(table, "positions", bool, False),
             state=self.take(table, "state", str, ""), finishes="finish" in table, called=self.by_type(table, "called", dtype),
             brief=self.take(table, "brief", str, ""), origin=str(self.folder), triangle=self.take(table, "triangle", str, ""))
-        for key, message, remedy in disagreements(shell, table):
+        for key, message, remedy in disagreements(function, table):
             self.slip(key, message, remedy)
-        self.meanings(shell)
+        self.meanings(function)
         fields = self.take(table, "implementation", list, [])
         if not fields:
             self.slip("implementation", "no implementation is given", "add an [[implementation]] table: docs/blas.md shows one")
-        function = tuple(i for number, one in enumerate(fields) for i in self.implementations(shell, table, one, number))
-        seen: set[str] = set()
-        for one in function:
-            if one.name in seen:
-                self.slip("implementation.name", f"two implementations are called {one.name!r}", "give each a name of its own")
-            seen.add(one.name)
+        implementations = tuple(i for number, one in enumerate(fields) for i in self.implementations(function, table, one, number))
+        names_taken: set[str] = set()
+        for implementation in implementations:
+            if implementation.name in names_taken:
+                self.slip("implementation.name", f"two implementations are called {implementation.name!r}", "give them different names")
+            names_taken.add(implementation.name)
         if len(self.slips) > before:
             return None
-        return replace(shell, implementations=function)
+        return replace(function, implementations=implementations)
 
     def kind(self, table: Mapping[str, Any]) -> HigherOrder | None:
         """The higher-order function."""
@@ -351,7 +351,7 @@ class MetadataReader:
                     yield (pair[0], pair[1]), dict(zip(macros, values, strict=True))
 
     def tile(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], where: str) -> dict[str, int] | None:
-        """Words of an element along each size; None with a finding where one is missing or no positive number."""
+        """Words of an element along each size; None, with a fault, if one is missing or no positive number."""
         tile = self.take(fields, "tile", dict, {}, where)
         self.known_keys(tile, function.sizes, where + "tile.")
         sizes: dict[str, int] = {}
@@ -372,7 +372,7 @@ class MetadataReader:
 
     def places(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
                extents: Mapping[str, int], where: str) -> dict[str, Place] | None:
-        """Where each element lies, for one geometry; None with a finding."""
+        """The place of each element, for one geometry; None, with a fault, if one is wrong."""
         listed: dict[str, Any] = {}
         for names, value in self.take(fields, "places", dict, {}, where).items():
             listed |= dict.fromkeys((n.strip() for n in names.split(",")), value)
@@ -397,7 +397,7 @@ class MetadataReader:
 
     def place(self, p: Parameter, value: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
               extents: Mapping[str, int], key: str) -> Place | None:
-        """One place, its coordinates within the element."""
+        """One place; None, with a fault, if it is wrong or reaches beyond the element."""
         self.known_keys(value, ("slots", "at", "shared", "pad"), key + ".")
         if "shared" in value:
             pad = value.get("pad", 0)
@@ -437,7 +437,7 @@ class MetadataReader:
 
     def routine_text(self, function: ElementaryFunction, table: Mapping[str, Any], fields: Mapping[str, Any], name: str,
                      where: str) -> tuple[str, dict[str, str]]:
-        """The C text and the function of each routine, with the number of parameters checked."""
+        """(C text, routine -> name of its C function); the number of parameters is checked."""
         file = self.text_folder / self.take(fields, "text", str, f"{name}.h", where)
         try:
             source = file.read_text(encoding="utf-8")
@@ -445,7 +445,7 @@ class MetadataReader:
             self.slip(where + "text", f"{file} cannot be read: {error.strerror}",
                       'put the routines there, or name their file: text = "..."')
             return "", {}
-        forms = self.wanted_routines(function)
+        forms = self.routine_forms(function)
         renamed = self.take(fields, "routines", dict, {}, where)
         self.known_keys(renamed, tuple(forms), where + "routines.")
         routines = {r: str(renamed.get(r, r.replace(' ', '_'))) for r in forms}
@@ -464,7 +464,7 @@ class MetadataReader:
         return source, routines
 
     @staticmethod
-    def wanted_routines(function: ElementaryFunction) -> dict[str, tuple[str, ...]]:
+    def routine_forms(function: ElementaryFunction) -> dict[str, tuple[str, ...]]:
         """Routine -> its parameters, as C text."""
         forms: dict[str, tuple[str, ...]] = {}
         for p in function.inputs:

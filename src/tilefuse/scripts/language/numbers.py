@@ -33,7 +33,7 @@ def coordinate(text: str | int, macros: Mapping[str, int], variables: tuple[str,
 
 @cache
 def _evaluated(text: str, macros: tuple[tuple[str, int], ...], variables: tuple[str, ...]) -> Affine:
-    """Remembered: the functions of a library write the same coordinates for the same geometries."""
+    """As `coordinate`, cached: the functions of a library have the same coordinates for the same geometries."""
     return _affine(_tree(text)[0], text, dict(macros), variables)
 
 
@@ -57,12 +57,12 @@ def _affine(tree: ast.expr, text: str, macros: Mapping[str, int], variables: tup
             return number(macros[name])
         case ast.Name(name):
             known = [*macros, *variables]
-            raise ParseError(f"{text!r} names {name}, which is not known here", hint=nearest(name, known) or f"known: {', '.join(known)}")
-        case ast.UnaryOp(ast.USub(), of):
-            return -_affine(of, text, macros, variables)
+            raise ParseError(f"{text!r} contains the unknown name {name}", hint=nearest(name, known) or f"known: {', '.join(known)}")
+        case ast.UnaryOp(ast.USub(), operand):
+            return -_affine(operand, text, macros, variables)
         case ast.BinOp(left, operator, right):
             return _combined(_affine(left, text, macros, variables), operator, _affine(right, text, macros, variables), text)
-    raise ParseError(f"{text!r} holds what is no part of such an expression", hint="numbers, macros, + - * / // % and parentheses")
+    raise ParseError(f"{text!r} is not an arithmetic expression", hint="numbers, macros, + - * / // % and parentheses")
 
 
 def _combined(a: Affine, operator: ast.operator, b: Affine, text: str) -> Affine:
@@ -83,4 +83,4 @@ def _combined(a: Affine, operator: ast.operator, b: Affine, text: str) -> Affine
             return a // b.const
         case ast.Mod():
             return a % b.const
-    raise ParseError(f"{text!r} uses an operator that is not known here", hint="+ - * / // %")
+    raise ParseError(f"{text!r} contains an unknown operator", hint="+ - * / // %")

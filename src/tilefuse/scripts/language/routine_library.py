@@ -1,8 +1,8 @@
-"""Libraries of elementary functions: the shipped one and users' folders, and finding the function that a call means.
+"""Libraries of elementary functions: the shipped one and users' folders, and the functions that a call may mean.
 
-A library is a folder with one folder a function (see scripts/language/metadata.py). Users' libraries come first: a function there hides
-the shipped one of the same name. Users' are read and checked whole. Of the shipped one the names are read, and each function when it is
-asked for: reading all of it takes as long as finding the first program of a script.
+A library is a folder with one folder for each function (see scripts/language/metadata.py). Users' libraries come first: a function there
+hides the shipped one of the same name. Users' libraries are read and checked whole. Of the shipped library only names are read, and a
+function when a script calls it: reading all functions takes as long as choosing the first program of a script.
 """
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tilefuse.scripts.language.metadata import METADATA, Listed, MetadataReader,
 
 AnyFunction = ElementaryFunction | ComposedFunction
 Stamp = tuple[tuple[str, int, int], ...]
-Found = TypeVar("Found")
+AnyFunctionKind = TypeVar("AnyFunctionKind")
 
 
-class OnDemand(Mapping[str, Found]):
-    """Functions by name; those that are only listed are read when they are asked for."""
+class OnDemand(Mapping[str, AnyFunctionKind]):
+    """Functions by name; listed ones are read when a caller asks for them."""
 
-    def __init__(self, initial: Mapping[str, Found | Listed], stamp: Stamp) -> None:
+    def __init__(self, initial: Mapping[str, AnyFunctionKind | Listed], stamp: Stamp) -> None:
         self._functions = dict(initial)
         self._stamp = stamp
 
-    def __getitem__(self, name: str) -> Found:
+    def __getitem__(self, name: str) -> AnyFunctionKind:
         function = self._functions[name]
-        return cast(Found, _made(function, self._stamp)) if isinstance(function, Listed) else function
+        return cast(AnyFunctionKind, _function_of(function, self._stamp)) if isinstance(function, Listed) else function
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._functions)
@@ -47,8 +47,8 @@ class OnDemand(Mapping[str, Found]):
 class FunctionLibrary:
     """Functions by name.
 
-    composed: those that are calls of others. calls: the name that scripts call -> names of its functions (where several stand, they differ
-    in the number of inputs).
+    composed  functions that consist of calls of others
+    calls     name by which scripts call -> names of its functions, which differ in the number of inputs
     """
 
     functions: Mapping[str, ElementaryFunction]
@@ -68,26 +68,27 @@ def shipped_folder() -> Path:
 def read_library(*folders: str | os.PathLike[str], shipped: bool = True) -> FunctionLibrary:
     """The functions of the folders, earlier ones first, and of the shipped library.
 
-    Raises: UserError that tells every slip of the folders' metadata.
+    Raises: UserError with every fault of the folders' metadata.
     """
-    own: dict[str, AnyFunction] = {}
+    users: dict[str, AnyFunction] = {}
     for folder in map(Path, folders):
         functions, slips = _read(folder, _stamp(folder))
-        _usable(folder, slips)
-        for one in functions:
-            own.setdefault(one.name, one)
-    home = shipped_folder()
-    stamp = _stamp(home) if shipped else ()
-    listed = {each.name: each for each in _listed(home, stamp) if each.name not in own}
-    plain = {n: f for n, f in own.items() if isinstance(f, ElementaryFunction)} | {n: one for n, one in listed.items() if not one.composed}
-    composed = {n: f for n, f in own.items() if isinstance(f, ComposedFunction)} | {n: one for n, one in listed.items() if one.composed}
+        _check_usable(folder, slips)
+        for function in functions:
+            users.setdefault(function.name, function)
+    stamp = _stamp(shipped_folder()) if shipped else ()
+    listed = {entry.name: entry for entry in _listed(shipped_folder(), stamp) if entry.name not in users}
+    plain: dict[str, ElementaryFunction | Listed] = {n: f for n, f in users.items() if isinstance(f, ElementaryFunction)}
+    plain |= {n: entry for n, entry in listed.items() if not entry.composed}
+    composed: dict[str, ComposedFunction | Listed] = {n: f for n, f in users.items() if isinstance(f, ComposedFunction)}
+    composed |= {n: entry for n, entry in listed.items() if entry.composed}
     calls: dict[str, tuple[str, ...]] = {}
-    for name, function in (*plain.items(), *composed.items()):
-        calls[function.called or name] = (*calls.get(function.called or name, ()), name)
+    for name, entry in (*plain.items(), *composed.items()):
+        calls[entry.called or name] = (*calls.get(entry.called or name, ()), name)
     return FunctionLibrary(OnDemand(plain, stamp), OnDemand(composed, stamp), calls)
 
 
-def _usable(folder: Path, slips: Sequence[Slip]) -> None:
+def _check_usable(folder: Path, slips: Sequence[Slip]) -> None:
     if slips:
         raise UserError(f"the library {folder} cannot be used:\n" + "\n".join(map(str, slips)),
                         hint="docs/blas.md describes the metadata and the rules for routines")
@@ -99,7 +100,7 @@ def library_slips(folder: str | os.PathLike[str]) -> tuple[Slip, ...]:
 
 
 def _folders(folder: Path) -> Sequence[Path]:
-    """The folders of functions: the folder itself, where it holds the metadata of one."""
+    """The folders of functions in a library; the folder itself if it is that of one function."""
     if (folder / METADATA).is_file():
         return [folder]
     return sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))) if folder.is_dir() else []
@@ -108,26 +109,26 @@ def _folders(folder: Path) -> Sequence[Path]:
 def _stamp(folder: Path) -> Stamp:
     """Names, sizes and times of the files, so that a changed library is read again."""
     files: list[tuple[str, int, int]] = []
-    for one in _folders(folder):
-        with os.scandir(one) as entries:
+    for function_folder in _folders(folder):
+        with os.scandir(function_folder) as entries:
             files += [(e.path, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.is_file()]
     return tuple(sorted(files))
 
 
 @cache
 def _listed(folder: Path, stamp: Stamp) -> tuple[Listed, ...]:
-    """Names of a library's functions, and nothing else of them; nothing where the stamp is empty."""
-    return tuple(one for place in (_folders(folder) if stamp else ()) for one in MetadataReader(place).listed())
+    """Names of a library's functions; none if the stamp is empty."""
+    return tuple(entry for place in (_folders(folder) if stamp else ()) for entry in MetadataReader(place).listed())
 
 
 @cache
-def _made(one: Listed, stamp: Stamp) -> AnyFunction:
+def _function_of(listed: Listed, stamp: Stamp) -> AnyFunction:
     """One function of the shipped library. Raises: UserError where its metadata are wrong (somebody changed them)."""
-    reader = MetadataReader(one.folder)
-    functions = [f for f in reader.functions(one.dtype) if f.name == one.name]
-    _usable(one.folder, reader.slips)
+    reader = MetadataReader(listed.folder)
+    functions = [f for f in reader.functions(listed.dtype) if f.name == listed.name]
+    _check_usable(listed.folder, reader.slips)
     if not functions:
-        raise InternalError(f"{one.name} is in {one.folder} by name only; please report")
+        raise InternalError(f"{listed.name} is in {listed.folder} by name only; please report")
     return functions[0]
 
 
@@ -135,18 +136,18 @@ def _made(one: Listed, stamp: Stamp) -> AnyFunction:
 def _read(folder: Path, stamp: Stamp) -> tuple[tuple[AnyFunction, ...], tuple[Slip, ...]]:
     if not stamp:
         return (), (Slip(str(folder), "", "is no library: there is no folder with a " + METADATA + " in it",
-                         "a library is a folder with one folder a function; docs/blas.md has an example"),)
+                         "a library is a folder with one folder for each function; docs/blas.md has an example"),)
     functions: list[AnyFunction] = []
     slips: list[Slip] = []
-    for one in _folders(folder):
-        reader = MetadataReader(one)
+    for function_folder in _folders(folder):
+        reader = MetadataReader(function_folder)
         functions += reader.functions()
         slips += reader.slips
     return tuple(functions), (*slips, *_across(functions))
 
 
 def _across(functions: Iterable[AnyFunction]) -> Iterable[Slip]:
-    """Slips between functions: one name twice."""
+    """Faults between functions: two with one name, or two that a call may mean."""
     by_name: dict[str, AnyFunction] = {}
     by_call: dict[tuple[str, int], AnyFunction] = {}
     for function in functions:

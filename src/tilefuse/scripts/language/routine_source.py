@@ -1,8 +1,8 @@
-"""The C text of routines as text: cut to the definitions that are called, macros replaced, the size of a struct of partial values.
+"""C text of routines: cut to the definitions that are called, macros replaced; size of a struct of partial values.
 
     #define nothing; TF_ROUTINE void f(const REAL* x, ...) { ... BX ... }    ->    TF_ROUTINE void f(const float* x, ...) { ... 32 ... }
 
-Nothing is parsed beyond top-level definitions. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.3.1.
+Only top-level definitions are parsed. Source: Filipovic et al., "Optimizing CUDA Code by Kernel Fusion", section 4.3.1.
 """
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 _STRUCT = re.compile(r"^(?:typedef\s+)?(?:struct|union|enum)\s+([A-Za-z_]\w*)")
 _FIELD = re.compile(r"^([A-Za-z_][\w ]*?)\s+([A-Za-z_]\w*(?:\s*\[\d+\])?(?:\s*,\s*[A-Za-z_]\w*(?:\s*\[\d+\])?)*)$")
 
-# Bytes of the C types that a struct of partial values may hold; REAL and INDEX are replaced before.
+# Bytes of the C types that a struct of partial values may have, after REAL and INDEX are replaced.
 FIELD_BYTES = {"float": 4, "int": 4, "unsigned": 4, "unsigned int": 4, "double": 8, "long long": 8, "unsigned long long": 8}
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A top-level definition; `name` is "" for what is always kept (preprocessor lines)."""
+    """A top-level definition; `name` is "" for preprocessor lines, which every cut has."""
 
     name: str
     text: str
 
 
 def cut_routines(source: str, macros: Mapping[str, str], names: Iterable[str]) -> str:
-    """The part of a source that the `wanted` functions need, in its order, with macros replaced.
+    """The part of a source that the functions `names` need, in its order, with macros replaced.
 
-    Raises: UserError when a wanted function is not defined.
+    Raises: UserError when one of the functions is not defined.
     """
     pieces = _pieces(without_comments(source))
     by_name = {p.name: p for p in pieces if p.name}
-    todo, kept = list(names), set[str]()
-    for name in todo:
+    to_visit, needed = list(names), set[str]()
+    for name in to_visit:
         if name not in by_name:
             raise UserError(f"the routine text defines no function {name}; it defines {', '.join(by_name) or 'nothing'}")
-        if name not in kept:
-            kept.add(name)
-            todo.extend(n for n in dict.fromkeys(_WORD.findall(by_name[name].text)) if n in by_name and n not in kept)
-    return replace_macros("\n".join(p.text for p in pieces if not p.name or p.name in kept), macros)
+        if name not in needed:
+            needed.add(name)
+            to_visit.extend(n for n in dict.fromkeys(_WORD.findall(by_name[name].text)) if n in by_name and n not in needed)
+    return replace_macros("\n".join(p.text for p in pieces if not p.name or p.name in needed), macros)
 
 
 def replace_macros(text: str, macros: Mapping[str, str]) -> str:
-    """`text` with every macro's name replaced, names in replacements too."""
+    """`text` with the names of macros replaced, also those inside replacements."""
     for _ in range(4):
         new = _WORD.sub(lambda m: macros.get(m.group(), m.group()), text)
         if new == text:
@@ -63,7 +63,7 @@ def without_comments(text: str) -> str:
 
 
 def enclosing_routine(text: str, line: int) -> str:
-    """Name of the definition that a line of a text stands in, lines counted from 0; "" for none."""
+    """Name of the definition around a line of a text, lines counted from 0; "" for none."""
     at = 0
     for piece in _pieces(text):
         begin = text.find(piece.text, at)
@@ -74,7 +74,7 @@ def enclosing_routine(text: str, line: int) -> str:
 
 
 def routine_line(source: str, name: str) -> int:
-    """Number of the line that defines a function or a struct in a library's text, from 1; 0 where it is not there."""
+    """Number of the line that defines a function or a struct in a library's text, from 1; 0 if the text does not define it."""
     line = name and re.search(rf"^(?:TF_ROUTINE|TF_INLINE|(?:typedef\s+)?struct)\b[^;{{}}()]*?\b{name}\b", source, re.MULTILINE)
     return source.count("\n", 0, line.start()) + 1 if line else 0
 

@@ -6,7 +6,7 @@
     s = sgemtv(A, r);
     return q, s;
 
-Comments are `//`, `#` and `/* */`. The parser does not know functions: `scripts/language/lower.py` looks them up.
+Comments are `//`, `#` and `/* */`. `scripts/language/lower.py` looks functions up.
 """
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Name:
-    """A name where it stands."""
+    """A name with its place in the text."""
 
     text: str
     span: Span
@@ -43,7 +43,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Number:
-    """A number as an argument."""
+    """A number as an argument, with its place in the text."""
 
     value: float
     span: Span
@@ -51,7 +51,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Declaration:
-    """Names of one kind (scalar, vector, matrix). column_major: declared so; None where the order is not said."""
+    """Names of one kind (scalar, vector, matrix). column_major: the declared order; None without one."""
 
     kind: str
     names: tuple[Name, ...]
@@ -144,7 +144,7 @@ class _Parser:
         return self.tokens[self.position]
 
     def after_last(self) -> int:
-        """Where the token before the current one ends: what is missing is missing there."""
+        """The end of the token before the current one: the place of a missing token."""
         last = self.tokens[self.position - 1] if self.position else None
         return last.at + len(last.text) if last is not None else 0
 
@@ -154,21 +154,21 @@ class _Parser:
         self.position += 1
         return True
 
-    def piece_found(self) -> str:
+    def current_token_text(self) -> str:
         """The current token, as messages name it."""
         return self.token.text if self.token.kind == "end" else repr(self.token.text)
 
-    def expect(self, symbol: str, why: str, hint: str | None = None) -> None:
+    def expect(self, symbol: str, context: str, hint: str | None = None) -> None:
         if not self.accept(symbol):
             at = self.after_last() if symbol == ";" else self.token.at
-            self.fail(f"expected {symbol!r} {why}, found {self.piece_found()}", at, hint)
+            self.fail(f"expected {symbol!r} {context}, found {self.current_token_text()}", at, hint)
 
-    def name(self, what: str) -> Name:
+    def name(self, role: str) -> Name:
         token = self.token
         if token.kind != "word":
-            self.fail(f"expected {what}, found {self.piece_found()}", token.at)
+            self.fail(f"expected {role}, found {self.current_token_text()}", token.at)
         if token.text in WORDS:
-            self.fail(f"{token.text!r} is a word of the language and cannot be {what}", token.at, "choose another name")
+            self.fail(f"{token.text!r} is a word of the language and cannot be {role}", token.at, "choose another name")
         self.position += 1
         return Name(token.text, self.span(token.at))
 
@@ -181,15 +181,15 @@ class _Parser:
     # -- statements
 
     def script(self) -> Script:
-        ended: Span | None = None
+        returned: Span | None = None
         while self.token.kind != "end":
             token = self.token
-            if ended is not None:
+            if returned is not None:
                 self.fail("nothing may follow `return`", token.at, "make `return` the last statement")
             if token.kind != "word":
                 self.fail(f"expected a declaration, `input`, a call or `return`, found {token.text!r}", token.at)
             if token.text == "return":
-                ended = self.span(token.at)
+                returned = self.span(token.at)
             self.statement(token)
         if not self.results:
             self.fail("the script returns nothing", len(self.text), "end it with `return <names>;`")

@@ -57,7 +57,7 @@ def with_named_sizes(graph: CallGraph, leading: Collection[str] = ()) -> CallGra
     names = _ExtentNames(graph)
     for c, call in enumerate(graph.calls):
         # The sibling for transposed matrices has the names of the script's function in the opposite order.
-        transposed = any(graph.variables[v].turned for _, v, _ in call.operands)
+        transposed = any(graph.variables[v].is_transposed for _, v, _ in call.operands)
         stems = call.grid_sizes[::-1] if transposed else call.grid_sizes
         for size, stem in zip(call.grid_sizes, stems, strict=True):
             names.name_extent(root((c, size)), stem)
@@ -137,7 +137,7 @@ def expected_sizes(graph: CallGraph) -> dict[str, int]:
 
 def _by_memory(v: Variable) -> tuple[str, ...]:
     """Size names of a variable as the script has them, and its leading dimension."""
-    return (*(v.sizes[::-1] if v.turned else v.sizes), *((v.leading,) if v.leading else ()))
+    return (*(v.sizes[::-1] if v.is_transposed else v.sizes), *((v.leading,) if v.leading else ()))
 
 
 def strides_of(v: Variable) -> tuple[Affine, ...]:

@@ -189,7 +189,7 @@ def _emitted(function: CompiledScript, extents: Extents, strides: Extents, path:
         raise OptionError("a program for the processor takes its sizes as arguments", hint=f"--emit {path.with_suffix(CUDA_SUFFIX)}")
     search = function.search(graph, device)
     choice = function.chosen(search)
-    turned = [v.name for v in search.graph.variables.values() if v.turned]
+    turned = [v.name for v in search.graph.variables.values() if v.is_transposed]
     origin = f"{text.rstrip()}\n\nSizes are those of {', '.join(f'{n} {list(s)}' for n, s in extents.items())}: {why}"
     emitted = emit_program(choice.spec, identifier(path.stem), path.stem, device.arch, origin, function.inputs, turned)
     return {"files": [str(p) for p in emitted.write(path)], "kernels": [k.name for k in choice.spec.kernels], "sizes": f"fixed: {why}",

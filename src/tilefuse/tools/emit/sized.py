@@ -86,7 +86,7 @@ class _Text:
         rows = []
         for v in self.values:
             of = graph.variables[v]
-            step = -1 if of.turned else 1
+            step = -1 if of.is_transposed else 1
             shape = ", ".join(self.words.sizes[s] for s in of.sizes[::step])
             strides = ", ".join(self.words.sizes.get(str(s), str(s)) for s in of.named_strides[::step]) if of.sizes else ""
             rows.append(f" *   {self.words.arguments[v]:<12} {'in ' if v in graph.inputs else 'out'} {C_TYPES[of.dtype.name]}, "

@@ -57,24 +57,24 @@ def test_column_major_matrices_are_turned(library: FunctionLibrary) -> None:
     """A declared column-major matrix becomes its transposed, row-major one, and the calls their siblings."""
     graph = lowered(library, BICGK.replace("matrix A", "matrix A column major"), A=(300, 512), p=(512,), r=(300,))
     a = graph.variables["A"]
-    assert (a.shape, a.word_strides, a.turned, a.column_major) == ((512, 300), (300, 1), True, False)
+    assert (a.shape, a.word_strides, a.is_transposed, a.column_major) == ((512, 300), (300, 1), True, False)
     assert [(c.function.name, dict(c.sizes)) for c in graph.calls] == [("sgemtv", {"m": 512, "n": 300}), ("sgemv", {"m": 512, "n": 300})]
 
 
 def test_strides_decide_where_they_are_given(library: FunctionLibrary) -> None:
     """An array that lies column by column is turned whatever the script declares; leading dimensions are kept."""
     graph = lowered(library, BICGK, A=ArgumentShape((300, 512), (1, 304)), p=(512,), r=ArgumentShape((300,), (2,)))
-    assert graph.variables["A"].turned and graph.variables["A"].word_strides == (304, 1)
+    assert graph.variables["A"].is_transposed and graph.variables["A"].word_strides == (304, 1)
     assert graph.variables["r"].word_strides == (2,)
     kept = lowered(library, BICGK, A=ArgumentShape((300, 512), (520, 1)), p=(512,), r=(300,))
-    assert not kept.variables["A"].turned and kept.variables["A"].word_strides == (520, 1)
+    assert not kept.variables["A"].is_transposed and kept.variables["A"].word_strides == (520, 1)
 
 
 def test_turned_updates_exchange_their_vectors(library: FunctionLibrary) -> None:
     """B = alpha x y^T + A of column-major matrices is B^T = alpha y x^T + A^T, and B lies as A does."""
     text = "matrix A column major; vector x, y; input A, x, y; B = sger(2, x, y, A); s = sgemtv(B, x); return B, s;"
     graph = lowered(library, text, A=(4, 6), x=(4,), y=(6,))
-    assert graph.calls[0].arguments == (2.0, "y", "x", "A") and graph.variables["B"].turned
+    assert graph.calls[0].arguments == (2.0, "y", "x", "A") and graph.variables["B"].is_transposed
     assert graph.calls[1].function.name == "sgemv" and dict(graph.calls[0].sizes) == {"m": 6, "n": 4}
 
 
@@ -82,7 +82,7 @@ def test_matrices_of_both_orders_in_one_call_keep_their_strides(library: Functio
     """C = A + B with A by columns and B by rows: nothing is turned, the strides say how each lies."""
     text = "matrix A column major; matrix B; input A, B; C = smadd(A, B); return C;"
     graph = lowered(library, text, A=(4, 6), B=(4, 6))
-    assert not graph.variables["A"].turned
+    assert not graph.variables["A"].is_transposed
     assert graph.variables["A"].word_strides == (1, 4) and graph.variables["B"].word_strides == (6, 1)
 
 
@@ -91,7 +91,7 @@ def test_matrices_of_both_orders_in_one_call_keep_their_strides(library: Functio
     (BICGK.replace("sgemtv(", "dgemtv("), TypeMismatchError, "A, r); return", "A is f32 for sgemv and f64 for dgemtv", "one element type"),
     (BICGK.replace("sgemtv(A", "sgemtv(1.5"), TypeMismatchError, "1.5", "sgemtv takes a matrix as A, not the number 1.5", "sgemtv(A, r)"),
     (BICGK.replace("sgemtv(A, r", "sgemtv(r, A"), TypeMismatchError, "r, A);", "r is a vector, sgemtv takes a matrix as A", "sgemtv"),
-    (BICGK.replace("s = sgemtv", "q = sgemtv"), ParseError, "q = sgemtv", "q has a value already (line 1)", "a name of its own"),
+    (BICGK.replace("s = sgemtv", "q = sgemtv"), ParseError, "q = sgemtv", "q has a value already (line 1)", "another name"),
     (BICGK.replace("return q, s", "return q, t"), NameLookupError, "t;", "t is returned and never computed", None),
     (BICGK.replace("return q, s", "return q, p"), ParseError, "p;", "p is an input and is returned unchanged", "scopy(p)"),
     (BICGK.replace("return q, s", "return q, q"), ParseError, "q, q", "q is returned twice", None),
@@ -132,5 +132,5 @@ def test_arguments_of_another_rank(library: FunctionLibrary) -> None:
     """An array of two dimensions is no vector, and none is an array forgotten."""
     with pytest.raises(ShapeError, match=r"p is a vector, the argument has shape \[512, 1\]"):
         lowered(library, BICGK, A=(300, 512), p=(512, 1), r=(300,))
-    with pytest.raises(UserError, match="no shape is given for the vector r"):
+    with pytest.raises(UserError, match="the vector r has no shape"):
         lowered(library, BICGK, A=(300, 512), p=(512,))

@@ -112,7 +112,7 @@ SLIPS: list[tuple[str, Callable[[str], str], str, str, str]] = [
     ("type of a value", lambda t: t.replace('kind = "map"', "kind = 3"), "kind", "3 is not a text in quotes", 'kind = "map"'),
     ("names", lambda t: t.replace("f32 =", "f16 ="), "names.f16", "is no element type", "f32"),
     ("parameter", lambda t: t.replace("x[n]", "x[N]", 1), "inputs", "'x[N]' is no parameter", "small letters"),
-    ("twice", lambda t: t.replace('"z[n]"', '"x[n]"'), "outputs", "x names two parameters", "of its own"),
+    ("twice", lambda t: t.replace('"z[n]"', '"x[n]"'), "outputs", "x names two parameters", "another name"),
     ("size of the output", lambda t: t.replace('"z[n]"', '"z[k]"'), "outputs", "z has the extent k, which no input has", "arguments"),
     ("nesting", lambda t: t.replace('"map"', '"nested map"'), "kind", "runs over 2 sizes, the parameters have 1 (n)", "two sizes"),
     ("meaning", lambda t: t.replace("alpha * x[i]", "alpa * x[i]"), "meaning.z", "alpa is no input", "alpha"),
@@ -123,7 +123,7 @@ SLIPS: list[tuple[str, Callable[[str], str], str, str, str]] = [
     ("threads' form", lambda t: t.replace("[128, 1]", "128"), "implementation[0].threads", "128 is no pair", "[[32, 8]]"),
     ("macro", lambda t: t.replace("WORDS = [1, 2]", "BX = [1, 2]"), "implementation[0].macros.BX", "is no name of a macro", "taken"),
     ("tile", lambda t: t.replace('n = "WORDS * BX"', 'm = "WORDS * BX"'), "implementation[0].tile.n", "is missing", "tile"),
-    ("tile's expression", lambda t: t.replace('"WORDS * BX"', '"WORD * BX"'), "implementation[0].tile.n", "names WORD", "WORDS"),
+    ("tile's expression", lambda t: t.replace('"WORDS * BX"', '"WORD * BX"'), "implementation[0].tile.n", "the unknown name WORD", "WORDS"),
     ("division", lambda t: t.replace('"WORDS * BX"', '"BX / 3"'), "implementation[0].tile.n", "leaves a remainder", "//"),
     ("place missing", lambda t: t.replace('"x, y, z"', '"x, y"'), "implementation[0].places.z", "is missing", "slots"),
     ("place unknown", lambda t: t.replace('"x, y, z"', '"x, y, z, w"'), "implementation[0].places.w", "unknown key", ""),
@@ -205,7 +205,7 @@ def test_only_functions_that_are_called_are_read(monkeypatch: pytest.MonkeyPatch
         return whole(reader, only)
 
     monkeypatch.setattr(MetadataReader, "functions", functions)
-    monkeypatch.setattr(blas_functions, "_made", cache(blas_functions._made.__wrapped__))
+    monkeypatch.setattr(blas_functions, "_function_of", cache(blas_functions._function_of.__wrapped__))
     script = parse_script("matrix A; vector x; input A, x; y = sgemv(A, x); z = sscal(2.0, y); return z;")
     call_graph(resolve(script, read_library()), {"A": ArgumentShape((3, 2)), "x": ArgumentShape((2,))})
     assert sorted(read) == ["gemv", "gemv_full", "scal"]  # both forms of sgemv: their arguments decide
