@@ -87,7 +87,7 @@ def choices(members: list[tuple[int, ...]], taken: tuple[int, ...] = ()) -> Iter
 def least_bytes(candidates: Candidates) -> int:
     """The lowest peak of any choice of the candidates that has an order of execution."""
     units = candidates.units
-    members = sorted(candidates.found)
+    members = sorted(candidates.by_members)
     edges = [(a, b) for a, followers in units.contracted.successors.items() for b in followers]
     contraction = Contraction(len(units.units), edges, members)
     stored = stored_values(units)

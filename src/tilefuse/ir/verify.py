@@ -109,7 +109,7 @@ def verify_node(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
     subscripts = _Subscripts(node, types, extents)
     for e in (node.body, *node.target):
         subscripts.walk(e, ())
-    yield from subscripts.found
+    yield from subscripts.findings
 
 
 def _check_form(node: Node, types: dict[str, Type]) -> Iterator[Finding]:
@@ -195,10 +195,10 @@ class _Subscripts:
         self.node = node
         self.types = types
         self.extents = extents
-        self.found: list[Finding] = []
+        self.findings: list[Finding] = []
 
     def broken(self, rule: str, message: str) -> None:
-        self.found.append(Finding(rule, self.node.name, message))
+        self.findings.append(Finding(rule, self.node.name, message))
 
     def axes_known(self, e: Affine) -> bool:
         unknown = sorted(e.axes() - self.extents.keys())

@@ -23,7 +23,7 @@ def candidates_of(graph: Graph, scheduler: Scheduler = schedule_by_rows, packer:
 
 def found_by(candidates: Candidates, generator: str) -> set[frozenset[str]]:
     """The sets that a generator proposed, by the names of their nodes."""
-    return {names(candidates, c.members) for c in candidates.found.values() if c.generator == generator}
+    return {names(candidates, c.members) for c in candidates.by_members.values() if c.generator == generator}
 
 
 def names(candidates: Candidates, members: tuple[int, ...]) -> frozenset[str]:

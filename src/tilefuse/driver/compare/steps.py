@@ -105,7 +105,7 @@ class _Stepper:
         self.total = Meaning(made.plan.graph, inputs, wide=True)
         self.held: dict[str, torch.Tensor] = {}
         self.operator = ""
-        self.found = SteppedRun()
+        self.stepped = SteppedRun()
         self.last_read = _last_reads(made.plan)
         # Number of the plan's step for each step of the program: copies exist only in the program.
         self.place = {n: n - sum(isinstance(s, CopyStep) for s in program.spec.steps[:n]) for n in range(len(program.spec.steps))}
@@ -132,8 +132,8 @@ class _Stepper:
             return code
 
         with torch.no_grad():
-            self.found.results = [t.clone() for t in self.program.run_frame(frame, tuple(tensors), around)]
-        return self.found
+            self.stepped.results = [t.clone() for t in self.program.run_frame(frame, tuple(tensors), around)]
+        return self.stepped
 
     def _memory(self, frame: Frame, number: int) -> dict[str, torch.Tensor]:
         """Copies of the current contents of a step's operands, by the names of their storage."""
@@ -165,8 +165,8 @@ class _Stepper:
         note = "" if kernel else "drawn" if name in DRAWING else self._undefined(written)
         own = () if note else tuple(self._value_report(v, nodes, after_step[v], kernel) for v in written)
         own_error = 0.0 if note else max((_relative(after_step[v], self.own.value(v)) for v in written), default=0.0)
-        if self.found.first is None and not all(v.agrees for v in own):
-            self.found.read = {v: self._narrow(v) for v in reads}
+        if self.stepped.first is None and not all(v.agrees for v in own):
+            self.stepped.read = {v: self._narrow(v) for v in reads}
         self.own.forget(nodes)
         from_start = 0.0
         for value, tensor in after_step.items():
@@ -182,7 +182,7 @@ class _Stepper:
         self.held = {v: t for v, t in self.held.items() if v in read_later}
         report = StepReport(number, "kernel" if kernel else "library", name, nodes, own, from_start, own_error, overwritten,
                             note)
-        self.found.steps.append(report)
+        self.stepped.steps.append(report)
         if self.each is not None:
             self.each(report)
 

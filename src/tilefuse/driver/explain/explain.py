@@ -53,7 +53,7 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
         "unfused_bytes": plan.unfused_bytes,
         "plan": _search(plan),
         "kernels": kernels,
-        "figures": {f.name: {"unit": f.unit, "origin": f.origin} for told in list(figures.values())[:1] for f in told},
+        "figures": {f.name: {"unit": f.unit, "origin": f.origin} for rows in list(figures.values())[:1] for f in rows},
         "library": calls,
         "totals": _totals(plan, spec, calls, device),
         "views": [{"value": v.value, "base": v.base, "offset": v.offset, "strides": list(v.strides)} for v in plan.views],
@@ -118,7 +118,7 @@ def _kernel(kernel: PlannedKernel, code: KernelCode, figures: Sequence[Figure], 
         "bound_by": kernel.cost.source,
         "figures": {f.name: round(f.value, 4) for f in figures},
         # The source of equal kernels is written once, in the names of the first.
-        "source_names": {told: own for told, own in names.items() if told != own},
+        "source_names": {source_name: own for source_name, own in names.items() if source_name != own},
         "parameters": {name: list(value) if isinstance(value, tuple) else value for name, value in program.parameters},
         **tile_facts(program, code.launch, names),
         # The code's launch, not the schedule's: composing the kernel settles how much shared memory it needs.
@@ -138,21 +138,21 @@ def _requested_bytes(program: TileProgram, allocated: int) -> int:
 
 
 def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[str, Any]:
-    told = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
+    facts = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
     if device is None:
-        return told
+        return facts
     price = price_call(call, plan.graph, device, plan.timed_calls)
     products = matrix_products(plan.graph, device)
-    return told | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "time_source": price.source, "at_least": price.is_bound,
-                   "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
+    return facts | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "time_source": price.source, "at_least": price.is_bound,
+                    "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
 
 
 def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
     """Time of each node that a kernel holds, as a kernel or call of its own. Units: microseconds. Source: plan.alone_us, price_call."""
     if device is None:
         return {}
-    held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls).us for n in held}
+    products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
+    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls).us for n in products}
     return {**plan.alone_us, **calls}
 
 
@@ -167,8 +167,8 @@ def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], d
     copied = sum(2 * bytes_of[s.target] for s in spec.steps if isinstance(s, CopyStep))
     kernels_us = sum(k.cost.us for k in plan.kernels)
     library_us = sum(c["predicted_us"] for c in calls)
-    held = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls) for n in held]
+    products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
+    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls) for n in products]
     return {
         "kernels_us": round(kernels_us, 3), "library_us": round(library_us, 3), "num_at_least": sum(c["at_least"] for c in calls),
         "us": round(kernels_us + library_us, 3),

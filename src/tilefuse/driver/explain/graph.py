@@ -81,9 +81,9 @@ def memory_facts(spec: ProgramSpec) -> list[dict[str, Any]]:
     for name in spec.results:
         root, _ = root_of(values[name], values)
         life.setdefault(root, [end, end])[1] = end
-    held = {name: (0, end) if values[name].role in ("input", "constant") else (first, last) for name, (first, last) in life.items()}
+    live_range = {name: (0, end) if values[name].role in ("input", "constant") else (first, last) for name, (first, last) in life.items()}
     return [{"value": name, "role": values[name].role, "bytes": storage_bytes(values[name]), "first": first, "last": last}
-            for name, (first, last) in held.items()]
+            for name, (first, last) in live_range.items()]
 
 
 def machine_facts(device: DeviceSpec) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def neighbour_answers(plan: Plan, device: DeviceSpec, options: Options, most: in
     Equal pairs of steps are asked once, for the first of them. about: only pairs with one of these values.
     """
     setting = setting_of_plan(plan, device, options)
-    wanted = [p for p in _pairs(plan) if about is None or not about.isdisjoint(p)][:most]
-    return _answers(plan, setting, wanted)
+    pairs = [p for p in _pairs(plan) if about is None or not about.isdisjoint(p)][:most]
+    return _answers(plan, setting, pairs)
 
 
 def page_answers(plan: Plan, device: DeviceSpec, options: Options) -> list[dict[str, Any]]:
@@ -39,12 +39,13 @@ def page_answers(plan: Plan, device: DeviceSpec, options: Options) -> list[dict[
     """
     setting = setting_of_plan(plan, device, options)
     neighbours = _pairs(plan)
-    made = _answers(plan, setting, list(neighbours)[:MAX_PAIRS])
+    priced = _answers(plan, setting, list(neighbours)[:MAX_PAIRS])
     for kernel, place in list(_cuts(plan))[:MAX_CUTS]:
         (answer,) = _answers(plan, setting, [(kernel.pattern.nodes[0], kernel.pattern.nodes[place])])
-        made.append(answer | {"cut": [kernel.program.name, place]})
+        priced.append(answer | {"cut": [kernel.program.name, place]})
     apart = list(_apart(plan, neighbours))[:MAX_APART]
-    return made + [a for a in _answers(plan, setting, apart) if a["other_us"] is not None or a["decided_by"] not in ("not-convex", "view")]
+    others = (a for a in _answers(plan, setting, apart) if a["other_us"] is not None or a["decided_by"] not in ("not-convex", "view"))
+    return [*priced, *others]
 
 
 def _answers(plan: Plan, setting: Setting, pairs: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -69,9 +70,9 @@ def _cuts(plan: Plan) -> Iterator[tuple[PlannedKernel, int]]:
 
 def _apart(plan: Plan, neighbours: Set[tuple[str, str]] | dict[tuple[str, str], None]) -> Iterator[tuple[str, str]]:
     """Pairs of kernels that lie near each other and are no neighbours, the nearest first; each by its last and its first value."""
-    asked = {(_home(plan, a), _home(plan, b)) for a, b in neighbours}
+    neighbour_homes = {(_home(plan, a), _home(plan, b)) for a, b in neighbours}
     kernels = [(n, s) for n, s in enumerate(plan.steps) if isinstance(s, PlannedKernel)]
-    near = [(b - a, a, b) for (a, _), (b, _) in combinations(kernels, 2) if b - a <= MAX_BETWEEN + 1 and (a, b) not in asked
+    near = [(b - a, a, b) for (a, _), (b, _) in combinations(kernels, 2) if b - a <= MAX_BETWEEN + 1 and (a, b) not in neighbour_homes
             and sum(len(_values(s)) for s in plan.steps[a:b + 1]) <= MAX_NODES]
     for _, a, b in sorted(near):
         first, second = plan.steps[a], plan.steps[b]
@@ -86,7 +87,7 @@ def _home(plan: Plan, value: str) -> int:
 def _pairs(plan: Plan) -> dict[tuple[str, str], None]:
     """Pairs of values to ask about, in order of execution."""
     home: dict[str, PlanStep] = {}
-    asked: set[tuple[object, ...]] = set()
+    seen_forms: set[tuple[object, ...]] = set()
     pairs: dict[tuple[str, str], None] = {}
     bases = {v.value: v.base for v in plan.views}
     for step in plan.steps:
@@ -98,11 +99,11 @@ def _pairs(plan: Plan) -> dict[tuple[str, str], None]:
                 if other is None or other is step:
                     continue
                 form = (_form(other), _form(step))
-                if form not in asked:
-                    asked.add(form)
+                if form not in seen_forms:
+                    seen_forms.add(form)
                     pairs[source, node] = None
-        if isinstance(step, PlannedKernel) and len(values) > 1 and (_form(step),) not in asked:
-            asked.add((_form(step),))
+        if isinstance(step, PlannedKernel) and len(values) > 1 and (_form(step),) not in seen_forms:
+            seen_forms.add((_form(step),))
             pairs[values[0], values[-1]] = None
         home |= dict.fromkeys(values, step)
     return pairs

@@ -26,38 +26,38 @@ class _Lifetimes:
     """Steps at which values (for a view: its base) are computed and last read. `fixed`: values whose memory must not be reused."""
 
     plan: Plan
-    made: dict[str, int] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
     through_window: set[tuple[str, int]] = field(default_factory=set)
 
     @classmethod
     def of(cls, plan: Plan) -> _Lifetimes:
-        found = cls(plan)
+        lifetimes = cls(plan)
         base = {v.value: v.base for v in plan.views}
         graph = plan.graph
         for number, step in enumerate(plan.steps):
             match step:
                 case PlannedKernel():
                     names = [v for n in step.pattern.nodes for v in graph.node_by_name[n].reads()]
-                    found.through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
-                    found.made.update(dict.fromkeys(step.pattern.written, number))
+                    lifetimes.through_window.update((base[v], number) for v in names if v in base and v not in step.pattern.nodes)
+                    lifetimes.written.update(dict.fromkeys(step.pattern.written, number))
                 case LibraryCall():
                     names = list(step.operands)
-                    found.made.update((v, number) for _, v in step.results)
+                    lifetimes.written.update((v, number) for _, v in step.results)
                     if "." in step.operator:
                         # An operator of torch's or of the user's may return its operand, or the same memory twice. Ours do not.
-                        found.fixed.update(v for _, v in step.results)
-                        found.fixed.update(base.get(v, v) for v in names)
+                        lifetimes.fixed.update(v for _, v in step.results)
+                        lifetimes.fixed.update(base.get(v, v) for v in names)
             for name in names:
-                found.last[base.get(name, name)] = number
+                lifetimes.last[base.get(name, name)] = number
         end = len(plan.steps)
         for name in (base.get(r, r) for r in graph.results):
-            found.last[name] = end
-            found.fixed.add(name)
-        found.fixed.update(name for pair in graph.updates for name in (base.get(v, v) for v in pair))
-        found.fixed.update(i.name for i in graph.inputs)
-        return found
+            lifetimes.last[name] = end
+            lifetimes.fixed.add(name)
+        lifetimes.fixed.update(name for pair in graph.updates for name in (base.get(v, v) for v in pair))
+        lifetimes.fixed.update(i.name for i in graph.inputs)
+        return lifetimes
 
 
 def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None,
@@ -68,47 +68,47 @@ def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[st
     """
     least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
     lives = _Lifetimes.of(plan)
-    held = {v for pair in taken.items() for v in pair}
+    in_use = {v for pair in taken.items() for v in pair}
     live_bytes = [0] * (len(plan.steps) + 1)
-    for value, first in [*lives.made.items(), *((v, 0) for v in given_up if v in lives.last)]:
+    for value, first in [*lives.written.items(), *((v, 0) for v in given_up if v in lives.last)]:
         if value not in taken:
             for number in range(first, lives.last.get(value, first) + 1):
                 live_bytes[number] += num_bytes(value)
     if max(live_bytes) < 2 * least_bytes:
         return {}
     walks = Walks(plan.graph)
-    offers = {n: _offers(plan, n, step, lives, held, walks, num_bytes, least_bytes)
+    offers = {n: _offers(plan, n, step, lives, in_use, walks, num_bytes, least_bytes)
               for n, step in enumerate(plan.steps) if isinstance(step, PlannedKernel) and live_bytes[n] >= 2 * least_bytes}
     lowest = max(live - sum(num_bytes(v) for v in offers.get(n, {})) for n, live in enumerate(live_bytes))
-    found: dict[str, str] = {}
+    storage_of: dict[str, str] = {}
     for n, offered in offers.items():
         for value, dying in sorted(offered.items(), key=lambda pair: -num_bytes(pair[0])):
             if live_bytes[n] < lowest + least_bytes:
                 break
-            found[value] = dying
+            storage_of[value] = dying
             live_bytes[n] -= num_bytes(value)
-    return found
+    return storage_of
 
 
-def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, held: set[str], walks: Walks,
+def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, in_use: set[str], walks: Walks,
             num_bytes: Callable[[str], int], least_bytes: int) -> dict[str, str]:
     """Values of a kernel that could be written into the memory of an operand without later readers; each operand once."""
     graph = plan.graph
     read = outside_reads(graph, step.pattern.nodes)
-    dying = [v for v in read if v in lives.made and lives.last[v] == number and v not in lives.fixed and v not in held
+    dying = [v for v in read if v in lives.written and lives.last[v] == number and v not in lives.fixed and v not in in_use
              and (v, number) not in lives.through_window and num_bytes(v) >= least_bytes]
-    found: dict[str, str] = {}
+    over: dict[str, str] = {}
     for value in step.pattern.written if dying else ():
-        if value in held or graph.node_by_name[value].category == "scatter":
+        if value in in_use or graph.node_by_name[value].category == "scatter":
             continue
         for other in dying:
-            if other in found.values() or graph.type_of(other).dtype != graph.type_of(value).dtype or num_bytes(other) != num_bytes(value):
+            if other in over.values() or graph.type_of(other).dtype != graph.type_of(value).dtype or num_bytes(other) != num_bytes(value):
                 continue
             alike = graph.type_of(other) == graph.type_of(value) and _strides(plan, other) == _strides(plan, value)
             if walks.lies_under(step, value, other) or alike and walks.may_overwrite(step, value, other):
-                found[value] = other
+                over[value] = other
                 break
-    return found
+    return over
 
 
 def _strides(plan: Plan, value: str) -> tuple[int, ...]:

@@ -44,14 +44,14 @@ def _over_inputs(plan: Plan) -> Plan:
     """The plan with every input that a scatter can write over updated by it."""
     graph = plan.graph
     inputs = {i.name for i in graph.inputs}
-    wanted = {n.operands[0]: n.name for n in graph.nodes if n.category == "scatter" and n.operands[0] in inputs}
+    scatter_of = {n.operands[0]: n.name for n in graph.nodes if n.category == "scatter" and n.operands[0] in inputs}
 
     def updating(updates: Mapping[str, str]) -> Plan:
         results = tuple(r for r in graph.results if r not in updates.values())
         return replace(plan, graph=replace(graph, results=results, updates=tuple(updates.items())))
 
-    possible = scatter_updates(updating(wanted))
-    return updating({target: value for target, value in wanted.items() if value in possible})
+    possible = scatter_updates(updating(scatter_of))
+    return updating({target: value for target, value in scatter_of.items() if value in possible})
 
 
 def lone_program(program: TileProgram, device: DeviceSpec, place: str, options: Options, over_inputs: bool = False) -> Any:
@@ -76,12 +76,12 @@ def index_extents(graph: Graph) -> dict[str, int]:
 
     Wrapped, masked and ignored indices are arithmetic of an input here, so that the input itself gets the extent.
     """
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
 
     def index(e: Expr, extent: int) -> None:
         """The value of `e` is a subscript of an axis of this extent."""
         if isinstance(e, Read | Lookup) and graph.type_of(e.value).dtype.is_integer:
-            found[e.value] = min(extent, found.get(e.value, extent))
+            extents[e.value] = min(extent, extents.get(e.value, extent))
         if not isinstance(e, Lookup):  # whose own subscripts index something else
             for inner in children(e):
                 index(inner, extent)
@@ -95,9 +95,9 @@ def index_extents(graph: Graph) -> dict[str, int]:
         for e, extent in zip(node.target, node.type.shape):
             index(e, extent)
         for e in bodies:
-            if node.name in found:
-                index(e, found[node.name])
-    return found
+            if node.name in extents:
+                index(e, extents[node.name])
+    return extents
 
 
 def drawn_inputs(program: Any, seed: int, extents: Mapping[str, int] | None = None) -> list[Any]:
@@ -112,7 +112,7 @@ def drawn_inputs(program: Any, seed: int, extents: Mapping[str, int] | None = No
 
     draw = torch.Generator().manual_seed(seed)
     value_by_name = {v.name: v for v in program.spec.values}
-    found = []
+    inputs = []
     for name in program.spec.inputs:
         value = value_by_name[name]
         dtype = TORCH_DTYPES[value.dtype]
@@ -122,5 +122,5 @@ def drawn_inputs(program: Any, seed: int, extents: Mapping[str, int] | None = No
             below = 2 if dtype == torch.bool else min((extents or {}).get(name, SMALL_INTEGERS), torch.iinfo(dtype).max)
             data = torch.randint(0, max(below, 1), value.shape, generator=draw).to(dtype)
         placed = torch.empty_strided(value.shape, value.strides, dtype=dtype, device=program.device)
-        found.append(placed.copy_(data))
-    return found
+        inputs.append(placed.copy_(data))
+    return inputs

@@ -77,9 +77,9 @@ class KernelMeasurer:
 
     def _compare(self, program: TileProgram, lone: Any, inputs: list[Any]) -> Rejected | None:
         """Results, and inputs that are updated, against those of the first program of the same pattern."""
-        given = [i.clone() for i in inputs]
+        copies = [i.clone() for i in inputs]
         updated = [n for n, name in enumerate(lone.spec.inputs) if name in lone.spec.updates]
-        results = [*(r.clone() for r in lone(*given)), *(given[n] for n in updated)]
+        results = [*(r.clone() for r in lone(*copies)), *(copies[n] for n in updated)]
         values = (*lone.spec.results, *(lone.spec.inputs[n] for n in updated))
         key = (program.graph.inputs, program.graph.nodes, program.graph.results)
         reference = self._references.setdefault(key, results)
@@ -171,8 +171,8 @@ class DiskRecords:
 
     def all(self) -> tuple[Record, ...]:
         """Every record, oldest first."""
-        found = (self.find(str(row["key"])) for row in self._journal.rows())
-        return tuple(r for r in found if r is not None)
+        records = (self.find(str(row["key"])) for row in self._journal.rows())
+        return tuple(r for r in records if r is not None)
 
 
 def _first_line(error: Exception) -> str:

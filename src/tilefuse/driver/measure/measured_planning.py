@@ -141,9 +141,9 @@ class MeasuredPlanning:
         return self._clock() > self._deadline
 
     def _notes(self, plan: Plan) -> list[str]:
-        kept = {k.pattern.nodes for k in plan.kernels}
+        kernel_nodes = {k.pattern.nodes for k in plan.kernels}
         called = {v for c in plan.library_calls for _, v in c.results}
-        notes = [f"{'kept for want of time' if s.nodes in kept else 'replaced after timing'}: {s}" for s in self._replaced.values()]
+        notes = [f"{'kept for want of time' if s.nodes in kernel_nodes else 'replaced after timing'}: {s}" for s in self._replaced.values()]
         notes += [f"predicted, not timed: the call of {self._graph.node_by_name[name].detail} for %{name}: {why}"
                   for name, why in self._untimed.items() if name in called and not self._is_measured(self._graph.node_by_name[name])]
         return notes

@@ -70,11 +70,11 @@ class Tuner:
             left_us = cost_us[id(program)] + sum(cost_us[id(p)] for p in waiting)
             now = self._clock()
             share = max(deadline - now, 0.0) * (cost_us[id(program)] / left_us if left_us else 1.0)
-            found = self._tune_one(program, form, now + share)
-            if isinstance(found, str):
-                self.untuned.append((program.name, found))
+            outcome = self._tune_one(program, form, now + share)
+            if isinstance(outcome, str):
+                self.untuned.append((program.name, outcome))
             else:
-                yield Outcome(program.name, uses[id(program)], found, False)
+                yield Outcome(program.name, uses[id(program)], outcome, False)
 
     def _tune_one(self, program: TileProgram, form: Form, until: float) -> Tuned | str:
         """The best template of one kernel, stored; or why there is none."""
@@ -109,30 +109,30 @@ class Tuner:
             complete = start + BATCH >= len(candidates) if len(candidates) > 1 else True
         finally:
             # An interrupt keeps what was found so far.
-            found = self._stored(program, form, base, best, best_program, trials, complete, refused)
-        return found
+            stored = self._stored(program, form, base, best, best_program, trials, complete, refused)
+        return stored
 
     def _stored(self, program: TileProgram, form: Form, base: Timing, best: Timing, best_program: TileProgram, trials: int, complete: bool,
                 refused: Counter[str]) -> Tuned:
         template = parse_template(best_program.notation)
-        found = Tuned(form.key, program.name, canonical(template, form), best.median_us, base.median_us, trials, complete, dict(refused))
-        self._results.keep(found)
-        return found
+        tuned = Tuned(form.key, program.name, canonical(template, form), best.median_us, base.median_us, trials, complete, dict(refused))
+        self._results.keep(tuned)
+        return tuned
 
     def _candidates(self, program: TileProgram) -> tuple[list[TileProgram], Counter[str]]:
         """The program's neighbours, its own choice first and then the most promising by prediction, and those without a schedule."""
-        made: list[TileProgram] = []
+        programs: list[TileProgram] = []
         refused: Counter[str] = Counter()
         for choice in neighbours(program, self._device):
-            found = program_with(program, choice, self._device)
-            if isinstance(found, Rejected):
-                refused[found.reason.value] += 1
-            elif found.launch.num_threads > self._device.max_threads_per_block:
+            neighbour = program_with(program, choice, self._device)
+            if isinstance(neighbour, Rejected):
+                refused[neighbour.reason.value] += 1
+            elif neighbour.launch.num_threads > self._device.max_threads_per_block:
                 refused[Reason.ILLEGAL_TEMPLATE.value] += 1
             else:
-                made.append(replace(found, name=program.name))
+                programs.append(replace(neighbour, name=program.name))
         predicted = AnalyticCost(self._device)
-        return [*made[:1], *sorted(made[1:], key=lambda p: predicted.cost(p).us)], refused
+        return [*programs[:1], *sorted(programs[1:], key=lambda p: predicted.cost(p).us)], refused
 
 
 def speed_up(outcomes: Sequence[Outcome]) -> float:

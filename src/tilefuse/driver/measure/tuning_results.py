@@ -51,8 +51,8 @@ class TuningResults:
 
     def template(self, key: str) -> str | None:
         """The best template of a form in canonical names."""
-        found = self.find(key)
-        return None if found is None else found.template
+        tuned = self.find(key)
+        return None if tuned is None else tuned.template
 
     def keep(self, found: Tuned) -> None:
         """Remembers a result on disk."""
@@ -105,13 +105,13 @@ def import_results(options: Options, path: Path) -> int:
     folder = require_folder(cache_of(options.cache, options.cache_dir))
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        found = [(str(row["device"]), _read(row)) for row in rows]
+        imported = [(str(row["device"]), _read(row)) for row in rows]
     except OSError as cause:
         raise UserError(f"cannot read {path}: {cause.strerror or cause}") from cause
     except (ValueError, TypeError, KeyError, AttributeError) as cause:
         raise UserError(f"{path} holds no tuning results: {cause}", hint="write it with: tilefuse tuning export FILE") from cause
     taken = 0
-    for device, tuned in found:
+    for device, tuned in imported:
         if tuned is None or not device.replace("-", "").replace("_", "").isalnum():
             raise UserError(f"{path} holds no tuning results", hint="write it with: tilefuse tuning export FILE")
         results = TuningResults(Journal(journal_path(folder, KIND, device)))

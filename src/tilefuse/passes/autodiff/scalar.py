@@ -152,7 +152,7 @@ class BodyAdjoint:
         self.read_dtype = read_dtype
         self.where = where
         self.again = again
-        self.found: dict[tuple[Read | Lookup, Guards], Expr] = {}
+        self.adjoints: dict[tuple[Read | Lookup, Guards], Expr] = {}
         self._path: list[tuple[tuple[Bound, ...], bool]] = []
 
     def run(self, body: Expr, gradient: Expr, value: Expr | None) -> list[ReadAdjoint]:
@@ -161,7 +161,7 @@ class BodyAdjoint:
         Raises: UserError where the derivative of a function on the way is unknown.
         """
         self._back(body, gradient, value)
-        return [ReadAdjoint(read, e, guards) for (read, guards), e in self.found.items()]
+        return [ReadAdjoint(read, e, guards) for (read, guards), e in self.adjoints.items()]
 
     def _matters(self, e: Expr) -> bool:
         return any(isinstance(x, (Read, Lookup)) and x.value in self.active for x in walk(e))
@@ -215,8 +215,8 @@ class BodyAdjoint:
         path = tuple(self._path)
         key = (read, path if isinstance(read, Lookup) else ())
         g = guarded(g, path, const(0, dtype))
-        have = self.found.get(key)
-        self.found[key] = g if have is None else summed(have, g, dtype, self.read_dtype)
+        have = self.adjoints.get(key)
+        self.adjoints[key] = g if have is None else summed(have, g, dtype, self.read_dtype)
 
 
 def guarded(e: Expr, guards: Guards, otherwise: Expr) -> Expr:

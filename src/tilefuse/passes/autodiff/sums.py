@@ -48,7 +48,7 @@ class Gradients:
         for node in graph.nodes:
             self.build.add(node)
         self.terms: dict[str, list[Expr]] = {}
-        self.found: dict[str, Gradient] = {}
+        self.complete: dict[str, Gradient] = {}
         self._sources: dict[str, str | None] = {}
         self._nodes: dict[str, Node] = {}
         self._sums: dict[Node, str] = {}
@@ -79,7 +79,7 @@ class Gradients:
 
     def has(self, name: str) -> bool:
         """Whether any contribution to the value has been added."""
-        return name in self.terms or name in self.found
+        return name in self.terms or name in self.complete
 
     def begin(self, node: Node) -> None:
         """New nodes get names after this node, and its place in the user's program."""
@@ -175,8 +175,8 @@ class Gradients:
 
     def gradient(self, name: str) -> Gradient:
         """The gradient of a value with contributions; no more may be added afterwards."""
-        if name in self.found:
-            return self.found[name]
+        if name in self.complete:
+            return self.complete[name]
         dtype, work = self.read_dtype(name), self.work(name)
         b = self.build
         prefix, b.prefix = b.prefix, f"d_{name}_"
@@ -187,8 +187,8 @@ class Gradients:
         if not _is_plain(body, self.here(name)) and not self._costs_nothing(name, body):
             body = Read(b.map(f"d_{name}", dtype, self.type_of(name).shape, axes, body), self.here(name))
         b.prefix = prefix
-        self.found[name] = Gradient(axes, body)
-        return self.found[name]
+        self.complete[name] = Gradient(axes, body)
+        return self.complete[name]
 
     # Values that need not be kept
 
@@ -303,13 +303,13 @@ class Gradients:
         prefix, b.prefix = b.prefix, ""
         gradient_name = b.map(f"d_{name}", self.read_dtype(name), self.type_of(name).shape, gradient.axes, gradient.body)
         b.prefix = prefix
-        self.found[name] = Gradient(gradient.axes, Read(gradient_name, self.here(name)))
+        self.complete[name] = Gradient(gradient.axes, Read(gradient_name, self.here(name)))
         return gradient_name
 
     def result(self, name: str) -> str:
         """As `value_of`, zeros where there is no contribution."""
         if not self.has(name):
-            self.found[name] = Gradient(self.axes_of(name), const(0, self.read_dtype(name)))
+            self.complete[name] = Gradient(self.axes_of(name), const(0, self.read_dtype(name)))
         return self.value_of(name)
 
 

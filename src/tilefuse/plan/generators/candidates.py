@@ -37,7 +37,7 @@ class Candidates:
 
     def __init__(self, units: Units, pricer: Pricer, options: Options, max_new: int, until: float) -> None:
         self.units = units
-        self.found: dict[tuple[int, ...], Candidate] = {}
+        self.by_members: dict[tuple[int, ...], Candidate] = {}
         self.rejected: dict[tuple[int, ...], tuple[str, Rejected]] = {}
         self.refused: list[tuple[tuple[int, ...], str, Rejected]] = []
         self.alone: dict[int, Priced] = {}
@@ -88,8 +88,8 @@ class Candidates:
         packed: as independent parts in one launch. Such a set is known to be convex, and the limits of a single kernel body do not apply.
         """
         key = tuple(sorted(set(members)))
-        if key in self.found:
-            return self.found[key]
+        if key in self.by_members:
+            return self.by_members[key]
         if key in self.rejected:
             return self.rejected[key][1]
         tried = self._tried(key, packed)
@@ -97,14 +97,14 @@ class Candidates:
             self.rejected[key] = (generator, tried)
             return tried
         score_us = self.alone_us(key) - tried.cost.us
-        candidate = self.found[key] = Candidate(key, generator, tried, score_us)
+        candidate = self.by_members[key] = Candidate(key, generator, tried, score_us)
         return candidate
 
     def carry_over(self, old: Candidates, candidate: Candidate) -> None:
         """Adopts another set's candidate, which is none of these units' own: same nodes, same price, same time saved."""
         key = tuple(sorted(self.units.unit_of[old.units.units[m].core[0]] for m in candidate.members))
-        if key not in self.found and key not in self.rejected:
-            self.found[key] = Candidate(key, candidate.generator, candidate.priced, candidate.score_us)
+        if key not in self.by_members and key not in self.rejected:
+            self.by_members[key] = Candidate(key, candidate.generator, candidate.priced, candidate.score_us)
 
     def unit_of(self, members: Sequence[int]) -> Unit:
         """The units as one. A node that one unit recomputes and another owns is computed once."""
@@ -112,7 +112,7 @@ class Candidates:
 
     def strike_out(self, members: tuple[int, ...], why: Rejected) -> None:
         """Takes a candidate back."""
-        self.rejected[members] = (self.found.pop(members).generator, why)
+        self.rejected[members] = (self.by_members.pop(members).generator, why)
 
     def refuse(self, members: Sequence[int], generator: str, why: Rejected) -> None:
         """Records why a generator did not offer a set."""
@@ -159,7 +159,7 @@ class Candidates:
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """Candidates of each generator, by name."""
-        names = [c.generator for c in self.found.values()]
+        names = [c.generator for c in self.by_members.values()]
         return tuple((name, names.count(name)) for name in sorted(set(names)))
 
 

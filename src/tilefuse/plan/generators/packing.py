@@ -66,7 +66,7 @@ def siblings(candidates: Candidates) -> None:
     units = candidates.units
     position = units.contracted.position
     own: dict[int, tuple[float, tuple[int, ...]]] = {}
-    for members, candidate in candidates.found.items():
+    for members, candidate in candidates.by_members.items():
         calls = [m for m in members if units.units[m].is_library]
         if len(calls) == 1 and all(position[m] >= position[calls[0]] for m in members):
             own[calls[0]] = max(own.get(calls[0], (0.0, ())), (candidate.score_us, members))

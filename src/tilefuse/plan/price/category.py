@@ -14,13 +14,13 @@ def category_of(nodes: Iterable[Node]) -> str:
 
     Source: FusionStitching 6.4, where products are called gemm.
     """
-    found = ELEMENTWISE
+    category = ELEMENTWISE
     for node in nodes:
         if is_product(node):
             return PRODUCT
         if node.category in ("reduce", "scan"):
-            found = REDUCTION
-    return found
+            category = REDUCTION
+    return category
 
 
 def is_product(node: Node) -> bool:
@@ -43,10 +43,10 @@ def is_product(node: Node) -> bool:
 
 def _axes(e: Expr) -> frozenset[str]:
     """Axes that the subscripts of values in `e` depend on."""
-    found: set[str] = set()
+    axes: set[str] = set()
     for part in walk(e):
         if isinstance(part, Read):
-            found.update(a for i in part.index for a in i.axes())
+            axes.update(a for i in part.index for a in i.axes())
         elif isinstance(part, Index):
-            found.update(part.affine.axes())
-    return frozenset(found)
+            axes.update(part.affine.axes())
+    return frozenset(axes)

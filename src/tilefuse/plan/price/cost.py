@@ -85,10 +85,10 @@ class AnalyticCost:
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
         parts, device = self.parts(program, kernel_template(program.choice).traffic(program, self.device)), self.device
-        told = dict(device.origins)
+        origin_by_field = dict(device.origins)
 
         def rate(field: str) -> str:
-            return told.get(field, "not measured")
+            return origin_by_field.get(field, "not measured")
 
         within = STAGES_WITHIN if program.work_us else ""
         work = STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"

@@ -67,20 +67,20 @@ class Figures:
 class Judgement:
     """Verdict of scheduling and pricing on a pattern. `tiles`: those that like patterns take from it, where it has products."""
 
-    found: tuple[Figures, Cost, float] | Rejected
+    verdict: tuple[Figures, Cost, float] | Rejected
     tiles: Stitched | None = None
 
 
 def judgement_text(judged: Judgement, names: Sequence[str]) -> str | None:
     """A judgement as text, up to names (those of the pattern's values, by number); None where it speaks of a value outside them."""
     tiles = None if judged.tiles is None else [list(judged.tiles.tiles), judged.tiles.threads, judged.tiles.groups]
-    if isinstance(judged.found, Rejected):
-        detail = _numbered(judged.found.detail, {name: n for n, name in enumerate(names)})
-        return None if detail is None else json.dumps([judged.found.reason.value, detail, tiles])
-    figures, cost, limit_us = judged.found
-    told = [figures.template, figures.num_blocks, figures.bytes_read, figures.bytes_written, figures.work_us,
-            list(figures.several)]
-    return json.dumps([told, [cost.us, cost.source], limit_us, tiles])
+    if isinstance(judged.verdict, Rejected):
+        detail = _numbered(judged.verdict.detail, {name: n for n, name in enumerate(names)})
+        return None if detail is None else json.dumps([judged.verdict.reason.value, detail, tiles])
+    figures, cost, limit_us = judged.verdict
+    fields = [figures.template, figures.num_blocks, figures.bytes_read, figures.bytes_written, figures.work_us,
+              list(figures.several)]
+    return json.dumps([fields, [cost.us, cost.source], limit_us, tiles])
 
 
 def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
@@ -106,11 +106,11 @@ def renamed_reason(why: Rejected, names: Sequence[str], others: Sequence[str]) -
 def _numbered(detail: str, number_of: Mapping[str, int]) -> str | None:
     outside = False
 
-    def number(found: re.Match[str]) -> str:
+    def number(match: re.Match[str]) -> str:
         nonlocal outside
-        name = found[1] if found[1] in number_of else found[1].rstrip(".")
+        name = match[1] if match[1] in number_of else match[1].rstrip(".")
         outside = outside or name not in number_of
-        return f"\x01{number_of.get(name, 0)}\x02{found[1][len(name):]}"
+        return f"\x01{number_of.get(name, 0)}\x02{match[1][len(name):]}"
 
-    made = _NAMED.sub(number, detail)
-    return None if outside else made
+    numbered = _NAMED.sub(number, detail)
+    return None if outside else numbered

@@ -105,12 +105,12 @@ def key_of(program: TileProgram | LoneCall) -> str:
     """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: `LoneCall.key`."""
     if isinstance(program, LoneCall):
         return program.key
-    told = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
-                 program.parameters, program.launch))
+    key_text = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
+                     program.parameters, program.launch))
     if any(n.category in ("gather", "scatter") for n in program.graph.nodes):
         # Records without this word are of indices below 100 and of tables that were copied first.
-        told += "spread"
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+        key_text += "spread"
+    return hashlib.sha256(key_text.encode()).hexdigest()[:32]
 
 
 class MeasuredCost:

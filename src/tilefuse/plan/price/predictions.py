@@ -46,7 +46,7 @@ class Predictions:
         and read once.
         """
         model, faster = AnalyticCost(self.device), dict[Hashable, bool]()
-        found: set[str] = set()
+        held: set[str] = set()
         for walk in find_walks(graph, self.device):
             inside = [graph.node_by_name[n] for n in walk if graph.node_by_name[n].kind == "library.matmul"]
             first, last = inside[0], inside[-1]
@@ -59,5 +59,5 @@ class Predictions:
                 program = schedule_pattern(graph, walk, {}, self.device)
                 apart_us = sum(self.product_us(p, graph) for p in inside) + self.copy_us(2 * first.type.num_bytes)
                 faster[key] = not isinstance(program, Rejected) and model.cost(program).us < apart_us
-            found |= {p.name for p in inside if faster[key]}
-        return found
+            held |= {p.name for p in inside if faster[key]}
+        return held

@@ -129,12 +129,12 @@ class Pricer:
         """
         store = self._known if limited else self._packed
         key = self._structures.key(pattern)
-        found = store.get(key)
-        if found is None:
-            found = store[key] = self._one(pattern) if limited else self._pack(pattern)
-        if self._updated.isdisjoint(pattern.written) or isinstance(found, Rejected):
-            return found
-        return self._refused(pattern, found) or found
+        outcome = store.get(key)
+        if outcome is None:
+            outcome = store[key] = self._one(pattern) if limited else self._pack(pattern)
+        if self._updated.isdisjoint(pattern.written) or isinstance(outcome, Rejected):
+            return outcome
+        return self._refused(pattern, outcome) or outcome
 
     def _refused(self, pattern: Pattern, priced: Priced) -> Rejected | None:
         """Why a pattern that updates an input is no kernel though its structure is one: the update would need a copy besides."""
@@ -178,15 +178,15 @@ class Pricer:
         program = self._scheduled(pattern, values, scheduler)
         judged = program if isinstance(program, Rejected) else (
             Figures.of(program, values), self._model.cost(program), self._model.limit_us(program))
-        made = Judgement(judged, None if form is None else self._ways.tiles.get(form))
-        if self.store is not None and (kept := judgement_text(made, names)) is not None:
-            self.store.put(digest, kept)
+        judgement = Judgement(judged, None if form is None else self._ways.tiles.get(form))
+        if self.store is not None and (judgement_line := judgement_text(judgement, names)) is not None:
+            self.store.put(digest, judgement_line)
         if isinstance(program, Rejected):
             return program
-        return self._priced(made, values, (lambda: self._required(pattern, values, afresh)) if afresh is not None else lambda: program)
+        return self._priced(judgement, values, (lambda: self._required(pattern, values, afresh)) if afresh is not None else lambda: program)
 
     def _priced(self, judged: Judgement, values: tuple[str, ...], make: Callable[[], TileProgram]) -> Priced | Rejected:
-        return judged.found if isinstance(judged.found, Rejected) else Priced(*judged.found, values, make)
+        return judged.verdict if isinstance(judged.verdict, Rejected) else Priced(*judged.verdict, values, make)
 
     def _scheduled(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram | Rejected:
         layouts = {v: self._layouts[v] for v in values if v in self._layouts}

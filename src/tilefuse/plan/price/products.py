@@ -69,10 +69,10 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a kernel may hold the node: a product that is not plainly the library's."""
     if device.kind != "cuda" or node.kind != "library.matmul" or node.attribute(PADDED):
         return False
-    found = contraction_of(node, graph)
-    if found is None or found.inner > MAX_INNER:
+    contraction = contraction_of(node, graph)
+    if contraction is None or contraction.inner > MAX_INNER:
         return False
-    right, fitted = graph.type_of(found.right), device.fitted.products
+    right, fitted = graph.type_of(contraction.right), device.fitted.products
     limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes
     return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
 
@@ -114,10 +114,10 @@ def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     known: dict[str, bool] = {}
 
     def fusible(node: Node) -> bool:
-        found = known.get(node.name)
-        if found is None:
-            found = known[node.name] = fusible_product(node, graph, device)
-        return found
+        is_fusible = known.get(node.name)
+        if is_fusible is None:
+            is_fusible = known[node.name] = fusible_product(node, graph, device)
+        return is_fusible
 
     def alone(node: Node) -> bool:
         return fusible(node) and prod(node.type.shape[:-1]) <= device.fitted.products.few_rows

@@ -120,7 +120,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     Units: microseconds. Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for
     the loads in flight.
     """
-    busy, held, share, started_us = _occupied(work, device)
+    busy, num_threads, share, started_us = _occupied(work, device)
     busy_share = busy / device.num_multiprocessors
     l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve)
     rate = operations_per_s(work.unit, device) * busy_share * work.efficiency
@@ -131,7 +131,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         l2_us=work.traffic_factor * work.l2_bytes / (l2_bytes_per_s * share) * 1e6 if l2_bytes_per_s else 0.0,
         shared_us=work.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
         arithmetic_us=max(work.stage_us, work.operations / rate * 1e6), launch_us=work.launches * device.graph_launch_us,
-        busy_multiprocessors=busy, occupancy=held / device.max_threads_per_multiprocessor, share=share,
+        busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
         started_us=started_us, serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6,
@@ -193,13 +193,13 @@ def _occupied(work: Work, device: DeviceSpec) -> tuple[int, int, float, float]:
     blocks = max(launch.num_blocks, 1)
     busy = min(blocks, device.num_multiprocessors)
     resident = work.loads.resident_blocks if work.loads is not None else resident_blocks(launch, device)
-    held = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
+    num_threads = min(resident, -(-blocks // device.num_multiprocessors)) * launch.num_threads
     if work.loads is not None:
         running = min(blocks, resident * device.num_multiprocessors) * launch.num_threads
-        return busy, held, _flight_share(running * max(work.loads.flight_bytes, 4), device), _started_us(launch, resident, device)
+        return busy, num_threads, _flight_share(running * max(work.loads.flight_bytes, 4), device), _started_us(launch, resident, device)
     per_thread = max(16, min(device.fitted.cost.loads_bytes, work.read_bytes // max(blocks * launch.num_threads, 1)))
-    share = min(1.0, busy * held * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
-    return busy, held, share, _started_us(launch, resident, device)
+    share = min(1.0, busy * num_threads * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
+    return busy, num_threads, share, _started_us(launch, resident, device)
 
 
 def _flight_share(flight_bytes: int, device: DeviceSpec) -> float:

@@ -31,17 +31,17 @@ class Structures:
 
     def reads(self, name: str) -> tuple[str, ...]:
         """Values that a node uses; remembered, because patterns ask again and again."""
-        found = self._reads.get(name)
-        if found is None:
-            found = self._reads[name] = self._graph.node_by_name[name].reads()
-        return found
+        reads = self._reads.get(name)
+        if reads is None:
+            reads = self._reads[name] = self._graph.node_by_name[name].reads()
+        return reads
 
     def key(self, pattern: Pattern) -> tuple[int, ...]:
         """Equal for patterns that are equal up to names: same node forms, same wiring, same boundary types and layouts."""
-        found = self._key_of.get(pattern)
-        if found is None:
-            found = self._key_of[pattern] = self._made_key(pattern)
-        return found
+        key = self._key_of.get(pattern)
+        if key is None:
+            key = self._key_of[pattern] = self._made_key(pattern)
+        return key
 
     def _made_key(self, pattern: Pattern) -> tuple[int, ...]:
         # The innermost loop of planning: every set of nodes that is tried comes through here.
@@ -71,40 +71,40 @@ class Structures:
         Requires: `more` has a text that says all of it.
         """
         place = {name: n for n, name in enumerate(self.names(pattern))}
-        told = [f"{self._node_text(name)}({','.join(str(place[v]) for v in self.reads(name))})" for name in pattern.nodes]
-        told += [self._value_text(name) for name in list(place)[len(pattern.nodes):]]
-        told += [f"{place[name]}={self._value_text(name)}" for name in pattern.written]
-        return digest_text(repr((len(pattern.nodes), told, more)))
+        lines = [f"{self._node_text(name)}({','.join(str(place[v]) for v in self.reads(name))})" for name in pattern.nodes]
+        lines += [self._value_text(name) for name in list(place)[len(pattern.nodes):]]
+        lines += [f"{place[name]}={self._value_text(name)}" for name in pattern.written]
+        return digest_text(repr((len(pattern.nodes), lines, more)))
 
     def names(self, pattern: Pattern) -> tuple[str, ...]:
         """All values of a pattern: its nodes, then what they read from outside, in order of first use."""
         return tuple(dict.fromkeys((*pattern.nodes, *(v for n in pattern.nodes for v in self.reads(n)))))
 
     def _node_text(self, name: str) -> str:
-        found = self._text_of.get(name)
-        if found is None:
+        text = self._text_of.get(name)
+        if text is None:
             node = self._graph.node_by_name[name]
             custom = custom_texts(Graph("", (), (node,), ()))
-            found = self._text_of[name] = digest_text(repr((anonymous(node, self.reads(name)), custom)))
-        return found
+            text = self._text_of[name] = digest_text(repr((anonymous(node, self.reads(name)), custom)))
+        return text
 
     def _value_text(self, name: str) -> str:
         return f"{self._graph.type_of(name)}{self._layouts.get(name)}"
 
     def node_form(self, name: str) -> int:
         """A number for the node without its name and the names of what it reads."""
-        found = self._of_node.get(name)
-        if found is None:
+        form = self._of_node.get(name)
+        if form is None:
             node = self._graph.node_by_name[name]
-            found = self._of_node[name] = self._intern(("node", anonymous(node, self.reads(name))))
-        return found
+            form = self._of_node[name] = self._intern(("node", anonymous(node, self.reads(name))))
+        return form
 
     def value_form(self, name: str) -> int:
         """A number for a value's type and layout."""
-        found = self._of_value.get(name)
-        if found is None:
-            found = self._of_value[name] = self._intern(("value", self._graph.type_of(name), self._layouts.get(name)))
-        return found
+        form = self._of_value.get(name)
+        if form is None:
+            form = self._of_value[name] = self._intern(("value", self._graph.type_of(name), self._layouts.get(name)))
+        return form
 
     def _intern(self, thing: Hashable) -> int:
         return self._interned.setdefault(thing, len(self._interned))

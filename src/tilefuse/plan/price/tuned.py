@@ -37,18 +37,18 @@ def form_of(program: TileProgram) -> Form:
     """The form of a program's pattern: node forms, wiring, boundary types and layouts."""
     graph = program.graph
     place: dict[str, str] = {}
-    told: list[object] = []
+    parts: list[object] = []
     for node in graph.nodes:
         reads = node.reads()
         for value in reads:
             if value not in place:
                 place[value] = f"v{len(place)}"
-                told.append((place[value], graph.type_of(value), program.layouts.get(value)))
-        told.append((anonymous(node, reads), tuple(place[v] for v in reads)))
+                parts.append((place[value], graph.type_of(value), program.layouts.get(value)))
+        parts.append((anonymous(node, reads), tuple(place[v] for v in reads)))
         place[node.name] = f"v{len(place)}"
-    told.append(tuple((place[r], program.layouts.get(r)) for r in graph.results))
+    parts.append(tuple((place[r], program.layouts.get(r)) for r in graph.results))
     nodes = tuple(n.name for n in graph.nodes)
-    return Form(hashlib.sha256(repr(told).encode()).hexdigest()[:32], nodes, tuple(v for v in place if v not in graph.node_by_name))
+    return Form(hashlib.sha256(repr(parts).encode()).hexdigest()[:32], nodes, tuple(v for v in place if v not in graph.node_by_name))
 
 
 def canonical(template: Template, form: Form) -> str:
@@ -74,7 +74,7 @@ def with_tuned(plan: Plan, find: Find, device: DeviceSpec, model: CostModel) -> 
 
     A stored template that no longer fits its kernel is passed over with an event.
     """
-    made: dict[int, TileProgram] = {}
+    tuned_by_id: dict[int, TileProgram] = {}
     for program in plan.programs:
         form = form_of(program)
         text = find(form.key)
@@ -86,12 +86,12 @@ def with_tuned(plan: Plan, find: Find, device: DeviceSpec, model: CostModel) -> 
             trace.current().event("stale tuning result", "plan", kernel=program.name, why=error.message)
             continue
         if tuned.choice != program.choice:
-            made[id(program)] = replace(tuned, name=f"{program.name}_t{hashlib.sha256(text.encode()).hexdigest()[:4]}")
-    if not made:
+            tuned_by_id[id(program)] = replace(tuned, name=f"{program.name}_t{hashlib.sha256(text.encode()).hexdigest()[:4]}")
+    if not tuned_by_id:
         return plan
-    steps = tuple(replace(s, program=made[id(s.program)], cost=model.cost(made[id(s.program)]))
-                  if isinstance(s, PlannedKernel) and id(s.program) in made else s for s in plan.steps)
+    steps = tuple(replace(s, program=tuned_by_id[id(s.program)], cost=model.cost(tuned_by_id[id(s.program)]))
+                  if isinstance(s, PlannedKernel) and id(s.program) in tuned_by_id else s for s in plan.steps)
     tuned_plan = replace(plan, steps=steps)
     gained_us = sum(k.cost.us for k in plan.kernels) - sum(k.cost.us for k in tuned_plan.kernels)
     return replace(tuned_plan, objective_us=plan.objective_us - gained_us,
-                   notes=(*plan.notes, f"{len(made)} of {len(plan.programs)} kernels have a tuned template"))
+                   notes=(*plan.notes, f"{len(tuned_by_id)} of {len(plan.programs)} kernels have a tuned template"))

@@ -88,7 +88,7 @@ class _Decision:
             else:
                 return self.greedy, self._search("greedy", candidates, [])
         start = _offer_greedy(candidates, self.greedy)
-        begun_us = sum(candidates.found[m].score_us for m in start if m in candidates.found)
+        begun_us = sum(candidates.by_members[m].score_us for m in start if m in candidates.by_members)
         substitution(candidates)
         candidates.allow(NEW_STRUCTURES)
         after_products(candidates)
@@ -108,7 +108,7 @@ class _Decision:
                 parts = tuple(plan.chosen)
                 plan, taken = replace(self._plan(candidates, packed, recompute=False), parts=parts), packed
         search = self._search("ilp", candidates, taken)
-        trace.current().event("planned globally", "plan", candidates=len(candidates.found), rejected=len(candidates.rejected),
+        trace.current().event("planned globally", "plan", candidates=len(candidates.by_members), rejected=len(candidates.rejected),
                               rounds=search.rounds, cuts=search.cuts, saved_us=search.objective_us)
         saved_more_us = sum(c.score_us for c in taken) - begun_us
         if not self.ceiling_bytes and plan.light == self.greedy.light and saved_more_us <= SCORE_TOLERANCE_US:
@@ -158,7 +158,7 @@ class _Decision:
         """The candidates that together save the most time. They are sorted by their units, so that the order of generators has no
         influence."""
         units = candidates.units
-        listed = [c for _, c in sorted(candidates.found.items()) if c.score_us > 0 or ceiling_bytes]
+        listed = [c for _, c in sorted(candidates.by_members.items()) if c.score_us > 0 or ceiling_bytes]
         number_of = {c.members: n for n, c in enumerate(listed)}
         edges = [(a, b) for a, followers in units.contracted.successors.items() for b in followers]
         columns = [Column(c.members, c.score_us) for c in listed]
@@ -192,12 +192,12 @@ class _Decision:
         new = self._candidates(recomputed.light)
         plan = [_offer_nodes(new, c.pattern.nodes, c.generator) for c in recomputed.chosen if c.priced is not None]
         changed = _units_touching(old, recomputed.light ^ old.units.light)
-        for candidate in old.found.values():
+        for candidate in old.by_members.values():
             if changed.isdisjoint(candidate.members):
                 new.carry_over(old, candidate)
             else:
                 _offer_nodes(new, old.unit_of(candidate.members).core, candidate.generator)
-        return new, [new.found[m] for m in plan if m in new.found]
+        return new, [new.by_members[m] for m in plan if m in new.by_members]
 
     def _packed(self, candidates: Candidates, taken: list[Candidate]) -> list[Candidate]:
         """The choice when packed kernels are candidates too.
@@ -253,7 +253,7 @@ def _offer_greedy(candidates: Candidates, greedy: Found) -> list[tuple[int, ...]
             own = set(chosen.pattern.written)
             responsible = [n for n in chosen.pattern.nodes if n in own or n not in greedy.light]
             members = _offer_nodes(candidates, responsible, "connect")
-            if members in candidates.found:
+            if members in candidates.by_members:
                 kernels.append(members)
     return kernels
 

@@ -44,12 +44,12 @@ class _Flow:
     """Values that each step reads and writes, and the bytes of those that only the call holds; a view counts as its base."""
 
     read: list[tuple[str, ...]] = field(default_factory=list)
-    made: list[tuple[str, ...]] = field(default_factory=list)
+    written: list[tuple[str, ...]] = field(default_factory=list)
     size: dict[str, int] = field(default_factory=dict)
     readers: dict[str, set[int]] = field(default_factory=dict)
     before: list[set[int]] = field(default_factory=list)
-    given: frozenset[str] = frozenset()
-    kept: frozenset[str] = frozenset()
+    given_up: frozenset[str] = frozenset()
+    returned: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, plan: Plan, given_up: Collection[str]) -> _Flow:
@@ -59,21 +59,21 @@ class _Flow:
         for number, step in enumerate(plan.steps):
             read, results = _operands(plan, step), _results(step)
             flow.read.append(tuple(dict.fromkeys(base.get(v, v) for v in read)))
-            flow.made.append(results)
+            flow.written.append(results)
             flow.before.append({writer[v] for v in flow.read[-1] if v in writer})
             writer.update(dict.fromkeys(results, number))
             for value in flow.read[-1]:
                 flow.readers.setdefault(value, set()).add(number)
-        flow.given = frozenset(given_up)
+        flow.given_up = frozenset(given_up)
         flow.size = {v: graph.type_of(v).num_bytes for v in (*writer, *given_up)}
-        flow.kept = frozenset(base.get(v, v) for v in graph.results)
+        flow.returned = frozenset(base.get(v, v) for v in graph.results)
         return flow
 
     def ordered(self, allowed_bytes: int) -> list[int]:
         """The steps in their order, except where more than `allowed_bytes` would be held: there a ready step comes first that releases more
         than it allocates, and allocates no more than the step in turn."""
         unread = {v: len(readers) for v, readers in self.readers.items()}
-        live = sum(n for v, n in self.size.items() if v in self.given)
+        live = sum(n for v, n in self.size.items() if v in self.given_up)
         done: set[int] = set()
         order: list[int] = []
 
@@ -103,7 +103,7 @@ class _Flow:
     def peak_bytes(self, order: list[int]) -> int:
         """Peak of bytes held while a step runs."""
         unread = {v: len(readers) for v, readers in self.readers.items()}
-        live = most = sum(n for v, n in self.size.items() if v in self.given)
+        live = most = sum(n for v, n in self.size.items() if v in self.given_up)
         for number in order:
             most = max(most, live + self._making(number))
             live += self._making(number) - self._letting_go(number, unread)
@@ -112,12 +112,12 @@ class _Flow:
         return most
 
     def _making(self, number: int) -> int:
-        return sum(self.size[v] for v in self.made[number])
+        return sum(self.size[v] for v in self.written[number])
 
     def _letting_go(self, number: int, unread: dict[str, int]) -> int:
         """Bytes that nothing reads after this step if it runs now, including its own unread results."""
-        freed_bytes = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.kept)
-        return freed_bytes + sum(self.size[v] for v in self.made[number] if v not in self.readers and v not in self.kept)
+        freed_bytes = sum(self.size[v] for v in self.read[number] if unread[v] == 1 and v in self.size and v not in self.returned)
+        return freed_bytes + sum(self.size[v] for v in self.written[number] if v not in self.readers and v not in self.returned)
 
 
 def _operands(plan: Plan, step: PlanStep) -> Sequence[str]:

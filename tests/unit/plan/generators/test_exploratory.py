@@ -41,14 +41,14 @@ def test_units_with_many_operands_are_no_seeds() -> None:
 def test_the_number_of_sets_is_bounded() -> None:
     made = candidates_of(parse_graph(chain(40)))
     ways, tried = explore(made, 20, 10)
-    assert tried == 10 and len(ways) <= 10 and len(made.found) + len(made.rejected) <= 10
+    assert tried == 10 and len(ways) <= 10 and len(made.by_members) + len(made.rejected) <= 10
 
 
 def test_no_candidate_closes_a_cycle() -> None:
     made = candidates_of(layers(3, rows=1 << 16))
     exploratory.exploratory(made, H200)
-    assert made.found
-    for members in made.found:
+    assert made.by_members
+    for members in made.by_members:
         assert not {"p0", "p1", "p2"} & names(made, members)
 
 
@@ -66,4 +66,4 @@ def test_equal_layers_look_alike_and_get_the_same_candidates() -> None:
 def test_nothing_is_explored_when_the_time_is_over() -> None:
     made = candidates_of(parse_graph(chain(4)), until=0.0)
     exploratory.exploratory(made, H200)
-    assert not made.found
+    assert not made.by_members

@@ -51,7 +51,7 @@ def alone(candidates: Candidates) -> list[Group]:
 def test_hundreds_of_tensors_are_one_kernel() -> None:
     made = candidates_of(steps(200), templates.schedule_pattern, PACKER)
     packing(made, alone(made))
-    whole = [c for c in made.found.values() if len(c.members) == 200]
+    whole = [c for c in made.by_members.values() if len(c.members) == 200]
     assert len(whole) == 1 and whole[0].priced.program.template == "packed" and whole[0].score_us > 0
 
 
@@ -146,6 +146,6 @@ def test_a_product_whose_kernel_saves_nothing_is_offered_alone() -> None:
     number = {n: m for m, unit in made.units.units.items() for n in unit.core}
     found = made.offer([number[n] for n in "pa"], "connect")
     assert isinstance(found, Candidate)
-    made.found[found.members] = replace(found, score_us=-1.0)
+    made.by_members[found.members] = replace(found, score_us=-1.0)
     siblings(made)
     assert found_by(made, "packing") == {frozenset("pq")}

@@ -25,7 +25,7 @@ def offered(text: str, **options: object) -> set[frozenset[str]]:
     """Every set that was offered, with a schedule or without."""
     made = candidates_of(parse_graph(text), **options)  # type: ignore[arg-type]
     substitution(made)
-    return {names(made, m) for m in (*made.found, *made.rejected)}
+    return {names(made, m) for m in (*made.by_members, *made.rejected)}
 
 
 def test_segments_grow_shorter_with_every_step() -> None:
@@ -79,4 +79,4 @@ def test_what_follows_products_is_offered_with_each_of_them_and_with_all() -> No
     }"""
     made = candidates_of(parse_graph(text), products=Products(lambda node: node.detail == "matmul"))
     after_products(made)
-    assert {names(made, m) for m in (*made.found, *made.rejected)} == {frozenset("pab"), frozenset("qab"), frozenset("pqab")}
+    assert {names(made, m) for m in (*made.by_members, *made.rejected)} == {frozenset("pab"), frozenset("qab"), frozenset("pqab")}

@@ -218,7 +218,7 @@ def test_judgements_round_trip(judged: Judgement) -> None:
     assert text is not None and "\n" not in text
     assert parse_judgement(text, NAMES) == judged
     elsewhere = parse_judgement(text, ("p", "q", "r"))
-    assert elsewhere is not None and (elsewhere == judged) == (not isinstance(judged.found, Rejected))
+    assert elsewhere is not None and (elsewhere == judged) == (not isinstance(judged.verdict, Rejected))
 
 
 def test_a_reason_that_names_a_stranger_is_not_kept() -> None:
