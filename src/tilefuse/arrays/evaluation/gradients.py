@@ -108,8 +108,8 @@ def value_and_grad(fn: Callable[..., Any], argument: int | tuple[int, ...] = 0,
                    has_aux: bool = False) -> Callable[..., tuple[Any, Any]]:
     """A function that gives `fn`'s value and its gradient with respect to one of its arguments (by position), or to several.
 
-    Numpy arrays and torch tensors among these become arrays. What `fn` writes to these arguments stays inside of it.
-    has_aux: `fn` gives a pair, of which only the first is differentiated.
+    Numpy arrays and torch tensors among these become arrays. Writes of `fn` to these arguments stay inside it.
+    has_aux: `fn` returns a pair, of which only the first is differentiated.
     Raises: as `grad`; UserError for a position without an argument.
     """
 

@@ -1,6 +1,6 @@
-"""The explanation of a program as plain data: what each kernel holds and moves, what was not fused and why.
+"""The explanation of a program as plain data: contents and traffic of each kernel, and the merges that were rejected with reasons.
 
-`explain --json` prints it, `tools` renders it, and a saved program carries it. Units stand in the names.
+`explain --json` prints it, `tools` renders it, and a saved program carries it. Names end in their units.
 """
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
                    device: DeviceSpec | None = None, given: Graph | None = None) -> dict[str, Any]:
     """The explanation. `options`: those that differ from their defaults; fallbacks: (operator, reason).
 
-    device: adds to each kernel the figures behind its cost; their units and origins stand once, under `figures`. given: the graph before
-    passes, whose nodes the places of the planned ones are those of.
+    device: adds to each kernel the figures behind its cost; their units and origins are listed once, under `figures`. given: the graph
+    before passes, for the source places of the planned nodes.
     """
     model = AnalyticCost(device) if device is not None else None
     calls = [_library(c, plan, device) for c in plan.library_calls]
@@ -159,7 +159,8 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
 def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:
     """Bytes and times of everything that the program runs: kernels, library calls, copies; and of one kernel a node.
 
-    `num_at_least`: calls that nothing predicts, of which `library_us` counts the launch and the bytes. Without a device nothing is told.
+    `num_at_least`: calls without a prediction, of which `library_us` counts the launch and the bytes. Without a device the totals are
+    empty.
     """
     if device is None:
         return {}

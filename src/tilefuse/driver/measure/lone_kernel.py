@@ -1,7 +1,7 @@
-"""One tile program as a runnable program of its own, with inputs of its own: what tuning and measuring run.
+"""One tile program as a runnable program with its own inputs, for tuning and measuring.
 
-What is timed must be the kernel as a plan runs it: a scatter writes over its table, which nobody copies first, and indices are spread over
-what they index.
+The timed kernel must be the kernel as a plan runs it: a scatter overwrites its table without a copy, and indices are spread over the
+indexed extent.
 """
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SMALL_INTEGERS = 100
 def lone_spec(program: TileProgram, device: DeviceSpec, options: Options, over_inputs: bool = False) -> ProgramSpec:
     """A program of that kernel alone: its boundary values are the inputs and the results. Raises: InternalError as composing does.
 
-    over_inputs: scatters update the inputs that they start from, where they can, and are no results; else those are copied first.
-    Subscripts are not checked: a computed one may leave its range on inputs of the compiler's own.
+    over_inputs: scatters update the inputs that they start from, where possible, and are no results; else those are copied first.
+    Subscripts are not checked: a computed one may leave its range on generated inputs.
     """
     options = options.with_overrides(index_checks=False)
     graph = program.graph
@@ -101,10 +101,10 @@ def index_extents(graph: Graph) -> dict[str, int]:
 
 
 def drawn_inputs(program: Any, seed: int, extents: Mapping[str, int] | None = None) -> list[Any]:
-    """Inputs of a program: floats in [0.25, 1.25), so that logarithms and quotients are finite, small integers; in the wanted strides.
+    """Inputs of a program: floats in [0.25, 1.25), so that logarithms and quotients are finite; small integers; in the required strides.
 
-    extents: of inputs that are indices, what they index (`index_extents`). They are drawn from all of it: where many threads add to few
-    rows, each waits for the others, and what is read again and again comes from a cache.
+    extents: the indexed extents of inputs that are indices (`index_extents`). Indices are drawn from the whole extent: many threads adding
+    to few rows would wait for each other, and repeated reads would hit the cache.
     """
     import torch
 

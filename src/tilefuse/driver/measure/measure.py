@@ -1,7 +1,8 @@
 """Measures kernels for the planner and the tuner: generated, compiled, run on drawn inputs, compared, timed.
 
-On a GPU a kernel is timed inside a recorded graph over rotating inputs, on the host by the clock. What does not compile, does not run or
-gives other results than the first kernel of the same pattern is a `Rejected` value with the cause, so that a search goes on.
+On a GPU a kernel is timed inside a recorded graph over rotating inputs, on the host by the clock. A kernel that does not compile, does not
+run or returns other results than the first kernel of the same pattern becomes a `Rejected` value with the cause, so that a search
+continues.
 """
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class KernelMeasurer:
         self._references: dict[tuple[object, ...], list[Any]] = {}
 
     def prepare(self, programs: Sequence[TileProgram]) -> None:
-        """Compiles the programs' kernels in parallel; what does not compile says so when it is measured."""
+        """Compiles the programs' kernels in parallel; a compiler's error is reported when the kernel is measured."""
         codes: list[KernelCode] = []
         for program in programs:
             codes += lone_spec(program, self._device, self._options, over_inputs=True).kernels
@@ -67,7 +68,7 @@ class KernelMeasurer:
             return Rejected(Reason.DOES_NOT_RUN, _first_line(error))
 
     def measure_call(self, call: LoneCall) -> Timing | Rejected:
-        """Time of a call of the library, or why it does not run. Units: microseconds."""
+        """Time of a library call, or the reason why it does not run. Units: microseconds."""
         try:
             lone = lone_call(call, self._device, self._place, self._options)
             sets = [drawn_inputs(lone, seed) for seed in range(INPUT_SETS if lone.device.type == "cuda" else 1)]
@@ -94,8 +95,8 @@ def time_program(program: Any, sets: Sequence[Sequence[Any]], launches: int, clo
                  kept: int = 0) -> Timing:
     """Time of a call on inputs that rotate: inside a recorded graph on a GPU, by the clock on the host.
 
-    kept: the results of so many calls live at a time, so that their memory rotates too. Without that each call writes where the one before
-        wrote: 16 MiB of results stay in the second-level cache of an H200, and kernels that send theirs past it look a tenth slower.
+    kept: number of calls whose results live at a time, so that their memory rotates too. Otherwise each call overwrites the results of the
+    previous one: 16 MiB of results stay in the L2 cache of an H200, and kernels that bypass it for their results seem a tenth slower.
     Raises: DeviceError, or RuntimeError for a fault, which reaches torch at the next wait.
     """
     if program.device.type != "cuda":
@@ -118,12 +119,12 @@ def _host_samples_us(program: Any, inputs: Sequence[Any], clock: Callable[[], fl
         program(*inputs)
         if run:
             samples.append((clock() - started) * 1e6)
-    # Other work on the machine only ever lengthens a call: the slower half tells of that work and not of the kernel.
+    # Other work on the machine only lengthens calls: the slower half measures that work and not the kernel.
     return sorted(samples)[:REPEATS]
 
 
 def build_together(codes: Iterable[KernelCode], options: Options) -> None:
-    """Compiles kernels side by side, equal ones once; what does not compile says so when it is loaded."""
+    """Compiles kernels in parallel, equal ones once; a compiler's error is reported when the kernel is loaded."""
     distinct = {c.source: c for c in codes}
     with contextlib.suppress(ToolchainError):
         build_kernels(list(distinct.values()), cache_of(options.cache, options.cache_dir), jobs=options.jobs, cxx=options.cxx)

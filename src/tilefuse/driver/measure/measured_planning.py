@@ -1,4 +1,4 @@
-"""Planning by timing: plan, time what the plan uses, plan again with what was learnt.
+"""Planning by timing: plan, time the plan's kernels and calls, plan again with the measured times.
 
     plan -> calls timed, kernels timed against their parts -> each costs what it was measured to cost -> plan ...
 
@@ -67,14 +67,14 @@ class MeasuredPlanning:
         return replace(best, notes=(*best.notes, *self._notes(best)), timed_calls=self._timed_calls())
 
     def _time(self, plan: Plan, round_number: int) -> None:
-        """Calls first: they need no compiler, and what they take decides which kernels are worth one."""
+        """Calls first: they need no compiler, and their times decide which kernels are worth compiling."""
         with trace.current().span("timed check", "plan", round=round_number):
             self._time_calls(plan)
             slower = timed_check(plan, self._model, self._measurer, self._parts, self._is_over)
         self._replaced.update((s.nodes, s) for s in slower)
 
     def _time_calls(self, plan: Plan) -> None:
-        """Times the calls of a plan that a kernel may hold. One that a kernel alone may be faster than is timed beside that kernel."""
+        """Times the calls of a plan that a kernel may hold. A call that a kernel alone may beat is timed together with that kernel."""
         for node in self._choosable_calls(plan):
             call = self._call(node.name)
             if self._model.knows(call):
@@ -132,7 +132,7 @@ class MeasuredPlanning:
         return self._model.total_us(plan, self._products.call_us)
 
     def _is_known(self, plan: Plan) -> bool:
-        """Whether everything that was chosen in place of something else was measured."""
+        """Whether all chosen alternatives were measured."""
         kernels = [k.program for k in plan.kernels if replaces_others(k.program.graph)]
         calls = [self._call(n.name) for n in self._choosable_calls(plan)]
         return all(map(self._model.knows, kernels)) and all(map(self._model.knows, calls))

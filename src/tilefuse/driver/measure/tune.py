@@ -1,7 +1,7 @@
-"""Tuning: the kernels of a plan are run with templates near the chosen ones, and the fastest is stored for the device and shape.
+"""Tuning: kernels of a plan are run with templates near the chosen ones, and the fastest is stored for the device and shape.
 
-The slowest kernels come first and each gets its share of the time. What was timed is in the device's records, so an interrupted tuning
-goes on where it stopped. A candidate that does not compile, does not run or gives other results is counted with its reason.
+The slowest kernels come first and each gets its share of the time. All timings are in the device's records, so an interrupted tuning
+resumes. A candidate that does not compile, does not run or returns other results is counted with its reason.
 """
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Outcome:
 
 
 class Tuner:
-    """Tunes the kernels of plans for one device. `clock` in seconds; `tell(kernel, tried, candidates)` is told of progress."""
+    """Tunes the kernels of plans for one device. `clock` in seconds; `tell(kernel, tried, candidates)` receives the progress."""
 
     def __init__(self, device: DeviceSpec, measurer: Measurer, records: Records, results: TuningResults, *, tell: Tell | None = None,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._device, self._measurer, self._results, self._clock = device, measurer, results, clock
         self._model = MeasuredCost(AnalyticCost(device), records)
         self._tell = tell or (lambda *_: None)
-        # Kernels of the last call that have no outcome, and why.
+        # Kernels of the last call without an outcome, with reasons.
         self.untuned: list[tuple[str, str]] = []
 
     def tune(self, plan: Plan, seconds: float, again: bool = False) -> Iterator[Outcome]:
-        """Tunes the distinct kernels of a plan, the dearest first, and yields each one's outcome when it is stored.
+        """Tunes the distinct kernels of a plan, the slowest first, and yields each one's outcome when it is stored.
 
-        Units: `seconds` for all of them; a kernel that was tuned to its end costs none, except `again`. What gets no outcome stands in
-        `untuned` with its reason.
+        Units: `seconds` for all of them; a kernel that is completely tuned costs none, except with `again`. Kernels without an outcome are
+        in `untuned` with their reasons.
         """
         self.untuned = []
         deadline = self._clock() + seconds
@@ -77,13 +77,13 @@ class Tuner:
                 yield Outcome(program.name, uses[id(program)], outcome, False)
 
     def _tune_one(self, program: TileProgram, form: Form, until: float) -> Tuned | str:
-        """The best template of one kernel, stored; or why there is none."""
+        """The best template of one kernel, stored; or the reason why there is none."""
         candidates, refused = self._candidates(program)
         if not candidates:
             return f"{program.template} kernels have no parameters to vary"
         if self._clock() >= until:
             return "no time was left for it"
-        # Always run, also where its time is known: its results are what candidates are compared with.
+        # Always run, even if its time is known: its results are the reference for candidates.
         base = self._measurer.measure(candidates[0])
         if isinstance(base, Rejected):
             trace.current().event("kernel cannot be tuned", "plan", kernel=program.name, why=str(base))

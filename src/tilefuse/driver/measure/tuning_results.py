@@ -1,4 +1,4 @@
-"""Where tuning results lie: one journal a device in the cache folder, exported and imported as one file for all devices."""
+"""Storage of tuning results: one journal per device in the cache folder, exported and imported as one file for all devices."""
 from __future__ import annotations
 
 import json
@@ -98,7 +98,7 @@ def export_results(options: Options, path: Path) -> int:
 
 
 def import_results(options: Options, path: Path) -> int:
-    """Adds the results of a file that are new or faster than those at hand; their number.
+    """Adds the results of a file that are new or faster than the stored ones; returns their number.
 
     Raises: UserError when there is no cache, or the file cannot be read or holds no results.
     """

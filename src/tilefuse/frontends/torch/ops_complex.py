@@ -1,8 +1,8 @@
 """Torch operators on complex tensors that become maps, reductions and views over pairs of reals.
 
-A complex tensor is its pairs of reals in a last dimension of two. Arithmetic follows torch's formulas on both parts, a real
-operand counting as a complex one with imaginary part 0 (so that infinities and NaN travel as in torch). What is not listed here
-(transforms, complex division, other transcendental functions) is left to torch.
+A complex tensor is its pairs of reals in a last dimension of two. Arithmetic follows torch's formulas on both parts, a real operand
+counting as a complex one with imaginary part 0 (so that infinities and NaN travel as in torch). All other operators (transforms, complex
+division, other transcendental functions) are left to torch.
 """
 
 from __future__ import annotations

@@ -38,14 +38,14 @@ def places(b: TorchBuilder, ordered: str, wanted: Operand, right: bool, sorter: 
         element = converted(Lookup(ordered, (*lead, at if sorter is None else cast(at, I64))), b.dtype_of(ordered), dtype)
         return call("logical_not", call("gt" if right else "ge", element, sought))
 
-    left, found = have[-1], b.full(shape, 0, I64)
+    left, start_of_rest = have[-1], b.full(shape, 0, I64)
     while left:
         half = max(left // 2, 1)
-        here: Expr = b.read(found, shape, axes)
+        here: Expr = b.read(start_of_rest, shape, axes)
         behind = call("add", here, const(half, I64))
-        found = b.make_map("place", I64, shape, axes, call("select", is_before(call("sub", behind, const(1, I64))), behind, here))
+        start_of_rest = b.make_map("place", I64, shape, axes, call("select", is_before(call("sub", behind, const(1, I64))), behind, here))
         left = left - half if left > 1 else 0
-    return found
+    return start_of_rest
 
 
 def _search(b: TorchBuilder, ordered: str, values: Operand, right: bool, sorter: str | None = None) -> str:

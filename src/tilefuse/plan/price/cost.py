@@ -29,13 +29,13 @@ class CostModel(Protocol):
         ...
 
     def limit_us(self, program: TileProgram) -> float:
-        """Lower bound on the kernel's time. Units: microseconds. Source: the device's record, or a measurement; the model says which."""
+        """Lower bound on the kernel's time. Units: microseconds. Source: the device's record, or a measurement, as the model states."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number behind a cost. `unit` as in "us", "bytes", "1"; `origin` says where the number comes from."""
+    """One number behind a cost. `unit` as in "us", "bytes", "1"; `origin` states its source."""
 
     name: str
     value: float
@@ -46,10 +46,10 @@ class Figure:
 class AnalyticCost:
     """K(P) + phi: the work of a tile program, priced by `roofline.price_work`.
 
-    Units: microseconds. Boundary tensors count once in global memory; what blocks read again comes from L2. Few blocks, or few threads
-    on a multiprocessor, have too few loads under way to fill the memory. The launch is that of a captured graph: an eager launch is
-    hidden behind the previous kernel on a busy device.
-    Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for the loads under way.
+    Units: microseconds. Boundary tensors count once in global memory; repeated reads of blocks come from L2. Few blocks, or few threads on
+    a multiprocessor, have too few loads in flight to saturate the memory. The launch is that of a captured graph: an eager launch is hidden
+    behind the previous kernel on a busy device.
+    Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for the loads in flight.
     """
 
     def __init__(self, device: DeviceSpec) -> None:
@@ -72,14 +72,14 @@ class AnalyticCost:
         return price_work(self.work(program, traffic), self.device)
 
     def work(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Work:
-        """The kernel's work. Source: as `parts`. Stages estimate their arithmetic themselves, in `TileProgram.work_us`."""
+        """The kernel's work. Source: as `parts`. Staged kernels estimate their arithmetic themselves, in `TileProgram.work_us`."""
         moved = traffic or self._traffic(program)
         return Work(grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, l2_bytes=moved.l2_bytes,
                     shared_bytes=moved.shared_bytes, scattered_adds=scattered_adds(program), partial_sectors=moved.partial_sectors,
                     operations=0 if program.work_us else program.flops, stage_us=program.work_us)
 
     def _traffic(self, program: TileProgram) -> LevelTraffic:
-        """The traffic that counts beside the stages' own estimate. Source: the program's template."""
+        """The traffic that counts in addition to the stages' own estimate. Source: the program's template."""
         return kernel_template(program.choice).priced_traffic(program, self.device, self.device.shared_bytes_per_multiprocessor)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
@@ -111,7 +111,7 @@ class AnalyticCost:
 
 
 def gain_us(alone: Sequence[Cost], together: Cost) -> float:
-    """f(P): what one kernel saves over one a node. Each cost contains its launch, so N launches stand against one.
+    """f(P): time that one kernel saves compared with one per node. Each cost contains its launch, so N launches are replaced by one.
 
     Units: microseconds. Source: FusionStitching 4.3, f(P) = sum K(op) + (N - 1) phi - K(P).
     """

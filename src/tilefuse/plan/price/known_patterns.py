@@ -1,9 +1,9 @@
-"""Patterns that were judged before, in another graph or another process: neither scheduled nor priced again.
+"""Patterns judged before, in another graph or another process: neither scheduled nor priced again.
 
     nodes and wiring + types and layouts + tiles that like patterns have here   ->  digest  ->  price and figures, or why there is no kernel
 
-What is kept is up to names. The device, the options and the compiler itself are not in a digest: a `Store` holds what was judged under one
-choice of them. The schedule of a kernel that a plan takes is made again from the pattern, so it has the names of its own graph.
+Judgements are stored up to names. The device, the options and the compiler itself are not in a digest: a `Store` holds the judgements under
+one choice of them. The schedule of a kernel that a plan uses is made again from the pattern, so it has the names of its own graph.
 """
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tilefuse.plan.pattern import Cost
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.record import Stitched
 
-# Names of values in reasons are kept as their numbers in the pattern, between characters that no reason holds.
+# In reasons, names of values are stored as their numbers in the pattern, between characters that no reason contains.
 _NAMED = re.compile(r"%([A-Za-z0-9_.]+)")
 _NUMBERED = re.compile("\x01(\\d+)\x02")
 
 
 class Store(Protocol):
-    """Texts by digest, which outlive a graph and, on disk, a process. What is damaged or lost is not found."""
+    """Texts by digest, which outlive a graph and, on disk, a process. A damaged or missing text is a miss."""
 
     def get(self, digest: str) -> str | None:
         """The text of a digest."""
@@ -38,9 +38,9 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Facts that planning asks of a kernel before it is part of a plan. Units: as of `TileProgram`.
+    """Facts about a kernel that planning needs before it is part of a plan. Units: as of `TileProgram`.
 
-    several: which boundary values, by number, several blocks compute.
+    several: numbers of the boundary values that several blocks compute.
     """
 
     template: str
@@ -65,14 +65,14 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Verdict of scheduling and pricing on a pattern. `tiles`: those that like patterns take from it, where it has products."""
+    """Verdict of scheduling and pricing on a pattern. `tiles`: the tiles that similar patterns copy from it, where it has products."""
 
     verdict: tuple[Figures, Cost, float] | Rejected
     tiles: Stitched | None = None
 
 
 def judgement_text(judged: Judgement, names: Sequence[str]) -> str | None:
-    """A judgement as text, up to names (those of the pattern's values, by number); None where it speaks of a value outside them."""
+    """A judgement as text, up to names (those of the pattern's values, by number); None where it mentions a value outside them."""
     tiles = None if judged.tiles is None else [list(judged.tiles.tiles), judged.tiles.threads, judged.tiles.groups]
     if isinstance(judged.verdict, Rejected):
         detail = _numbered(judged.verdict.detail, {name: n for n, name in enumerate(names)})
@@ -84,7 +84,7 @@ def judgement_text(judged: Judgement, names: Sequence[str]) -> str | None:
 
 
 def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
-    """The judgement that a text keeps, in these names; None for a text that is none."""
+    """The judgement in a text, with these names; None for a text that is none."""
     try:
         row = json.loads(text)
         tiles = None if row[-1] is None else Stitched(tuple(row[-1][0]), int(row[-1][1]), int(row[-1][2]))
@@ -98,7 +98,8 @@ def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
 
 
 def renamed_reason(why: Rejected, names: Sequence[str], others: Sequence[str]) -> Rejected | None:
-    """A reason that speaks of a pattern's values (`names`) as that of another one's (`others`); None where it speaks of a value outside."""
+    """A reason about a pattern's values (`names`) as a reason about another pattern's (`others`); None where it mentions a value
+    outside."""
     detail = _numbered(why.detail, {name: n for n, name in enumerate(names)})
     return None if detail is None else Rejected(why.reason, _NUMBERED.sub(lambda m: f"%{others[int(m[1])]}", detail))
 

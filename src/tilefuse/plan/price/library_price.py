@@ -1,4 +1,5 @@
-"""Bytes and time of a library call, measured or predicted: for totals of a whole plan. Which kernels are chosen, `products` decides."""
+"""Bytes and time of a library call, measured or predicted: for totals of a whole plan. `products` provides the times for choosing
+kernels."""
 from __future__ import annotations
 
 from collections.abc import Mapping

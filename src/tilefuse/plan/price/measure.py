@@ -1,7 +1,7 @@
-"""Costs by execution: kernels are generated, run and timed, and what was predicted is kept beside what was measured.
+"""Costs by execution: kernels are generated, run and timed; predicted times are stored beside measured ones.
 
-The planner does not run anything itself: it is handed a `Measurer`, and `Records` that remember between compiles. Predictions filter; a
-measurement decides for the kernels that a plan would use (`timed_check`), because those are few.
+The planner runs nothing itself: it gets a `Measurer`, and `Records` that persist between compiles. Predictions filter; a measurement
+decides for the kernels that a plan would use (`timed_check`), because those are few.
 """
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tilefuse.plan.price.category import is_product
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.lone_call import LoneCall
 
-# Rounds of planning, timing and planning again; the last one takes nothing that was not timed.
+# Rounds of planning, timing and planning again; the last one uses only timed kernels.
 MAX_ROUNDS = 6
-# With fewer records their median says little about predictions in general.
+# With fewer records, their median is no estimate of the bias of predictions.
 LEAST_RECORDS = 5
-# By what part a kernel that ties with its parts counts as faster than they are.
+# Share of its parts' time by which a kernel that ties with them counts as faster.
 TIE = 1e-3
 
 
@@ -47,7 +47,7 @@ def timing_of(samples_us: Sequence[float]) -> Timing:
 
 
 def is_faster(a: Timing, b: Timing) -> bool:
-    """Whether `a` is faster than `b` by more than the spread of either; anything less is a tie."""
+    """Whether `a` is faster than `b` by more than the spread of either; a smaller difference is a tie."""
     return b.median_us - a.median_us > max(a.spread_us, b.spread_us)
 
 
@@ -66,7 +66,7 @@ class Measurer(Protocol):
         ...
 
     def measure(self, program: TileProgram) -> Timing | Rejected:
-        """Time of the kernel inside a running stream, launch included; or why it has none."""
+        """Time of the kernel inside a running stream, launch included; or the reason why it has none."""
         ...
 
     def measure_call(self, call: LoneCall) -> Timing | Rejected:
@@ -93,7 +93,7 @@ class Records(Protocol):
         ...
 
     def keep(self, record: Record) -> None:
-        """Remembers a record, in place of an earlier one of the same kernel."""
+        """Stores a record, in place of an earlier one of the same kernel."""
         ...
 
     def all(self) -> Sequence[Record]:
@@ -102,7 +102,7 @@ class Records(Protocol):
 
 
 def key_of(program: TileProgram | LoneCall) -> str:
-    """Key of all that decides a kernel's time: its graph, layouts, template and launch. Of a call: `LoneCall.key`."""
+    """Key of everything that decides a kernel's time: its graph, layouts, template and launch. Of a call: `LoneCall.key`."""
     if isinstance(program, LoneCall):
         return program.key
     key_text = repr((program.graph.inputs, program.graph.nodes, program.graph.results, sorted(program.layouts.items()), program.template,
@@ -114,11 +114,11 @@ def key_of(program: TileProgram | LoneCall) -> str:
 
 
 class MeasuredCost:
-    """A cost model that knows better where a kernel or a call was measured.
+    """A cost model that uses measured times of kernels and calls where there are any.
 
     Units: microseconds. Source: `records`, else the wrapped model's, and for calls the prediction that each carries.
-    Predictions are scaled by the median of measured over predicted, those of kernels and those of calls apart, so that steps that nobody
-    ran are compared fairly with those that were. `only_measured`: kernels of several nodes that nobody ran are not taken at all.
+    Predictions are scaled by the median of measured over predicted, for kernels and calls separately, so that untimed steps compare fairly
+    with timed ones. `only_measured`: untimed kernels of several nodes are not used at all.
     """
 
     def __init__(self, model: CostModel, records: Records) -> None:
@@ -132,21 +132,21 @@ class MeasuredCost:
         self.learn()
 
     def learn(self) -> None:
-        """Takes the bias of predictions from the records. Done between plans, so that one plan is made under one model."""
+        """Computes the bias of predictions from the records. Called between plans, so that one plan is made under one model."""
         records = [r for r in self._records.all() if r.predicted_us > 0]
         self._bias = _median_ratio([r for r in records if not r.is_call])
         self._call_bias = _median_ratio([r for r in records if r.is_call])
 
     def refuse(self, program: TileProgram) -> None:
-        """No plan takes this kernel from now on: it does not compile or does not run."""
+        """Excludes this kernel from all further plans: it does not compile or does not run."""
         self._refused.add(key_of(program))
 
     def tie(self, program: TileProgram, apart_us: float) -> None:
-        """The kernel is as fast as its parts, whose time is `apart_us`, as far as can be measured: one kernel is then taken."""
+        """The kernel is as fast as its parts, whose time is `apart_us`, within the precision of measurement: one kernel is then chosen."""
         self._tied_us[key_of(program)] = apart_us * (1 - TIE)
 
     def total_us(self, plan: Plan, call_us: Callable[[Node], float]) -> float:
-        """Time of all kernels of a plan as far as they are known, and of its calls. Units: microseconds. Source: `cost`, `call_us`."""
+        """Time of all kernels of a plan with known times, and of its calls. Units: microseconds. Source: `cost`, `call_us`."""
         calls = (call_us(plan.graph.node_by_name[v]) for c in plan.library_calls for _, v in c.results)
         return sum(self.cost(k.program).us for k in plan.kernels) + sum(calls)
 
@@ -181,7 +181,7 @@ class MeasuredCost:
         return key in self._refused or key in self._failed or self._records.find(key) is not None
 
     def timing(self, program: TileProgram | LoneCall, measurer: Measurer) -> Timing | Rejected:
-        """The kernel's or the call's time, measured now unless it was before; the record keeps it beside the prediction.
+        """The kernel's or the call's time, measured now unless it was before; the record stores it beside the prediction.
 
         A call that cannot be timed is not tried again.
         """
@@ -208,12 +208,12 @@ def _median_ratio(records: Sequence[Record]) -> float:
 
 
 def replaces_others(graph: Graph) -> bool:
-    """Whether a kernel of these nodes stands for other kernels, or for a call of the library."""
+    """Whether a kernel of these nodes replaces other kernels, or a library call."""
     return len(graph.nodes) > 1 or any(n.category == "library" for n in graph.nodes)
 
 
 def is_complex(graph: Graph) -> bool:
-    """Whether a prediction deserves doubt: row and column reductions together, or a product with another reduction.
+    """Whether a prediction is uncertain: row and column reductions together, or a product with another reduction.
 
     Source: FusionStitching 4.3, the patterns for which it evaluates by execution.
     """
@@ -224,7 +224,7 @@ def is_complex(graph: Graph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A kernel of a plan that its unfused parts beat. Units: microseconds."""
+    """A kernel of a plan that is slower than its unfused parts. Units: microseconds."""
 
     kernel: str
     nodes: tuple[str, ...]
@@ -240,7 +240,7 @@ Parts = Callable[[PlannedKernel], Sequence[TileProgram | LoneCall | Rejected]]
 
 
 def timed_check(plan: Plan, model: MeasuredCost, measurer: Measurer, parts: Parts, enough: Callable[[], bool]) -> tuple[Slower, ...]:
-    """The kernels that are slower than one kernel a node, by measurement; all that was measured is in the model's records.
+    """The kernels that are slower than one kernel per node, by measurement; all measurements are in the model's records.
 
     parts: the programs of a kernel's nodes alone, and the library's calls for its products.
     enough: whether the time for measuring is over; complex patterns come first.

@@ -1,4 +1,4 @@
-"""Predictions that rewritings of graphs ask for (`passes.facts.Prices`), by the models of time that plans are priced with."""
+"""Predictions that rewritings of graphs need (`passes.facts.Prices`), by the models of time that price plans."""
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
@@ -40,10 +40,10 @@ class Predictions:
         return price_work(unaligned_work(sizes, eight_bytes, self.device), self.device).us
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
-        """Products that one kernel of our own computes faster together, as the two of an attention, than the library computes each.
+        """Products that one generated kernel computes together faster than the library computes each, such as the two of an attention.
 
-        Units: estimates in microseconds. The library's products are taken at their time when padded. The values between them are written
-        and read once.
+        Units: estimates in microseconds. The library's products count at their time when padded. The values between them are written and
+        read once.
         """
         model, faster = AnalyticCost(self.device), dict[Hashable, bool]()
         held: set[str] = set()

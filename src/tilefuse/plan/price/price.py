@@ -1,6 +1,6 @@
-"""Pricing: the schedule and the cost of a pattern, remembered by structure.
+"""Pricing: the schedule and the cost of a pattern, cached by structure.
 
-The scheduler and the cost model are the only judges of a pattern; this file asks each of them once for every structure, and not at all for
+The scheduler and the cost model are the only judges of a pattern. This file asks each of them once for every structure, and not at all for
 structures that were judged before under the same device, options and compiler (`known_patterns.py`).
 """
 from __future__ import annotations
@@ -32,7 +32,7 @@ Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | 
 class Priced:
     """A pattern that has a schedule. `boundary` are the boundary values in the program's names, in canonical order.
 
-    figures: what planning asks of the program before it takes it; `make` schedules the pattern, where that was not done yet.
+    figures: facts that planning needs before it chooses the program; `make` schedules the pattern, if that was not done yet.
     """
 
     figures: Figures
@@ -51,9 +51,9 @@ class Priced:
 class Ways:
     """How patterns become tile programs.
 
-    one: as one walk, or in stages; packed: independent parts as one packed kernel (None: there are none).
-    packed_again: the same as `packed`, faster, for it takes parts as they were scheduled before, with their first names.
-    tiles: what `one` remembers of stitched patterns in this graph.
+    one: as one loop nest, or staged; packed: independent parts as one packed kernel (None: there are none).
+    packed_again: the same as `packed`, faster, because it reuses the schedules of parts with their first names.
+    tiles: the cache of `one` for staged patterns in this graph.
     """
 
     one: Scheduler
@@ -81,12 +81,12 @@ class Pricer:
         self._packed: dict[tuple[int, ...], Priced | Rejected] = {}
         self._call_us: dict[str, float] = {}
         self._updated = frozenset(v for _, v in graph.updates)
-        # Structures judged for this graph, and those of them that were found in the store.
+        # Structures judged for this graph, and those of them that the store already had.
         self.num_judged = 0
         self.num_known = 0
 
     def calls_us(self, nodes: Iterable[str]) -> float:
-        """The library's time for those of the nodes that a kernel could hold instead; other calls are in every plan alike.
+        """The library's time for those of the nodes that a kernel could hold instead; all other calls are the same in every plan.
 
         Units: microseconds.
         """
@@ -98,7 +98,7 @@ class Pricer:
         return total
 
     def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
-        """Time of a library unit by itself, and the kernel that does it where that is faster than the call.
+        """Time of a library unit by itself, and the kernel that replaces it where the kernel is faster than the call.
 
         Where either time is a prediction, the kernel must take less than `ProductFigures.own_kernel_share` of the call's time.
         core: the unit's nodes; pattern: its kernel's. Units: microseconds.
@@ -123,9 +123,9 @@ class Pricer:
         return self._structures.key(pattern) in (self._known if limited else self._packed)
 
     def price(self, pattern: Pattern, limited: bool = True) -> Priced | Rejected:
-        """The pattern's kernel and what it costs, or why there is none.
+        """The pattern's kernel and its cost, or the reason why there is none.
 
-        limited: the nodes make one walk, within the limit on operands; else independent parts become one packed kernel.
+        limited: the nodes form one kernel body, within the limit on operands; else independent parts become one packed kernel.
         """
         store = self._known if limited else self._packed
         key = self._structures.key(pattern)
@@ -137,7 +137,8 @@ class Pricer:
         return self._refused(pattern, outcome) or outcome
 
     def _refused(self, pattern: Pattern, priced: Priced) -> Rejected | None:
-        """Why a pattern that updates an input is no kernel though its structure is one: the update would need a copy besides."""
+        """The reason why a pattern that updates an input is no kernel though its structure is one: the update would need an additional
+        copy."""
         if not priced.figures.several:
             return None
         values = boundary(self._graph, pattern)
@@ -156,11 +157,11 @@ class Pricer:
         packed = self._ways.packed
         if packed is None:
             return Rejected(Reason.UNSUPPORTED_OP, "this scheduler packs no kernels")
-        # The parts of a kernel that is taken have names of their own, not of parts of some other pattern that was tried before.
+        # The parts of a chosen kernel get their own names, not those of parts of another pattern that was tried before.
         return self._judged(pattern, boundary(self._graph, pattern), self._ways.packed_again or packed, packed)
 
     def _judged(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler, afresh: Scheduler | None) -> Priced | Rejected:
-        """afresh: what makes the program of a plan, where that is another scheduler than the one whose judgement counts."""
+        """afresh: builds the program for a plan, if that is another scheduler than the judging one."""
         self.num_judged += 1
         form = self._tiles_form(pattern, values) if afresh is None else None
         digest = ""
@@ -193,7 +194,7 @@ class Pricer:
         return scheduler(pattern.graph(self._graph), pattern.nodes, layouts, self.device)
 
     def _required(self, pattern: Pattern, values: tuple[str, ...], scheduler: Scheduler) -> TileProgram:
-        """The program of a pattern that is known to have one. Raises: InternalError where it has none after all."""
+        """The program of a pattern that is known to have one. Raises: InternalError where it has none."""
         program = self._scheduled(pattern, values, scheduler)
         if isinstance(program, Rejected):
             raise InternalError(f"the kernel of %{pattern.written[-1]} was priced and has no schedule: {program}",
@@ -201,7 +202,7 @@ class Pricer:
         return program
 
     def _tiles_form(self, pattern: Pattern, values: tuple[str, ...]) -> Hashable | None:
-        """Key that patterns share if they take each other's tiles; None for one without products."""
+        """Key that patterns share if they copy each other's tiles; None for one without products."""
         if self.store is None or not any(self._graph.node_by_name[n].category == "library" for n in pattern.nodes):
             return None
         inner = pattern_graph(pattern.graph(self._graph), pattern.nodes)
@@ -209,7 +210,7 @@ class Pricer:
 
 
 def require(priced: Priced | Rejected, name: str) -> Priced:
-    """The priced pattern. Raises: InternalError where it was rejected though it must have a schedule."""
+    """The priced pattern. Raises: InternalError where it was rejected although it must have a schedule."""
     if isinstance(priced, Rejected):
         raise InternalError(f"no schedule for %{name} alone: {priced}", hint="please report it with the graph's text (TILEFUSE_DUMP_DIR)")
     return priced

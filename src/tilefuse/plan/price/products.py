@@ -1,4 +1,4 @@
-"""Matrix products that a kernel may hold: which they are, and what the library would take for them.
+"""Matrix products that a kernel may hold, and the library's times for them.
 
 A product stays a library call unless a pattern that holds it is cheaper than the call and the kernels around it together.
 Source: FusionStitching 4.2 (large products partition the graph, small and batched ones may fuse).
@@ -35,11 +35,11 @@ def nothing(_node: Node) -> float:
 
 @dataclass(frozen=True)
 class Products:
-    """Library operators that a kernel may hold, and what a call of one takes: K(Op) of FusionStitching 4.3. Units: `us` microseconds.
+    """Library operators that a kernel may hold, and the time of a call: K(Op) of FusionStitching 4.3. Units: `us` microseconds.
 
-    alone: which of them may be a kernel that holds nothing else
+    alone: which of them may be a kernel of their own
     measured: calls whose time was measured; that of the others is predicted
-    walks: sets of nodes that may share a kernel as a whole, whatever products are in them
+    walks: sets of nodes that may share a kernel as a whole, with any products in them
     """
 
     fusible: FusibleLibrary = never
@@ -66,7 +66,7 @@ NO_PRODUCTS = Products()
 
 
 def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
-    """Whether a kernel may hold the node: a product that is not plainly the library's."""
+    """Whether a kernel may hold the node: a product that the library does not clearly compute faster."""
     if device.kind != "cuda" or node.kind != "library.matmul" or node.attribute(PADDED):
         return False
     contraction = contraction_of(node, graph)
@@ -98,7 +98,7 @@ def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
 
 
 def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: DeviceSpec) -> Work:
-    """Work of the library's call for a product on the matrix unit whose rows are no multiples of 16 bytes, which nothing hides.
+    """Work of the library's call for a product on the matrix unit whose rows are no multiples of 16 bytes; nothing overlaps with it.
 
     sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes. Source: `UnalignedFigures`.
     """

@@ -1,4 +1,4 @@
-"""The one model of time: what a device takes for the `Work` of a kernel, of a library call or of a copy.
+"""The one model of time: the time of a device for the `Work` of a kernel, of a library call or of a copy.
 
 Roofline: parts that move data, compute or wait hide each other, and the slowest decides. Every rate comes from the device's record.
 """
@@ -20,7 +20,7 @@ EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
 
 
 def interpolated_us(num_bytes: int, curve: Sequence[tuple[int, float]], peak_bytes_per_s: float) -> float:
-    """M(V) of FusionStitching 4.3: how long moving `num_bytes` takes, between the points of a measured curve.
+    """M(V) of FusionStitching 4.3: time to move `num_bytes`, interpolated between the points of a measured curve.
 
     Units: bytes (read plus written) and bytes per second in, microseconds out. Below the first point the first; above the last its rate.
     Source: the curve's own origin, see DeviceSpec.origins.
@@ -82,14 +82,14 @@ class Parts:
 
     @property
     def moved_us(self) -> float:
-        """The slowest of what moves data. Units: microseconds. Source: the fields' own."""
+        """The slowest of the parts that move data. Units: microseconds. Source: the fields' own."""
         return max(self.global_us, self.l2_us, self.shared_us, self.scattered_us, self.partial_us, self.started_us)
 
     @property
     def overlapped_us(self) -> float:
         """Time of traffic, arithmetic and latency chain, which hide each other. Units: microseconds. Source: `FlightFigures.overlap_power`.
 
-        Arithmetic of less than half of the traffic's time adds less than measured times of routines spread.
+        Arithmetic below half of the traffic's time adds less than the spread of measured times of routines.
         """
         if self.overlap_power == inf:
             return max(self.moved_us, self.arithmetic_us, self.chain_us)
@@ -114,11 +114,12 @@ class Parts:
 
 
 def price_work(work: Work, device: DeviceSpec) -> Parts:
-    """The parts of the time that a device takes for some work.
+    """The parts of the time that a device needs for some work.
 
-    Few blocks, or few threads on a multiprocessor, have too few loads in flight to fill the memory. Work without a grid fills the device.
-    Units: microseconds. Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for
-    the loads in flight.
+    Few blocks, or few threads on a multiprocessor, have too few loads in flight to saturate the memory. Work without a grid fills the
+    device.
+    Units: microseconds.
+    Source: FusionStitching 4.3; roofline model, Williams, Waterman and Patterson 2009, CACM 52(4); Little's law for the loads in flight.
     """
     busy, num_threads, share, started_us = _occupied(work, device)
     busy_share = busy / device.num_multiprocessors
@@ -155,8 +156,8 @@ def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
 def _chain_us(work: Work, device: DeviceSpec) -> float:
     """Time of the iterations of a multiprocessor's blocks, one after the other. Units: microseconds.
 
-    An iteration of all blocks that run together takes their bytes at the multiprocessor's own rate, or the wait that the other blocks'
-    bytes do not hide. The fullest multiprocessor has more blocks than the mean.
+    An iteration of all concurrent blocks takes the time of their bytes at the multiprocessor's own rate, or the latency that the other
+    blocks' bytes do not hide, whichever is longer. The fullest multiprocessor has more blocks than the mean.
     """
     launch, loads = work.grid, work.loads
     if launch is None or loads is None:
@@ -203,7 +204,7 @@ def _occupied(work: Work, device: DeviceSpec) -> tuple[int, int, float, float]:
 
 
 def _flight_share(flight_bytes: int, device: DeviceSpec) -> float:
-    """Share of the best rate that so many bytes of loads in flight reach. Units: bytes of all threads. Source: `FlightFigures`."""
+    """Share of the best rate that this many bytes of loads in flight reach. Units: bytes of all threads. Source: `FlightFigures`."""
     if not device.saturating_bytes:
         return 1.0
     half, enough = device.fitted.flight.half_share, device.fitted.flight.enough_share
@@ -213,12 +214,13 @@ def _flight_share(flight_bytes: int, device: DeviceSpec) -> float:
 
 @lru_cache(maxsize=16)
 def _l2_bytes_per_s(curve: tuple[tuple[int, float], ...]) -> float:
-    """The best rate of data in L2; 0 where nobody measured it. Units: bytes per second."""
+    """The best rate of data in L2; 0 where it was not measured. Units: bytes per second."""
     return peak_bytes_per_s(curve) if curve else 0.0
 
 
 def _started_us(launch: Launch, resident: int, device: DeviceSpec) -> float:
-    """Time to start the blocks behind the first wave, which finds an empty device. Units: microseconds. Source: DeviceSpec.blocks_per_s."""
+    """Time to start the blocks after the first wave, which starts on an empty device. Units: microseconds. Source:
+    DeviceSpec.blocks_per_s."""
     behind = launch.num_blocks - resident * device.num_multiprocessors
     return max(behind, 0) / device.blocks_per_s * 1e6 if device.blocks_per_s else 0.0
 

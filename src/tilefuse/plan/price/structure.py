@@ -1,8 +1,8 @@
 """Structural keys: patterns that are equal up to the names of their values have equal keys.
 
-Repeated layers are scheduled and priced once, and identical kernels share one source. Keys are made of small integers handed out in
-the order of first appearance, so a key costs time linear in the pattern's reads and is only meaningful within one `Structures`;
-a digest says the same of patterns of any graph, in any process.
+Repeated layers are scheduled and priced once, and identical kernels share one source. Keys consist of small integers assigned in the order
+of first appearance, so a key costs time linear in the pattern's reads and is only meaningful within one `Structures`; a digest identifies
+equal patterns of any graph, in any process.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilefuse.plan.pattern import Pattern
 
 
 class Structures:
-    """Hands out keys for the patterns of one graph under one choice of layouts."""
+    """Assigns keys to the patterns of one graph under one choice of layouts."""
 
     def __init__(self, graph: Graph, layouts: Layouts) -> None:
         self._graph = graph
@@ -30,7 +30,7 @@ class Structures:
         self._reads: dict[str, tuple[str, ...]] = {}
 
     def reads(self, name: str) -> tuple[str, ...]:
-        """Values that a node uses; remembered, because patterns ask again and again."""
+        """Values that a node uses; cached, because patterns ask repeatedly."""
         reads = self._reads.get(name)
         if reads is None:
             reads = self._reads[name] = self._graph.node_by_name[name].reads()
@@ -68,7 +68,7 @@ class Structures:
     def digest(self, pattern: Pattern, more: Hashable = None) -> str:
         """Equal, in every graph and process, for patterns with equal keys, functions of equal texts and an equal `more`.
 
-        Requires: `more` has a text that says all of it.
+        Requires: the text of `more` determines it.
         """
         place = {name: n for n, name in enumerate(self.names(pattern))}
         lines = [f"{self._node_text(name)}({','.join(str(place[v]) for v in self.reads(name))})" for name in pattern.nodes]
@@ -77,7 +77,7 @@ class Structures:
         return digest_text(repr((len(pattern.nodes), lines, more)))
 
     def names(self, pattern: Pattern) -> tuple[str, ...]:
-        """All values of a pattern: its nodes, then what they read from outside, in order of first use."""
+        """All values of a pattern: its nodes, then the values read from outside, in order of first use."""
         return tuple(dict.fromkeys((*pattern.nodes, *(v for n in pattern.nodes for v in self.reads(n)))))
 
     def _node_text(self, name: str) -> str:
@@ -92,7 +92,7 @@ class Structures:
         return f"{self._graph.type_of(name)}{self._layouts.get(name)}"
 
     def node_form(self, name: str) -> int:
-        """A number for the node without its name and the names of what it reads."""
+        """A number for the node without its name and its operands' names."""
         form = self._of_node.get(name)
         if form is None:
             node = self._graph.node_by_name[name]
@@ -125,7 +125,7 @@ def digest_text(text: str) -> str:
 
 
 def boundary(graph: Graph, pattern: Pattern) -> tuple[str, ...]:
-    """The pattern's boundary values in canonical order: what it reads, in order of first use, then what it writes.
+    """The pattern's boundary values in canonical order: those that it reads, in order of first use, then those that it writes.
 
     Patterns with equal keys have boundaries that correspond position by position.
     """

@@ -1,7 +1,7 @@
-"""Tuning results: which template a pattern was found to be fastest with on a device, stored under the pattern's form.
+"""Tuning results: the fastest template of a pattern on a device, stored under the pattern's form.
 
-A form knows nothing of names, so a result holds for every layer that computes the same on the same shapes and layouts. Templates are
-stored in canonical names (n0, n1, ...) and renamed to those of the kernel that takes them.
+A form contains no names, so a result holds for every layer that computes the same on the same shapes and layouts. Templates are stored in
+canonical names (n0, n1, ...) and renamed to those of the kernel that uses them.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilefuse.templates.notation import Template, parse_template
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A pattern without its names: `key` is equal for equal patterns; nodes and inputs stand in canonical order."""
+    """A pattern without its names: `key` is equal for equal patterns; nodes and inputs are in canonical order."""
 
     key: str
     nodes: tuple[str, ...]
@@ -57,7 +57,7 @@ def canonical(template: Template, form: Form) -> str:
 
 
 def named(text: str, form: Form) -> Template:
-    """The template of a canonical text in the names of a form. Raises: ParseError for what is no template."""
+    """The template of a canonical text in the names of a form. Raises: ParseError for text that is no template."""
     return _renamed(parse_template(text, "<tuning result>"), {short: name for name, short in form.canonical_names().items()})
 
 
@@ -70,9 +70,9 @@ Find = Callable[[str], str | None]
 
 
 def with_tuned(plan: Plan, find: Find, device: DeviceSpec, model: CostModel) -> Plan:
-    """The plan with the template that tuning found for each kernel, where `find` (by form key) knows one; the same object if none.
+    """The plan with the tuned template of each kernel, where `find` (by form key) has one; the same object if none.
 
-    A stored template that no longer fits its kernel is passed over with an event.
+    A stored template that no longer fits its kernel is skipped with an event.
     """
     tuned_by_id: dict[int, TileProgram] = {}
     for program in plan.programs:

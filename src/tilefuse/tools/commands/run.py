@@ -77,23 +77,23 @@ def run(model: Model, shapes: Shapes = None, device: Device = "", option: Option
         write_arrays(save_inputs, {name: array_of(t) for name, t in loaded.subject.told.items()})
     if save_outputs is not None:
         write_arrays(save_outputs, arrays)
-    told = _Said(as_json)
+    said = _Said(as_json)
     facts = loaded.facts({name: _range(t, arrays[name]) for name, t in zip(names, tensors)})
-    told.say(*(_range_text(name, range_of) for name, range_of in facts["results"].items()))
-    agrees = _compare_with_peers(loaded, names, tensors, (rtol, atol), told, facts)
+    said.say(*(_range_text(name, range_of) for name, range_of in facts["results"].items()))
+    agrees = _compare_with_peers(loaded, names, tensors, (rtol, atol), said, facts)
     if layers or bisect is not None:
         fault, command = _fault(loaded, rtol, atol, bisect, bisect_seconds, as_json)
         facts["fault"] = {**fault.as_data(), "command": command}
         agrees &= fault.is_none
-        told.say(*_fault_lines(fault, command, layers))
+        said.say(*_fault_lines(fault, command, layers))
     elif not agrees and not loaded.is_saved:
-        told.say("--bisect DIR finds the kernel, pass or import where the difference arises, and saves the smallest graph that fails")
+        said.say("--bisect DIR finds the kernel, pass or import where the difference arises, and saves the smallest graph that fails")
     profiled = loaded.profile(profile, export_profile)
     if profiled is not None:
         facts["profile"] = profiled.json()
-        told.say(*([profiled.text().rstrip()] if profile else []))
+        said.say(*([profiled.text().rstrip()] if profile else []))
     facts |= loaded.times({"tilefuse": loaded.call}, 0.0, iterations, 0.0, "call")["tilefuse"].summary()
-    told.say(_time_line(loaded, facts))
+    said.say(_time_line(loaded, facts))
     if as_json:
         emit_json(facts)
     return 0 if agrees else DIFFERENT
@@ -131,7 +131,7 @@ def bench(model: Model, shapes: Shapes = None, device: Device = "", option: Opti
         write_times(export_times, times)
     facts: dict[str, Any] = {
         "model": loaded.source.name, "device": loaded.where, "compile_s": loaded.compile_s, "measured": f"{measure}: {MEASURED[measure]}",
-        **{name: found.summary() for name, found in times.items()},
+        **{name: timing.summary() for name, timing in times.items()},
         "ratios": {name: {"ratio": r.ratio, "low": r.low, "high": r.high, "within_noise": r.is_within_noise} for name, r in ratios.items()}}
     if ratios:
         facts["ratio"] = next(iter(ratios.values())).ratio
@@ -175,9 +175,9 @@ class _Loaded:
         self.quiet = quiet
         self.device = device_of(self.program)
         self.where = "cuda" if self.device.type == "cuda" else "host"
-        wanted = wanted_inputs(self.program)
-        given = read_inputs(inputs, wanted) if inputs is not None else None
-        self.arguments, self.named = arguments_of(self.source, self.program, given, seed)
+        expected = wanted_inputs(self.program)
+        arrays = read_inputs(inputs, expected) if inputs is not None else None
+        self.arguments, self.named = arguments_of(self.source, self.program, arrays, seed)
         self.subject = subject_of_source(self.source, self.program, self.arguments, self.named,
                                          shape_arguments(parse_shapes(shapes or [])), parse_options(flags))
 
@@ -215,10 +215,10 @@ class _Loaded:
         import tilefuse
 
         with working("profiling", quiet=self.quiet):
-            found = tilefuse.profile(self.program, *self.arguments, **self.named)
+            measured = tilefuse.profile(self.program, *self.arguments, **self.named)
         if path is not None:
-            found.write(path)
-        return found
+            measured.write(path)
+        return measured
 
 
 def _compare_with_peers(loaded: _Loaded, names: list[str], tensors: list[Any], tolerances: tuple[float | None, float | None],
@@ -295,11 +295,11 @@ class _Said:
 def _print_times(times: dict[str, CallTimes]) -> None:
     width = max(map(len, times))
     columns = ("median", "min", "p90", "p95", "p99", "max")
-    hosted = any(found.host for found in times.values())
+    hosted = any(timing.host for timing in times.values())
     head = "".join(f"{c:>10}" for c in columns) + f"{'calls/s':>11}{'calls':>8}{'spread':>8}" + (f"{'host':>10}" if hosted else "")
     _say(" " * width + head)
-    for name, found in times.items():
-        facts = found.summary()
+    for name, timing in times.items():
+        facts = timing.summary()
         cells = "".join(f"{time_text(facts[f'{c}_us']):>10}" for c in columns)
         tail = f"{time_text(facts['host_us']):>10}" if hosted else ""
         _say(f"{name:<{width}}{cells}{facts['calls_per_s']:>11.4g}{facts['calls']:>8}{facts['spread']:>8.1%}{tail}")
