@@ -2,7 +2,7 @@
 
     python -m benchmarks.tuning --only softmax --seconds 300
 
-The choices in `tilefuse.templates.choose` come from this table. Units: us, GB/s; `share` is the fraction of a copy of equal bytes.
+The choices in the folders of `tilefuse.templates` come from this table. Units: us, GB/s; `share` is the fraction of a copy of equal bytes.
 """
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ class Reason(enum.Enum):
     WRONG_RESULT = "wrong-result"
     SLOWER_THAN_PARTS = "slower-than-parts"
     ILLEGAL_TEMPLATE = "illegal-template"
+    OTHER_TEMPLATE = "other-template"
 
 
 @dataclass(frozen=True, slots=True)

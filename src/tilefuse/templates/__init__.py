@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from tilefuse.templates.columns.template import ColumnsTemplate
 from tilefuse.templates.flat.template import FlatTemplate
-from tilefuse.templates.packed.packed import Known
 from tilefuse.templates.packed.template import PackedTemplate
+from tilefuse.templates.parts import Known
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
 from tilefuse.templates.registry import register
 from tilefuse.templates.rows.template import RowsTemplate

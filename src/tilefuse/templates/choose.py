@@ -1,29 +1,33 @@
-"""Which template a root domain takes on a device: by what runs along memory, and by what its reductions need."""
+"""The kernel of a pattern: every template is asked, those of one priority are compared by their predicted time.
+
+    priority 0   tiles turned in shared memory      takes patterns whose large reads run across their writes
+    priority 1   one walk over a domain             a flat walk, rows or columns: at most one of them takes a pattern
+    priority 2   stages of one block                takes patterns with products, and small ones that no walk holds
+"""
 from __future__ import annotations
 
-from tilefuse.base.candidate import Rejected
-from tilefuse.domain.access import accesses, contiguous_axes
-from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice
-from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.columns.choose import choose_columns
-from tilefuse.templates.flat.choose import choose_pointwise
-from tilefuse.templates.rows.choose import choose_rows
-from tilefuse.templates.rows.choose_carried import choose_carried
-from tilefuse.templates.transpose.choose import choose_transpose
+from itertools import groupby
+from operator import attrgetter
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.tile import TileProgram
+from tilefuse.templates.registry import kernel_templates
+from tilefuse.templates.request import Request
 
 
-def choose(domain: Domain, device: DeviceSpec) -> Choice | Rejected:
-    """The template and its parameters for a domain on a device, or why there is none."""
-    found = accesses(domain)
-    shared = [i for i in domain.instances if i.shared]
-    if domain.scatter is not None or not shared:
-        return choose_transpose(domain, device, found) or choose_pointwise(domain, device, found)
-    if any(i.carried for i in shared):
-        return choose_carried(domain, device, found)
-    weights = contiguous_axes(found, domain.kept + domain.reduced, domain.extents)
-    along_kept = max((weights[a] for a in domain.kept), default=0)
-    along_reduced = max((weights[a] for a in domain.reduced), default=0)
-    if along_kept > along_reduced and domain.num_kept > 1 and not domain.has_scan:
-        return choose_columns(domain, device, found)
-    return choose_rows(domain, device, found)
+def choose_program(request: Request) -> TileProgram | Rejected:
+    """The tile program of a pattern, or why no template has one.
+
+    The first priority whose templates take the pattern decides. Of several programs the one with the least predicted time besides memory
+    traffic is taken, then the one whose template was registered first. Of several refusals the first is returned that is no mere
+    `Reason.OTHER_TEMPLATE`.
+    """
+    asked = sorted((t for t in kernel_templates() if t.packs == request.packing), key=attrgetter("priority"))
+    refusals: list[Rejected] = []
+    for _, templates in groupby(asked, key=attrgetter("priority")):
+        proposals = [t.propose(request) for t in templates]
+        programs = [p for p in proposals if isinstance(p, TileProgram)]
+        if programs:
+            return min(programs, key=attrgetter("work_us"))
+        refusals += [p for p in proposals if isinstance(p, Rejected)]
+    return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])

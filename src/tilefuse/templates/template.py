@@ -19,9 +19,11 @@ from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.request import Request
 
 C = TypeVar("C", bound=Choice)
 
@@ -129,6 +131,23 @@ class KernelTemplate(ABC, Generic[C]):
     def program_with(self, program: TileProgram, choice: C, device: DeviceSpec) -> TileProgram | Rejected:
         """The program of the same pattern with another choice of this template, or why there is none."""
 
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def priority(self) -> int:
+        """Place in the order in which templates are asked (`choose.py`): the first that take a pattern are compared with each other only.
+
+        Walks have no estimate of their time besides memory traffic, by which they could be compared with stages.
+        """
+
+    @abstractmethod
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """The program of the best choice for a pattern, or why this template has none.
+
+        `Reason.OTHER_TEMPLATE` says that the pattern is not of this template's kind; other reasons are shown to the user.
+        """
+
     # -- updates in place ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -198,3 +217,8 @@ class KernelTemplate(ABC, Generic[C]):
     @abstractmethod
     def likeness(self, program: TileProgram) -> Hashable | None:
         """Equal for programs that one body may serve, as far as their graphs tell cheaply; None where only equal programs share one."""
+
+    @property
+    @abstractmethod
+    def any_size(self) -> AnySize[C] | None:
+        """Bodies for parts of different sizes; None where each size has a body of its own."""

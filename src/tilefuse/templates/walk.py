@@ -3,18 +3,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Set
-from math import log2
+from dataclasses import replace
+from math import log2, prod
+from typing import Any
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.access import traffic
 from tilefuse.domain.resolved import Domain
-from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.domain.tile import Choice, EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.domain.two_pass import two_pass
+from tilefuse.domain.wide_squares import wide_squares
 from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.ir.graph import Graph
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.notation import print_template
 from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.request import Request, WalkedPattern, walked_pattern
 from tilefuse.templates.template import C, KernelTemplate
+from tilefuse.templates.walk_legality import walk_refusal
+from tilefuse.templates.walk_template import exchange_level, parameters_of, template_of
 
 
 class WalkTemplate(KernelTemplate[C]):
@@ -34,6 +48,72 @@ class WalkTemplate(KernelTemplate[C]):
         writer = KernelWriter(program, device, taken)
         self.write(writer, self.choice_of(program))
         return writer.finish()
+
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """The program of the choice for the pattern's domain."""
+        if request.has_products:
+            return Rejected(Reason.OTHER_TEMPLATE, "products are computed in stages")
+        pattern = request.walked
+        if isinstance(pattern, Rejected):
+            return pattern
+        choice, domain = self.choose(pattern), pattern.domain
+        if isinstance(choice, Rejected):
+            return choice
+        in_one_pass = self.in_one_pass(domain)
+        if in_one_pass is not domain:
+            again = self.choose(replace(pattern, domain=in_one_pass))
+            if not isinstance(again, Rejected):
+                choice, domain = again, in_one_pass
+        return self._program(pattern, choice, self._in_two_passes(choice, domain))
+
+    def program_with(self, program: TileProgram, choice: C, device: DeviceSpec) -> TileProgram | Rejected:
+        """The walk by that choice."""
+        pattern = walked_pattern(program.graph, program.layouts, device)
+        return pattern if isinstance(pattern, Rejected) else self.program_by(pattern, choice)
+
+    def program_by(self, pattern: WalkedPattern, choice: C) -> TileProgram | Rejected:
+        """The program of a pattern by a choice made by hand, by a tuner or for a packed kernel, or why that is not legal."""
+        domain = self._in_two_passes(choice, self.in_one_pass(pattern.domain))
+        return walk_refusal(choice, domain, pattern.device) or self._program(pattern, choice, domain)
+
+    def _in_two_passes(self, choice: C, domain: Domain) -> Domain:
+        """The domain with squared deviations in two passes where elements stay on chip, so that two passes read them once."""
+        return two_pass(domain) if self.keeps_elements(choice) else domain
+
+    def _program(self, pattern: WalkedPattern, choice: C, domain: Domain) -> TileProgram:
+        graph = pattern.graph
+        if pattern.device.kind == "host":
+            domain = wide_squares(domain, self.sums_vectors(choice))
+        sizes = {v: t.num_bytes for v, t in graph.type_by_name.items()}
+        moved = traffic(domain, sizes)
+        launch = Launch(0, 1) if has_no_points(domain) else self.launch(choice, domain)
+        return TileProgram(
+            name=kernel_name(graph), graph=graph, choice=choice,
+            notation=print_template(template_of(choice, domain, graph, launch)), layouts=pattern.layouts,
+            parameters=parameters_of(choice), levels=_levels(graph, domain, exchange_level(choice)),
+            launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops, internal=domain)
+
+    @abstractmethod
+    def choose(self, pattern: WalkedPattern) -> C | Rejected:
+        """The choice for a pattern on its device. Rejected with `Reason.OTHER_TEMPLATE` where another walk takes such patterns."""
+
+    @abstractmethod
+    def launch(self, choice: C, domain: Domain) -> Launch:
+        """Blocks and threads of a walk over a domain with points."""
+
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """The domain with reductions joined that this walk computes in one pass; the same object where there are none."""
+        return domain
+
+    def keeps_elements(self, choice: C) -> bool:
+        """Whether rows (or columns) stay on chip between the walks over them."""
+        return False
+
+    def sums_vectors(self, choice: C) -> bool:
+        """Whether one thread reads rows in vectors, with a chain of sums for each lane."""
+        return False
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
@@ -70,6 +150,11 @@ class WalkTemplate(KernelTemplate[C]):
         """None: extents stand in the body of a walk."""
         return None
 
+    @property
+    def any_size(self) -> AnySize[C] | None:
+        """None: extents stand in the body of a walk."""
+        return None
+
     @abstractmethod
     def walk_traffic(self, choice: C, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Traffic of a walk without a scatter. Units: bytes."""
@@ -94,3 +179,24 @@ def elementwise_thread_loss(choice: Choice, changed: Choice, device: DeviceSpec)
     doublings = log2(changed.num_threads / choice.num_threads)
     fitted = device.fitted.packed
     return fitted.wider_walk_loss * doublings if doublings > 0 else fitted.narrower_walk_loss * -doublings
+
+
+def has_no_points(domain: Domain) -> bool:
+    """Whether nothing is computed: neither elements, nor results of sums over no elements."""
+    total = prod(domain.extents[a] for a in domain.kept + domain.reduced)
+    return total == 0 and (domain.num_kept == 0 or not num_shared(domain))
+
+
+def _levels(graph: Graph, domain: Domain, exchange: Level) -> tuple[EdgeLevel, ...]:
+    """Where the value of each edge inside the pattern lives: in registers, or at level `exchange` where threads share it."""
+    shared = {i.node.name for i in domain.instances if i.shared}
+    inside = {n.name for n in graph.nodes}
+    return tuple(EdgeLevel(v, n.name, exchange if v in shared else Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside)
+
+
+def walk_template(choice: Choice) -> WalkTemplate[Any]:
+    """The template of a choice of one walk. Raises: InternalError for a choice of another template, or of none."""
+    template = kernel_template(choice)
+    if not isinstance(template, WalkTemplate):
+        raise InternalError(f"{choice.template} kernels are no walk over one domain")
+    return template

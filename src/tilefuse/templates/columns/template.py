@@ -1,13 +1,15 @@
 """Reductions across memory as a template."""
 from __future__ import annotations
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
+from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.columns.choose import choose_columns
 from tilefuse.templates.columns.compose import compose_columns
 from tilefuse.templates.columns.neighbours import columns_neighbours
 from tilefuse.templates.columns.packing import column_thread_loss, columns_with_threads
@@ -17,7 +19,7 @@ from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
-from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, num_shared
 
@@ -62,9 +64,23 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         base = self.choice_of(program)
         return others_than(base, columns_neighbours(base, program.domain, device))
 
-    def program_with(self, program: TileProgram, choice: Columns, device: DeviceSpec) -> TileProgram | Rejected:
-        """The walk by that choice."""
-        return schedule_graph(program.graph, program.layouts, device, choice)
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 1
+
+    def choose(self, pattern: WalkedPattern) -> Columns | Rejected:
+        """Columns of kept axes along memory."""
+        if not pattern.exchanges_values or pattern.carries_sums or not pattern.sums_columns:
+            return Rejected(Reason.OTHER_TEMPLATE, "no reductions across memory")
+        return choose_columns(pattern.domain, pattern.device, pattern.accesses)
+
+    def launch(self, choice: Columns, domain: Domain) -> Launch:
+        """The blocks of each tile that share its columns."""
+        return Launch(num_tiles(domain, choice) * choice.split, choice.threads_x * choice.threads_y)
+
+    def keeps_elements(self, choice: Columns) -> bool:
+        """Whether registers hold the columns."""
+        return choice.on_chip
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

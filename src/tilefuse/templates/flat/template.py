@@ -4,22 +4,26 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
+from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.explained import LevelTile, extents_of
+from tilefuse.templates.any_size import AnySize
+from tilefuse.templates.explained import LevelTile, extents_of, length_of
+from tilefuse.templates.flat.any_size import FlatOfAnySize
+from tilefuse.templates.flat.choose import choose_pointwise
 from tilefuse.templates.flat.compose import compose_pointwise
 from tilefuse.templates.flat.neighbours import flat_neighbours
 from tilefuse.templates.flat.record import Pointwise
-from tilefuse.templates.flat.side_by_side import last_axis
+from tilefuse.templates.flat.side_by_side import last_axis, num_vectors
 from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import reads_lie_at_results
-from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.template import Ending, Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 
@@ -64,9 +68,20 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         base = self.choice_of(program)
         return others_than(base, flat_neighbours(base, device))
 
-    def program_with(self, program: TileProgram, choice: Pointwise, device: DeviceSpec) -> TileProgram | Rejected:
-        """The walk by that choice."""
-        return schedule_graph(program.graph, program.layouts, device, choice)
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 1
+
+    def choose(self, pattern: WalkedPattern) -> Pointwise | Rejected:
+        """A walk in memory order, for patterns whose threads share nothing, or scatter."""
+        if pattern.exchanges_values:
+            return Rejected(Reason.OTHER_TEMPLATE, "threads share results of reductions")
+        return choose_pointwise(pattern.domain, pattern.device, pattern.accesses)
+
+    def launch(self, choice: Pointwise, domain: Domain) -> Launch:
+        """As many blocks as cover all vectors, and one for points that fill none."""
+        vectors = max(num_vectors(choice, domain.extents), min(length_of(domain, choice.order), 1))
+        return Launch(-(-vectors // (choice.threads * choice.steps)), choice.threads)
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
@@ -99,3 +114,8 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         """The same kinds of nodes on the same element types, whatever the extents."""
         graph = program.graph
         return tuple((n.kind, n.type.dtype.name) for n in graph.nodes), tuple(i.type.dtype.name for i in graph.inputs), len(graph.results)
+
+    @property
+    def any_size(self) -> AnySize[Pointwise] | None:
+        """Walks whose accesses follow the flat position take any number of elements."""
+        return FlatOfAnySize()

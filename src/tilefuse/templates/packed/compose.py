@@ -1,32 +1,17 @@
-"""Packed kernels: the body of each group by its own template, and the flat walk whose length is the member's.
-
-    flat walk of n elements in vectors of w:   item = block * threads + thread      (item + step * threads for each step)
-        item < n // w                   one vector
-        item < n // w + n % w           one of the last elements, which do not fill a vector
-"""
+"""Packed kernels: the body of each group by its own template, and the parameters of all parts."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
-from tilefuse.domain.access import is_vector
 from tilefuse.domain.tile import TileProgram
-from tilefuse.emit.kernel_writer import KernelWriter, extent_in_memory, hoist_without_lane, reachable
-from tilefuse.emit.vector_operands import vector_operands
-from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Buffer, Comment, Group, Kernel, Member
+from tilefuse.emit.kernel_writer import extent_in_memory
+from tilefuse.kernel.ir import Buffer, Group, Kernel, Member
 from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.flat.record import Pointwise
-from tilefuse.templates.packed.flat import FLAT
-from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.parts import PackedGroup, Part
+from tilefuse.templates.packed.packed import Packed, any_size_of
+from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
-
-# The numbers of a flat group: whole vectors of a member, and elements behind them.
-VECTORS, REST = "num_vectors", "num_rest"
 
 
 def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> Kernel:
@@ -39,7 +24,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     first_block = 0
     for packed in choice.groups:
         if packed.flat:
-            body = compose_flat(packed, device, taken)
+            body = any_size_of(packed.program).compose(packed, device, taken)
         else:
             body = kernel_template(packed.program.choice).compose(packed.program, device, taken=taken)
         taken.update(text for b in body.buffers for text in (b.name, identifier(b.name)))
@@ -64,6 +49,8 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
     place = {value: n for n, value in enumerate(values)}
     parameters: list[Buffer] = []
     members: list[Member] = []
+    # Extents of the numbers that a part's size decides, by their names in the body.
+    names: dict[str, int] = {}
     for number_of_member, part in enumerate(packed.parts):
         arguments = []
         for slot in body.parameters:
@@ -72,79 +59,7 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
             name = free_identifier(f"{slot.name}_of_{number_of_member}", taken)
             parameters.append(replace(slot, name=name, num_elements=size, origin=origin))
             arguments.append(name)
-        members.append(Member(tuple(arguments), part.num_blocks, _numbers(packed, part)))
-    extents = [max(column) + 1 for column in zip(*(m.numbers for m in members))]
-    names = tuple(zip((VECTORS, REST), extents))
-    return Group(first_block, body.parameters, tuple(members), body.body, names, (), body.narrow), parameters
-
-
-def _numbers(packed: PackedGroup, part: Part) -> tuple[int, ...]:
-    if not packed.flat:
-        return ()
-    assert isinstance(packed.program.choice, Pointwise)
-    width = packed.program.choice.vector
-    rests = (part.num_elements % width,) if _has_rest(packed) else ()
-    return (part.num_elements // width, *rests)
-
-
-def _has_rest(packed: PackedGroup) -> bool:
-    assert isinstance(packed.program.choice, Pointwise)
-    return any(p.num_elements % packed.program.choice.vector for p in packed.parts)
-
-
-def compose_flat(packed: PackedGroup, device: DeviceSpec, taken: set[str]) -> Kernel:
-    """The kernel of a flat walk of `num_vectors` vectors and `num_rest` elements, which are names in it."""
-    choice = packed.program.choice
-    assert isinstance(choice, Pointwise)
-    writer = KernelWriter(packed.program, device, taken | {VECTORS, REST})
-    e, domain, width = writer.emitter, writer.domain, choice.vector
-    blocks = max(p.num_blocks for p in packed.parts)
-    sizes = [p.num_elements for p in packed.parts]
-    most = max(n // width for n in sizes)
-    e.frame.extents |= {"block": blocks, "thread": choice.threads, VECTORS: most + 1, REST: width}
-    e.hoist([key for _, key, _ in domain.outputs], frozenset())
-    items = blocks * choice.threads * choice.steps
-
-    def item(step: Affine) -> Affine:
-        at = axis("block") * (choice.threads * choice.steps) + step * choice.threads + axis("thread")
-        return e.let("item", at, items)
-
-    lane = e.fresh("lane_")
-    if most:
-        _walk(writer, choice, width, lane, item, lambda at: at * width + axis(lane), lambda at: (Bound(axis(VECTORS) - at, 1, most + 1),))
-    if _has_rest(packed):
-        e.emit(Comment("elements that do not fill a vector"))
-        # Element n of the rest is item num_vectors + n.
-        _walk(writer, replace(choice, unrolled=False), 1, lane, item, lambda at: axis(VECTORS) * (width - 1) + at,
-              lambda at: (Bound(at - axis(VECTORS), 0, items), Bound(axis(VECTORS) + axis(REST) - at, 1, most + width)))
-    kernel = writer.finish()
-    return replace(kernel, launch=replace(kernel.launch, num_blocks=blocks))
-
-
-def _walk(writer: KernelWriter, choice: Pointwise, width: int, lane: str, item: Callable[[Affine], Affine],
-          position: Callable[[Affine], Affine], inside: Callable[[Affine], tuple[Bound, ...]]) -> None:
-    """All steps of a thread, `width` elements each, from flat position `position(item)` on, where `inside(item)` holds."""
-    e, domain = writer.emitter, writer.domain
-    bodies = [i.body for i in reachable(domain, [key for _, key, _ in domain.outputs], set())]
-    moving = [t for t in writer.touches(bodies) if FLAT in t.offset.axes()]
-    probe = position(axis("item_"))
-    vectors = [t for t in moving if width > 1 and is_vector(substitute(t.offset, {FLAT: probe}), lane, width)]
-    held = []
-    if choice.unrolled:
-        held = [writer.held(t, choice.steps, width, True) for t in vectors]
-        with e.loop("step", choice.steps, unroll=True) as s:
-            at = item(s)
-            with e.when(inside(at)):
-                for h in held:
-                    writer.fill(h, s, {FLAT: position(at)}, lane)
-    with e.loop("step", choice.steps, unroll=choice.unrolled) as s:
-        at = item(s)
-        with e.when(inside(at)):
-            env = {FLAT: position(at)}
-            if not choice.unrolled:
-                held = [writer.held(t, 1, width, True, step=True) for t in vectors]
-                for h in held:
-                    writer.fill(h, number(0), env, lane)
-            hoist_without_lane(writer, bodies, env, lane, width, held)
-            more = vector_operands(writer, bodies, env, lane, width)
-            writer.write_lanes(domain.outputs, width, [*held, *more], s, env, lane)
+        numbers = any_size_of(packed.program).numbers(packed, part) if packed.flat else ()
+        names.update((name, max(names.get(name, 0), value + 1)) for name, value in numbers)
+        members.append(Member(tuple(arguments), part.num_blocks, tuple(value for _, value in numbers)))
+    return Group(first_block, body.parameters, tuple(members), body.body, tuple(names.items()), (), body.narrow), parameters

@@ -7,27 +7,23 @@ not grow with their number; for flat walks tensors may differ in size too. Sourc
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
-from tilefuse.domain.access import accesses, vector_limit, widest_vector
-from tilefuse.domain.parts import connected_parts, structure_of
-from tilefuse.domain.resolved import Domain
+from tilefuse.domain.parts import connected_parts
 from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.flat.record import Pointwise
-from tilefuse.templates.notation import print_template
+from tilefuse.templates.any_size import AnySize, SizedForm
+from tilefuse.templates.choose import choose_program
 from tilefuse.templates.packed.common_threads import common_threads, packable, with_threads
-from tilefuse.templates.packed.flat import FLAT, flat_form, flat_key
 from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.walk_template import parameters_of, template_of
+from tilefuse.templates.request import Request, has_products
 
 # Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
 # Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
@@ -38,9 +34,6 @@ MAX_GROUPS = 24
 
 # Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
 MAX_SIBLING_OPERANDS = 16
-
-ScheduleOne = Callable[[Graph, Layouts, DeviceSpec, Choice | None], TileProgram | Rejected]
-
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -67,30 +60,6 @@ class Packed:
         return True
 
 
-@dataclass(slots=True)
-class Known:
-    """Parts of one graph that were scheduled, in one or more packed kernels.
-
-    programs: by number of the structure and wanted choice (None: the scheduler's own), with the names of the first part of that structure.
-    """
-
-    programs: dict[tuple[int, Choice | None], TileProgram | Rejected] = field(default_factory=dict)
-    numbers: dict[Hashable, int] = field(default_factory=dict)
-    _parts: dict[tuple[str, ...], tuple[Graph, Layouts, int]] = field(default_factory=dict)
-
-    def structure(self, part: Graph, layouts: Layouts) -> int:
-        """A number for the structure of a part. A part that comes again in another set of parts, node by node the same, keeps its own."""
-        names = tuple(n.name for n in part.nodes)
-        own = {i.name: layouts[i.name] for i in part.inputs if i.name in layouts} | {r: layouts[r] for r in part.results if r in layouts}
-        if (found := self._parts.get(names)) is not None:
-            other, lies, number = found
-            if other.results == part.results and lies == own and all(a is b for a, b in zip(other.nodes, part.nodes, strict=True)):
-                return number
-        number = self.numbers.setdefault(structure_of(part, layouts), len(self.numbers))
-        self._parts[names] = (part, own, number)
-        return number
-
-
 @dataclass(frozen=True, slots=True)
 class _Scheduled:
     """A part with its own tile program (of the first part of this structure, whose names it has)."""
@@ -100,21 +69,17 @@ class _Scheduled:
     program: TileProgram
 
 
-def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
-                    known: Known | None = None) -> TileProgram | Rejected:
-    """The packed tile program of a pattern given as a graph of its own, or why there is none.
+def schedule_packed(request: Request) -> TileProgram | Rejected:
+    """The packed tile program of a pattern, or why there is none; the program of its only part where it has one.
 
-    schedule_one: schedules one part; with a choice, by that choice. known: parts that were scheduled before, in this call or another one
-    with the same device and `schedule_one`.
     Cost: each structure of parts is scheduled once, and once more for each number of threads that it shares with others.
     """
-    known = Known() if known is None else known
-    scheduled = _schedule_parts(pattern, layouts, device, schedule_one, known)
+    scheduled = _schedule_parts(request)
     if isinstance(scheduled, Rejected):
         return scheduled
     if len(scheduled) == 1:
         only, program = scheduled[0].part, scheduled[0].program
-        return program if program.graph.type_by_name.keys() == only.type_by_name.keys() else schedule_one(only, layouts, device, None)
+        return program if program.graph.type_by_name.keys() == only.type_by_name.keys() else choose_program(request.for_part(only))
     work = [s for s in scheduled if s.program.launch.num_blocks]
     if not work:
         return Rejected(Reason.DOMAIN_MISMATCH, "no part has any work to do")
@@ -125,41 +90,42 @@ def schedule_packed(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
     for program in distinct.values():
         if (why := packable(program)) is not None:
             return why
+    device = request.device
     threads = common_threads(tuple(distinct.values()), device)
     if isinstance(threads, Rejected):
         return threads
-    again = _with_common_threads(work, distinct, threads, layouts, device, schedule_one, known)
-    if isinstance(again, Rejected):
-        return again
-    groups = _grouped(again, device, threads)
+    alike = _with_common_threads(work, distinct, threads, request)
+    if isinstance(alike, Rejected):
+        return alike
+    groups = _grouped(alike, device, threads)
     if len(groups) > MAX_GROUPS:
         return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
     crowded = _occupancy_conflict(groups, device, threads, len(work))
-    return crowded if crowded is not None else _program(pattern, layouts, again, groups, threads, _work_us(groups, device, threads))
+    return crowded if crowded is not None else _program(request, alike, groups, threads, _work_us(groups, device, threads))
 
 
-def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedule_one: ScheduleOne,
-                    known: Known) -> list[_Scheduled] | Rejected:
+def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
     """Every part that has elements, with its program; one that a kernel cannot hold is taken apart where its results share internal
     maps only."""
-    found: list[_Scheduled] = []
-    # First what reads the same inputs together, then what depends on each other, then what only shares maps.
-    todo = [(part, 0) for part in reversed(connected_parts(pattern, siblings=True))]
+    scheduled: list[_Scheduled] = []
+    known = request.known
+    # First nodes that read the same inputs together, then those that depend on each other, then those that only share maps.
+    todo = [(part, 0) for part in reversed(connected_parts(request.graph, siblings=True))]
     while todo:
         part, step = todo.pop()
         if all(0 in n.type.shape for n in part.nodes):
             continue
         if not part.results:
             return Rejected(Reason.DOMAIN_MISMATCH, f"nothing outside reads %{part.nodes[0].name}")
-        structure = known.structure(part, layouts)
-        products = any(n.category == "library" for n in part.nodes)
+        structure = known.structure(part, request.layouts)
+        products = has_products(part)
         if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):
             # Products that share an operand, or maps of it, have tiles of their own each.
             todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
             continue
         program = known.programs.get((structure, None))
         if program is None:
-            program = known.programs[structure, None] = schedule_one(part, layouts, device, None)
+            program = known.programs[structure, None] = choose_program(request.for_part(part))
         if isinstance(program, Rejected):
             smaller = [part] if step == 2 else connected_parts(part, recompute=step == 1)
             if len(smaller) < 2 and step == 0:
@@ -168,88 +134,73 @@ def _schedule_parts(pattern: Graph, layouts: Layouts, device: DeviceSpec, schedu
                 return program
             todo.extend((p, step + 1) for p in reversed(smaller))
             continue
-        found.append(_Scheduled(part, structure, program))
-    return found
+        scheduled.append(_Scheduled(part, structure, program))
+    return scheduled
 
 
-def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram], threads: int, layouts: Layouts,
-                         device: DeviceSpec, schedule_one: ScheduleOne, known: Known) -> list[_Scheduled] | Rejected:
+def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram], threads: int,
+                         request: Request) -> list[_Scheduled] | Rejected:
     """The parts with programs of `threads` threads a block."""
-    graphs = {s.structure: s.part for s in reversed(work)}
-    made: dict[int, TileProgram] = {}
+    programs = request.known.programs
+    alike: dict[int, TileProgram] = {}
     for structure, program in distinct.items():
         if program.choice.num_threads != threads:
-            wanted = with_threads(program, threads, device)
-            again = known.programs.get((structure, wanted))
+            choice = with_threads(program, threads, request.device)
+            again = programs.get((structure, choice))
             if again is None:
-                again = known.programs[structure, wanted] = schedule_one(graphs[structure], layouts, device, wanted)
+                again = programs[structure, choice] = kernel_template(program.choice).program_with(program, choice, request.device)
             if isinstance(again, Rejected):
                 return again
             program = again
-        made[structure] = program
-    return [_Scheduled(s.part, s.structure, made[s.structure]) for s in work]
+        alike[structure] = program
+    return [_Scheduled(s.part, s.structure, alike[s.structure]) for s in work]
 
 
 def _grouped(work: list[_Scheduled], device: DeviceSpec, threads: int) -> tuple[PackedGroup, ...]:
     """Parts with one body together, the groups that move most first: their blocks fill the device while the others' come in between."""
-    flat_of: dict[int, Domain | None] = {}
+    form_of: dict[int, SizedForm | None] = {}
     # By the first structure that runs the body.
     first_of: dict[Hashable, int] = {}
-    groups: dict[int, list[_Scheduled]] = {}
+    members_of: dict[int, list[_Scheduled]] = {}
     home: dict[int, list[_Scheduled]] = {}
     for s in work:
-        if s.structure not in flat_of:
-            choice, domain = s.program.choice, s.program.internal
-            flat = None
-            if isinstance(choice, Pointwise) and choice.side == 1 and isinstance(domain, Domain):
-                flat = flat_form(domain, choice.order)
-            flat_of[s.structure] = flat
-            first = s.structure if flat is None else first_of.setdefault(flat_key(flat, s.program.graph), s.structure)
-            home[s.structure] = groups.setdefault(first, [])
+        if s.structure not in form_of:
+            choice = s.program.choice
+            any_size = kernel_template(choice).any_size
+            form = form_of[s.structure] = None if any_size is None else any_size.form(s.program)
+            first = s.structure if form is None else first_of.setdefault((type(choice), form.key), s.structure)
+            home[s.structure] = members_of.setdefault(first, [])
         home[s.structure].append(s)
-    made = [_group(members, flat_of, device, threads) for members in groups.values()]
-    moved = [sum(s.program.bytes_moved for s in members) for members in groups.values()]
-    return tuple(made[n] for n in sorted(range(len(made)), key=lambda n: (-moved[n], n)))
+    groups = [_group(members, form_of, device, threads) for members in members_of.values()]
+    moved = [sum(s.program.bytes_moved for s in members) for members in members_of.values()]
+    return tuple(groups[n] for n in sorted(range(len(groups)), key=lambda n: (-moved[n], n)))
 
 
-def _group(members: list[_Scheduled], flat_of: dict[int, Domain | None], device: DeviceSpec, threads: int) -> PackedGroup:
+def _group(members: list[_Scheduled], form_of: dict[int, SizedForm | None], device: DeviceSpec, threads: int) -> PackedGroup:
+    """Parts that run one body: with their extents in it where all have the same, else a body of any size, as of the largest part."""
     if len({s.structure for s in members}) == 1:
         program = members[0].program
         return PackedGroup(program, tuple(_part(s.part, program.launch.num_blocks) for s in members))
-    sizes = []
-    for s in members:
-        domain = flat_of[s.structure]
-        assert domain is not None
-        sizes.append(domain.extents[FLAT])
-    largest = max(range(len(members)), key=lambda n: (sizes[n], -n))
-    program, domain = members[largest].program, flat_of[members[largest].structure]
-    assert domain is not None and isinstance(program.choice, Pointwise)
-    found = accesses(domain)
-    limit = vector_limit(found, device)
-    # Elements behind the last whole vector are handled one by one, so the width need not divide any size.
-    width = widest_vector(found, (FLAT,), limit, limit)
-    choice = Pointwise((FLAT,), width, threads, program.choice.steps, program.choice.unrolled)
-    parts = tuple(_part(s.part, 0, size) for s, size in zip(members, sizes, strict=True))
-    return regrouped(PackedGroup(replace(program, internal=domain), parts, flat=True), choice)
+    forms = [form for s in members if (form := form_of[s.structure]) is not None]
+    largest = max(range(len(forms)), key=lambda n: (forms[n].num_elements, -n))
+    program = replace(members[largest].program, internal=forms[largest].domain)
+    parts = tuple(_part(s.part, 0, form.num_elements) for s, form in zip(members, forms, strict=True))
+    return regrouped(PackedGroup(program, parts, flat=True), any_size_of(program).choice(program, threads, device))
 
 
 def regrouped(group: PackedGroup, choice: Choice) -> PackedGroup:
-    """A flat group whose members walk by another choice. Raises: InternalError where that is no flat walk."""
-    if not isinstance(choice, Pointwise):
-        raise InternalError(f"a flat group of kernel {group.program.name} by a choice of {choice.template}")
-    parts = tuple(replace(p, num_blocks=flat_blocks(p.num_elements, choice)) for p in group.parts)
-    launch = Launch(max(p.num_blocks for p in parts), choice.threads)
-    domain = group.program.internal
-    assert isinstance(domain, Domain)
-    notation = print_template(template_of(choice, domain, group.program.graph, launch))
-    body = replace(group.program, choice=choice, notation=notation, launch=launch, parameters=parameters_of(choice))
-    return PackedGroup(body, parts, flat=True)
+    """A group of parts of any size with the body of another choice."""
+    any_size = any_size_of(group.program)
+    parts = tuple(replace(p, num_blocks=any_size.num_blocks(choice, p.num_elements)) for p in group.parts)
+    return PackedGroup(any_size.body(group.program, choice, max(p.num_blocks for p in parts)), parts, flat=True)
 
 
-def flat_blocks(num_elements: int, choice: Pointwise) -> int:
-    """Blocks of a flat walk: whole vectors first, then one element a thread."""
-    items = num_elements // choice.vector + num_elements % choice.vector
-    return -(-items // (choice.threads * choice.steps))
+def any_size_of(program: TileProgram) -> AnySize[Any]:
+    """How parts of different sizes share the body of a program. Raises: InternalError where its template has no such bodies."""
+    any_size = kernel_template(program.choice).any_size
+    if any_size is None:
+        raise InternalError(f"parts of different sizes share the body {program.name}, and those of {program.template} have fixed sizes")
+    return any_size
 
 
 def _part(part: Graph, num_blocks: int, num_elements: int = 0) -> Part:
@@ -313,15 +264,15 @@ def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: i
     return min(blocks, device.max_threads_per_multiprocessor // threads)
 
 
-def _program(pattern: Graph, layouts: Layouts, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int,
-             work_us: float) -> TileProgram:
+def _program(request: Request, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int, work_us: float) -> TileProgram:
     levels: list[EdgeLevel] = []
     for s in work:
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
         levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
     return TileProgram(
-        name=f"packed_{groups[0].program.name}"[:56], graph=pattern, choice=Packed(threads, groups), notation=_notation(groups),
-        layouts={v: layouts[v] for v in pattern.type_by_name if v in layouts}, parameters=_parameters(groups, threads),
+        name=f"packed_{groups[0].program.name}"[:56], graph=request.graph, choice=Packed(threads, groups), notation=_notation(groups),
+        layouts={v: request.layouts[v] for v in request.graph.type_by_name if v in request.layouts},
+        parameters=_parameters(groups, threads),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
         flops=sum(s.program.flops for s in work), work_us=work_us)

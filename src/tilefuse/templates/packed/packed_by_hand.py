@@ -14,7 +14,6 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.neighbours import program_with
 from tilefuse.templates.notation import Schedule, Template
 from tilefuse.templates.packed.common_threads import packable, with_threads
@@ -101,7 +100,6 @@ def _with_own_names(group: PackedGroup, template: Template) -> Template:
 def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> PackedGroup:
     if group.flat:
         choice = choice_by_hand(group.program, in_own_words(template, group.program, device), device)
-        assert isinstance(choice, Pointwise)
         return regrouped(group, choice)
     made = part_by_hand(group.program, template, device)
     if (why := packable(made)) is not None:
@@ -129,7 +127,7 @@ def _common(packed: Packed, groups: Sequence[PackedGroup], wanted: dict[int, Tem
 def _with_threads(group: PackedGroup, threads: int, device: DeviceSpec) -> PackedGroup:
     """A group that follows the others' number of threads."""
     choice = with_threads(group.program, threads, device)
-    if group.flat and isinstance(choice, Pointwise):
+    if group.flat and choice is not None:
         return regrouped(group, choice)
     made = None if choice is None else program_with(group.program, choice, device)
     if made is None or isinstance(made, Rejected):

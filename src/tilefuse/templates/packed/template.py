@@ -9,13 +9,15 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.packed.compose import compose_packed
 from tilefuse.templates.packed.neighbours import packed_neighbours
-from tilefuse.templates.packed.packed import Packed, packed_like
+from tilefuse.templates.packed.packed import Packed, packed_like, schedule_packed
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.request import Request
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
 
@@ -61,6 +63,14 @@ class PackedTemplate(KernelTemplate[Packed]):
         """The same groups with those bodies, where they fit one launch."""
         return packed_like(program, choice.groups, device, choice.threads)
 
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 0
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """Independent parts side by side, where packing is asked for; the program of the only part where there is one."""
+        return schedule_packed(request)
+
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
@@ -88,6 +98,11 @@ class PackedTemplate(KernelTemplate[Packed]):
         parts = [kernel_template(g.program.choice).staging(g.program) for g in self.choice_of(program).groups]
         largest = max(parts, key=lambda s: s.allocated_bytes, default=NO_STAGES)
         return replace(NO_STAGES, requested_bytes=largest.requested_bytes, allocated_bytes=largest.allocated_bytes)
+
+    @property
+    def any_size(self) -> AnySize[Packed] | None:
+        """None: it is no part."""
+        return None
 
     @property
     def packs(self) -> bool:

@@ -1,9 +1,10 @@
 """Reductions along memory as a template."""
 from __future__ import annotations
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses
 from tilefuse.domain.contraction import WARP
+from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
@@ -14,7 +15,9 @@ from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
-from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.request import WalkedPattern
+from tilefuse.templates.rows.choose import choose_rows
+from tilefuse.templates.rows.choose_carried import choose_carried
 from tilefuse.templates.rows.compose import compose_rows
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
@@ -68,9 +71,37 @@ class RowsTemplate(WalkTemplate[Rows]):
         base = self.choice_of(program)
         return others_than(base, rows_neighbours(base, program.domain, device))
 
-    def program_with(self, program: TileProgram, choice: Rows, device: DeviceSpec) -> TileProgram | Rejected:
-        """The walk by that choice."""
-        return schedule_graph(program.graph, program.layouts, device, choice)
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 1
+
+    def choose(self, pattern: WalkedPattern) -> Rows | Rejected:
+        """Rows of reduced axes, or sums carried from row to row; kept axes along memory are columns, but for scans and a single row."""
+        domain, device = pattern.domain, pattern.device
+        if not pattern.exchanges_values:
+            return Rejected(Reason.OTHER_TEMPLATE, "threads share no results of reductions")
+        if pattern.carries_sums:
+            return choose_carried(domain, device, pattern.accesses)
+        if pattern.sums_columns:
+            return Rejected(Reason.OTHER_TEMPLATE, "kept axes run along memory")
+        return choose_rows(domain, device, pattern.accesses)
+
+    def launch(self, choice: Rows, domain: Domain) -> Launch:
+        """Blocks (or clusters) for all rows, or as many as walk them in turns."""
+        groups = choice.groups or -(-domain.num_kept // choice.rows)
+        return Launch(groups * choice.cluster * choice.split, choice.threads * choice.rows, choice.cluster)
+
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """Maximum and sum of exponentials in one pass over a row."""
+        return with_online_sums(domain)
+
+    def keeps_elements(self, choice: Rows) -> bool:
+        """Whether registers or a queue hold the row."""
+        return choice.in_registers or choice.slots > 0
+
+    def sums_vectors(self, choice: Rows) -> bool:
+        """Whether one thread has a row and reads it in vectors."""
+        return choice.threads == 1 < choice.vector
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

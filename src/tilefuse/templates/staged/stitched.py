@@ -21,6 +21,10 @@ from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 Tiles = dict[Hashable, Stitched]
 
 
+# Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
+MAX_STEPS_OF_ONE_BLOCK = 1 << 16
+
+
 def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Stitched | None = None) -> TileProgram | Rejected:
     """The stitched tile program of a pattern given as a graph of its own, or why there is none. `wanted`: tiles made by hand.
 
@@ -41,6 +45,12 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
         levels=_levels(graph, plan), launch=launch,
         bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
         flops=plan.flops, work_us=found.us, internal=plan)
+
+
+def fits_one_block(graph: Graph) -> bool:
+    """Whether a pattern with reductions is so small that one launch less is worth one block that computes its stages in turn."""
+    steps = sum(n.type.num_elements * prod(e for _, e in n.over) for n in graph.nodes)
+    return steps <= MAX_STEPS_OF_ONE_BLOCK and any(n.category == "reduce" for n in graph.nodes)
 
 
 def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:

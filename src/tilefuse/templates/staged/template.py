@@ -12,17 +12,19 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.request import Request
 from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.staged.stitched import schedule_stitched, staging_of
+from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of
 from tilefuse.templates.staged.traffic import stitched_traffic
 from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
 
@@ -68,6 +70,18 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         """The stages over that tile."""
         return schedule_stitched(program.graph, program.layouts, device, choice)
 
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 2
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """Tiles for patterns with products, those of a pattern like it where the search has one; one block for small patterns without."""
+        if request.has_products and not request.is_part:
+            return schedule_like(request.choices, request.graph, request.layouts, request.device)
+        if request.has_products or fits_one_block(request.graph):
+            return schedule_stitched(request.graph, request.layouts, request.device)
+        return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
+
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
@@ -97,6 +111,11 @@ class StitchedTemplate(KernelTemplate[Stitched]):
     def staging(self, program: TileProgram) -> Staging:
         """The stages in order, and the place of each stored piece."""
         return staging_of(plan_of(program))
+
+    @property
+    def any_size(self) -> AnySize[Stitched] | None:
+        """None: extents stand in the body of a stage."""
+        return None
 
     @property
     def packs(self) -> bool:

@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
-from tilefuse.base.candidate import Rejected
+from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import WARP
+from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
@@ -12,8 +14,9 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.levels import LevelTraffic
 from tilefuse.templates.neighbours import others_than
-from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.transpose.choose import choose_transpose
 from tilefuse.templates.transpose.compose import compose_transpose
 from tilefuse.templates.transpose.neighbours import transpose_neighbours
 from tilefuse.templates.transpose.record import Transpose
@@ -52,9 +55,20 @@ class TransposeTemplate(WalkTemplate[Transpose]):
         base = self.choice_of(program)
         return others_than(base, transpose_neighbours(base, device))
 
-    def program_with(self, program: TileProgram, choice: Transpose, device: DeviceSpec) -> TileProgram | Rejected:
-        """The transposition in those tiles."""
-        return schedule_graph(program.graph, program.layouts, device, choice)
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 0
+
+    def choose(self, pattern: WalkedPattern) -> Transpose | Rejected:
+        """Tiles for patterns that read across the order in which they write."""
+        choice = None if pattern.exchanges_values else choose_transpose(pattern.domain, pattern.device, pattern.accesses)
+        return choice or Rejected(Reason.OTHER_TEMPLATE, "no large read runs across the writes")
+
+    def launch(self, choice: Transpose, domain: Domain) -> Launch:
+        """A block for each tile."""
+        others = prod(domain.extents[a] for a in choice.order if a not in (choice.read_axis, choice.write_axis))
+        tiles = -(-domain.extents[choice.read_axis] // choice.columns) * -(-domain.extents[choice.write_axis] // choice.rows)
+        return Launch(others * tiles, choice.threads)
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

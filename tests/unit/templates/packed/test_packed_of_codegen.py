@@ -36,7 +36,7 @@ from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
-from tilefuse.templates.packed.compose import REST
+from tilefuse.templates.flat.compose_any_size import REST
 from tilefuse.templates.packed.packed import Packed
 from tilefuse.templates.staged.record import Stitched
 

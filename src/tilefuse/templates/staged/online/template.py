@@ -11,10 +11,12 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.request import Request
 from tilefuse.templates.staged.online.choose import OnlinePlan
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
@@ -63,6 +65,16 @@ class OnlineTemplate(KernelTemplate[Online]):
         """The walk in those tiles."""
         return schedule_online(program.graph, program.layouts, device, choice)
 
+    # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    priority = 2
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """The walk between the products of a pattern, on a device; values between the products stay unrounded."""
+        if request.eager_rounding or request.is_part or not request.has_products or request.device.kind != "cuda":
+            return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own on a device whose products leave their results unrounded")
+        return schedule_online(request.graph, request.layouts, request.device)
+
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
@@ -93,6 +105,11 @@ class OnlineTemplate(KernelTemplate[Online]):
         plan = walk_plan_of(program)
         places = tuple(SharedPlace(f"{t.role} {t.number}", t.offset_bytes, t.num_bytes) for t in plan.tiles)
         return Staging((), places, plan.shared_bytes, plan.shared_bytes)
+
+    @property
+    def any_size(self) -> AnySize[Online] | None:
+        """None: it is no part."""
+        return None
 
     @property
     def packs(self) -> bool:

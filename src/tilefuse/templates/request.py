@@ -1,0 +1,127 @@
+"""The question that every template is asked: which kernel it has for a pattern. Facts that several templates need are worked out once.
+
+    Request          the pattern, its layouts, the device, and how the kernel will be used
+    WalkedPattern    the pattern over one iteration domain, for templates that are one walk
+"""
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.access import Access, accesses, contiguous_axes
+from tilefuse.domain.domain import find_domain
+from tilefuse.domain.precision import keep_precision
+from tilefuse.domain.resolved import Domain
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.parts import Known
+
+
+@dataclass(frozen=True)
+class WalkedPattern:
+    """A pattern over one iteration domain. layouts: strides of its own values that are not dense row-major."""
+
+    graph: Graph
+    layouts: Layouts
+    device: DeviceSpec
+    domain: Domain
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        """All reads and writes of boundary values."""
+        return accesses(self.domain)
+
+    @property
+    def exchanges_values(self) -> bool:
+        """Whether threads share results of reductions or scans. A scatter combines its values in memory."""
+        return self.domain.scatter is None and any(i.shared for i in self.domain.instances)
+
+    @property
+    def carries_sums(self) -> bool:
+        """Whether sums down the columns go from one row to the next."""
+        return any(i.carried for i in self.domain.instances if i.shared)
+
+    @cached_property
+    def sums_columns(self) -> bool:
+        """Whether reductions run across memory: more bytes run along kept axes than along reduced ones.
+
+        A single result, and scans, are computed along reduced axes however these lie.
+        """
+        domain = self.domain
+        if domain.num_kept <= 1 or domain.has_scan:
+            return False
+        weights = contiguous_axes(self.accesses, domain.kept + domain.reduced, domain.extents)
+        return max((weights[a] for a in domain.kept), default=0) > max((weights[a] for a in domain.reduced), default=0)
+
+
+def walked_pattern(graph: Graph, layouts: Layouts, device: DeviceSpec) -> WalkedPattern | Rejected:
+    """The pattern over one iteration domain, or why it has none."""
+    graph = _without_scans_of_one(graph)
+    empty = [n for n in graph.nodes if 0 in n.type.shape or any(e == 0 for _, e in n.over)]
+    if empty and len(graph.nodes) > 1:
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{empty[0].name} is empty")
+    own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
+    domain = find_domain(graph, own)
+    if isinstance(domain, Rejected):
+        return domain
+    if len(domain.instances) > 3 * len(graph.nodes) + 16:
+        return Rejected(Reason.RECOMPUTATION, f"{len(graph.nodes)} nodes would be computed at {len(domain.instances)} places")
+    return WalkedPattern(graph, own, device, domain)
+
+
+def _without_scans_of_one(graph: Graph) -> Graph:
+    """`graph` with scans along an axis of extent 1 as the maps they are: no template carries a value along such an axis."""
+    single = [n for n in graph.nodes if n.category == "scan" and n.extents[n.along] == 1]
+    if not single:
+        return graph
+    return replace(graph, nodes=tuple(replace(n, kind="map", along="") if n in single else n for n in graph.nodes))
+
+
+@dataclass(frozen=True)
+class Request:
+    """A pattern, as a graph of its own, for which a kernel is asked.
+
+    eager_rounding  every value is rounded to its own type, also where it never leaves the kernel (`domain/precision.py`)
+    packing         independent parts of the pattern may become parts of a packed kernel; else one body computes the whole pattern
+    is_part         the kernel becomes one part of a packed kernel
+    choices         choices of patterns that were scheduled before in this search: a template may take one again for a pattern like it
+    known           parts of packed kernels that were scheduled before
+    Requires: `choices` and `known` are of the same device and rounding.
+    """
+
+    graph: Graph
+    layouts: Layouts
+    device: DeviceSpec
+    eager_rounding: bool = False
+    packing: bool = False
+    is_part: bool = False
+    choices: dict[Hashable, Any] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
+
+    @cached_property
+    def has_products(self) -> bool:
+        """Whether the pattern has products of matrices."""
+        return has_products(self.graph)
+
+    @cached_property
+    def walked(self) -> WalkedPattern | Rejected:
+        """The pattern over one iteration domain, or why it has none."""
+        return walked_pattern(self.graph, self.layouts, self.device)
+
+    def for_part(self, part: Graph) -> Request:
+        """The request for one part of a packed kernel."""
+        return replace(self, graph=in_precision(part, self.eager_rounding), packing=False, is_part=True)
+
+
+def has_products(graph: Graph) -> bool:
+    """Whether a graph has products of matrices."""
+    return any(n.category == "library" for n in graph.nodes)
+
+
+def in_precision(graph: Graph, eager_rounding: bool) -> Graph:
+    """The pattern with inner values in the precision of the kernel. Products round their own operands."""
+    return graph if eager_rounding or has_products(graph) else keep_precision(graph)
