@@ -24,7 +24,7 @@ from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, verify_plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.select.pack_kernels import live_peak_bytes, pack_kernels
 from tilefuse.target.device import H200
-from tilefuse.templates.packed import packed as packed_schedule
+from tilefuse.templates import parts as packed_parts
 from tilefuse.templates.packed.packed import MAX_OPERANDS, Packed
 
 
@@ -189,7 +189,7 @@ def test_a_part_is_looked_at_once_whatever_sets_it_is_tried_in(monkeypatch: pyte
         seen[part.nodes[0].name] += 1
         return structure_of(part, layouts)
 
-    monkeypatch.setattr(packed_schedule, "structure_of", counting)
+    monkeypatch.setattr(packed_parts, "structure_of", counting)
     plan = plan_graph(independent(46), {}, H200, Options())
     assert [k.program.template for k in plan.kernels] == ["packed"]
     assert len(seen) == 46 and max(seen.values()) <= 2

@@ -15,14 +15,14 @@ from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
 STEPS = (1, 2, 4, 8)
 
 
-def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) -> Pointwise:
+def choose_pointwise(domain: Domain, device: DeviceSpec, accessed: list[Access]) -> Pointwise:
     """The flat walk of a domain in memory order."""
     names = domain.kept + domain.reduced
-    order = by_memory_order(names, found, domain.extents)
+    order = by_memory_order(names, accessed, domain.extents)
     total = prod(domain.extents[a] for a in names)
-    limit = vector_limit(found, device)
+    limit = vector_limit(accessed, device)
     last = [a for a in order if domain.extents[a] > 1][-1:]
-    width = widest_vector(found, tuple(last), total if len(last) == 0 else max(total, 1), limit)
+    width = widest_vector(accessed, tuple(last), total if len(last) == 0 else max(total, 1), limit)
     if domain.scatter is not None or any(i.serial for i in domain.instances):
         along = last[0] if domain.scatter is None and last and last == list(order[-1:]) else ""
         if device.kind != "cuda":
@@ -34,16 +34,16 @@ def choose_pointwise(domain: Domain, device: DeviceSpec, found: list[Access]) ->
     if device.kind == "host":
         vectors = max(total // width, 1)
         return Pointwise(order, width, 1, max(1, min(vectors, device.fitted.flat.host_elements // width + 1)), False)
-    if width < limit <= total and _is_one_run(domain, found, order):
+    if width < limit <= total and _is_one_run(domain, accessed, order):
         width = limit
-    rows = _rows_at_a_place(domain, device, found, order, width)
+    rows = _rows_at_a_place(domain, device, accessed, order, width)
     if rows is not None:
         return rows
-    across, side = lanes_across(domain, device, found, order, width)
-    return Pointwise(order, width, device.fitted.flat.threads, _steps(domain, device, found, width), True, across, side)
+    across, side = lanes_across(domain, device, accessed, order, width)
+    return Pointwise(order, width, device.fitted.flat.threads, _steps(domain, device, accessed, width), True, across, side)
 
 
-def _steps(domain: Domain, device: DeviceSpec, found: list[Access], width: int) -> int:
+def _steps(domain: Domain, device: DeviceSpec, accessed: list[Access], width: int) -> int:
     """Vectors a thread of a flat walk takes: the fewest with which the device starts the blocks as fast as their bytes move.
 
         results that no vector takes (odd rows), one a thread         1.0 KB a block, 4.2 million blocks: 2.5 ms
@@ -53,7 +53,7 @@ def _steps(domain: Domain, device: DeviceSpec, found: list[Access], width: int) 
     """
     if not device.blocks_per_s or domain.scatter is not None:
         return 1
-    num_bytes = sum(_num_places(a, domain) * a.itemsize for a in found)
+    num_bytes = sum(_num_places(a, domain) * a.itemsize for a in accessed)
     threads = device.fitted.flat.threads
     blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * threads)
     # The first wave finds an empty device.
@@ -70,7 +70,7 @@ def _num_places(access: Access, domain: Domain) -> int:
     return min(access.elements, reach + 1)
 
 
-def _is_one_run(domain: Domain, found: list[Access], order: tuple[str, ...]) -> bool:
+def _is_one_run(domain: Domain, accessed: list[Access], order: tuple[str, ...]) -> bool:
     """Whether all that is large lies at the position in the walk itself, so that vectors may run on from one row to the next.
 
         y[r, c] = x[r, c] + b[c]  (c < 771)      ->      vectors of x and y of any rows, elements of b
@@ -81,13 +81,13 @@ def _is_one_run(domain: Domain, found: list[Access], order: tuple[str, ...]) -> 
         return False
     shape = tuple(domain.extents[a] for a in order)
     strides = dict(zip(order, row_major_strides(shape), strict=True))
-    large = [a for a in found if a.elements * 2 >= prod(shape)]
+    large = [a for a in accessed if a.elements * 2 >= prod(shape)]
     return bool(large) and all(
         not a.dynamic and not a.guarded and a.offset.is_linear and not a.offset.const
         and all(stride_of(a.offset, name) == stride for name, stride in strides.items() if domain.extents[name] > 1) for a in large)
 
 
-def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], width: int) -> Pointwise | None:
+def _rows_at_a_place(domain: Domain, device: DeviceSpec, accessed: list[Access], order: tuple[str, ...], width: int) -> Pointwise | None:
     """A walk whose threads take several rows each, at the same place of every row, where rows share as much as they stream (channels'
     weights and statistics over channels last); None where they do not.
 
@@ -105,7 +105,7 @@ def _rows_at_a_place(domain: Domain, device: DeviceSpec, found: list[Access], or
     last = last_axis(order, domain.extents)
     period, shared, streamed = 1, 0, 0
     large: set[str] = set()
-    for access in found:
+    for access in accessed:
         along = [a for a in access.offset.axes() if domain.extents[a] > 1]
         if access.dynamic or access.guarded or not access.written and last in along and stride_of(access.offset, last) != 1:
             return None

@@ -1,4 +1,5 @@
-"""Flat form: a pointwise domain whose every access lies at the flat position, so that only the number of elements tells sizes apart.
+"""Flat form: a domain without reductions whose every access lies at the flat position, so that the number of elements alone tells sizes
+apart.
 
     y[i, j] = x[i, j] * s     domain (i < 3, j < 5)      ->      y[f] = x[f] * s     domain (f < 15)
 
@@ -19,8 +20,8 @@ FLAT = "flat"
 
 
 def flat_form(domain: Domain, order: tuple[str, ...]) -> Domain | None:
-    """The domain with the single axis `FLAT`, which runs through the axes in `order`, slowest first; None where something depends on
-    the position in another way."""
+    """The domain with the single axis `FLAT`, which runs through the axes in `order`, slowest first; None where a value depends on the
+    position in another way."""
     if domain.scatter is not None or any(i.shared or i.serial for i in domain.instances):
         return None
     flatten = _Flattener(domain, order)
@@ -44,16 +45,16 @@ class _Flattener:
 
     def domain(self) -> Domain:
         """The flat domain. Raises: _NotFlatError."""
-        made = Domain((FLAT,), (), {FLAT: self.total})
+        flat_domain = Domain((FLAT,), (), {FLAT: self.total})
         for i in self.old.instances:
             depends = frozenset((FLAT,)) if any(self.old.extents[a] > 1 for a in i.depends) else frozenset()
-            made.instances.append(replace(i, coordinate=(), body=self.body(i.body), depends=depends))
+            flat_domain.instances.append(replace(i, coordinate=(), body=self.body(i.body), depends=depends))
         for name, key, offset in self.old.outputs:
             flat = self.index(offset)
             if flat != (axis(FLAT) if self.total > 1 else number(0)):
                 raise _NotFlatError
-            made.outputs.append((name, key, flat))
-        return made
+            flat_domain.outputs.append((name, key, flat))
+        return flat_domain
 
     def index(self, e: Affine) -> Affine:
         """factor * flat position + constant. Raises: _NotFlatError for anything else."""

@@ -292,6 +292,6 @@ def _notation(groups: tuple[PackedGroup, ...]) -> str:
 
 
 def _parameters(groups: tuple[PackedGroup, ...], threads: int) -> tuple[tuple[str, object], ...]:
-    told = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
+    texts = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
              + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
-    return (*told, ("threads", threads))
+    return (*texts, ("threads", threads))

@@ -1,0 +1,108 @@
+"""The common chooser: every registered template is asked, in order of priority; equal ones are compared by predicted time."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tests.unit.templates.pattern_graphs import softmax
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.text import parse_graph
+from tilefuse.target.device import H200
+from tilefuse.templates.choose import choose_program
+from tilefuse.templates.flat.record import Pointwise
+from tilefuse.templates.flat.template import FlatTemplate
+from tilefuse.templates.pattern import schedule_graph
+from tilefuse.templates.registry import kernel_template, registered
+from tilefuse.templates.request import Request
+
+MAP = parse_graph("graph @g(%x: f32[64, 96]) -> (f32[64, 96]) {\n  %y: f32[64, 96] = map [i, j] { exp(%x[i, j]) }\n  return %y\n}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mine(Pointwise):
+    """A record of its own."""
+
+    template: ClassVar[str] = "mine"
+
+
+class MineTemplate(FlatTemplate):
+    """A template added from outside, which answers as it is told."""
+
+    record = Mine
+
+    def __init__(self, priority: int, answer: Callable[[Request], TileProgram | Rejected]) -> None:
+        self.answer = answer
+        self._priority = priority
+
+    @property
+    def priority(self) -> int:
+        """As given."""
+        return self._priority
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """As given."""
+        return self.answer(request)
+
+
+def program_of(work_us: float) -> Callable[[Request], TileProgram | Rejected]:
+    """An answer: the flat walk of the request, with another record and another predicted time."""
+    def answer(request: Request) -> TileProgram | Rejected:
+        flat = FlatTemplate().propose(request)
+        if isinstance(flat, Rejected):
+            return flat
+        assert isinstance(flat.choice, Pointwise)
+        choice = flat.choice
+        return replace(flat, choice=Mine(choice.order, choice.vector, choice.threads, choice.steps, choice.unrolled), work_us=work_us)
+    return answer
+
+
+def chosen(request: Request) -> str:
+    """Name of the template that takes a request."""
+    program = choose_program(request)
+    assert isinstance(program, TileProgram), program
+    return program.template
+
+
+def test_a_lower_priority_number_is_asked_first() -> None:
+    """A template from outside takes patterns before the flat walk does, or after it and so never."""
+    request = Request(MAP, {}, H200)
+    with registered(MineTemplate(0, program_of(5.0))):
+        assert chosen(request) == "mine"
+    with registered(MineTemplate(3, program_of(0.0))):
+        assert chosen(request) == "pointwise"
+    assert chosen(request) == "pointwise"
+
+
+def test_templates_of_one_priority_are_compared_by_time() -> None:
+    """The faster program is taken, and of equal ones the first registered."""
+    request = Request(MAP, {}, H200)
+    priority = kernel_template(Pointwise(("i",), 1, 32, 1, True)).priority
+    for work_us, name in ((-1.0, "mine"), (0.0, "pointwise"), (1.0, "pointwise")):
+        with registered(MineTemplate(priority, program_of(work_us))):
+            assert chosen(request) == name, work_us
+
+
+def test_a_packing_request_asks_templates_that_pack_only() -> None:
+    """Other templates are asked for each part, and are told that it is one."""
+    asked: list[Request] = []
+
+    def answer(request: Request) -> Rejected:
+        asked.append(request)
+        return Rejected(Reason.OTHER_TEMPLATE, "never mine")
+
+    with registered(MineTemplate(0, answer)):
+        assert chosen(Request(MAP, {}, H200, packing=True)) == "pointwise"
+    assert [(r.packing, r.is_part) for r in asked] == [(False, True)]
+
+
+def test_the_refusal_of_the_templates_own_kind_is_told() -> None:
+    """Templates of another kind say so, and their answer is nobody's reason."""
+    long_rows = softmax(2, 1 << 22).graph
+    refused = schedule_graph(long_rows, {}, H200)
+    assert isinstance(refused, Rejected) and refused.reason is Reason.NEEDS_GRID_SYNC, refused
+    with registered(MineTemplate(0, lambda request: Rejected(Reason.OTHER_TEMPLATE, "never mine"))):
+        assert schedule_graph(long_rows, {}, H200) == refused
+    with registered(MineTemplate(0, lambda request: Rejected(Reason.REGISTERS, "mine, and too large"))):
+        assert schedule_graph(long_rows, {}, H200) == Rejected(Reason.REGISTERS, "mine, and too large")
