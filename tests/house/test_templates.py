@@ -73,8 +73,8 @@ def test_every_template_is_registered() -> None:
 
 def test_a_template_without_a_method_cannot_be_made() -> None:
     """Forgetting one is an error where the template is made, not a wrong price later."""
-    incomplete = type("Incomplete", (type(TEMPLATES[0]),), {"endings": KernelTemplate.endings})
-    with pytest.raises(TypeError, match="endings"):
+    incomplete = type("Incomplete", (type(TEMPLATES[0]),), {"work": KernelTemplate.work})
+    with pytest.raises(TypeError, match="work"):
         incomplete()
 
 

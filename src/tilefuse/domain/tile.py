@@ -76,7 +76,6 @@ class TileProgram:
     layouts      strides of every boundary value
     parameters   template-specific decisions (threads per row, vector width, cluster, ...), sorted pairs
     levels       level of every edge inside the pattern
-    work_us      estimated time of the kernel's stages besides memory traffic (stitched kernels); 0 for other templates
     Units: bytes_* count each boundary tensor once (ideal traffic); flops are floating-point operations.
     """
 
@@ -91,7 +90,6 @@ class TileProgram:
     bytes_read: int
     bytes_written: int
     flops: int
-    work_us: float = 0.0
     internal: Domain | StagePlan | None = field(default=None, compare=False, repr=False)
 
     @property

@@ -1,9 +1,80 @@
-"""Work: the traffic, operations and waits of one kernel or library call, whatever device does it. `plan/price/roofline.py` prices it."""
+"""Work: the traffic, operations and waits of one kernel or library call, whatever device does it. `domain/roofline.py` prices it."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
 
+from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.target.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations on one unit of a multiprocessor.
+
+    unit        "threads", a dtype name for a large matrix product of it, or another name that `domain/roofline.py` lists
+    efficiency  share of the unit's rate that this shape reaches
+    """
+
+    count: int
+    unit: str = "threads"
+    efficiency: float = 1.0
+
+
+# Units of a multiprocessor that stages keep busy: instructions of threads, tensor cores, special functions, shared memory, port to L2.
+Unit = Literal["threads", "tensor", "special", "shared", "l2"]
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """Work of one stage of a thread block on one tile.
+
+        copy of a tile      paths (("l2", 40),), (("threads", 8),)      wait 700        a copy keeps the port to L2 busy; threads issue it
+
+    paths        cycles by unit; units of one path work one after another, paths side by side, so that the longest decides
+    wait_cycles  latency of the block beside them
+
+    Units: cycles of a multiprocessor.
+    """
+
+    paths: tuple[tuple[tuple[Unit, float], ...], ...] = ()
+    wait_cycles: float = 0.0
+
+    @property
+    def busy_cycles(self) -> float:
+        """Cycles of the longest path."""
+        return max([sum([cycles for _, cycles in path]) for path in self.paths], default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWork:
+    """Work of the thread blocks of a kernel of stages, or of those of its parts that are alike.
+
+    blocks    of the launch
+    threads   a block
+    resident  blocks that fit a multiprocessor at once, by threads, registers and shared memory
+    turns     tiles that a block takes one after another
+    tile      stages of one tile
+    once      stages that a block runs once, however many tiles it takes
+    overlap   how far blocks of a multiprocessor hide each other's waits
+    """
+
+    blocks: int
+    threads: int
+    resident: int
+    turns: int
+    tile: tuple[StageWork, ...]
+    once: tuple[StageWork, ...]
+    overlap: OverlapFigures
+
+    def cycles_by_unit(self) -> dict[Unit, float]:
+        """Cycles that each unit is busy, over all blocks."""
+        found: dict[Unit, float] = {}
+        for stages, times in ((self.tile, self.blocks * self.turns), (self.once, self.blocks)):
+            for unit, cycles in (pair for s in stages for path in s.paths for pair in path):
+                found[unit] = found.get(unit, 0.0) + cycles * times
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +96,18 @@ class LoadChain:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """How a kernel's sums end beyond its traffic.
+
+    kind      "persistent": blocks that take rows in turns end at different times; "last block": the last block to arrive adds up results
+              of `arrivals` others; "last block of columns": the same for sums down columns
+    """
+
+    kind: Literal["persistent", "last block", "last block of columns"]
+    arrivals: int
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """Work of one step of a program. Parts that move data, compute and wait hide each other; launches and `serial_us` come on top.
 
@@ -36,17 +119,17 @@ class Work:
     shared_bytes      bytes written to and read from shared memory
     scattered_adds    elements added at places that data give
     partial_sectors   sectors of which a store writes a part
-    operations        operations on the unit named `unit`: "threads", a dtype name for a large matrix product of it, or a name that
-                      `plan/price/roofline.py` lists
-    efficiency        share of the unit's rate that this shape reaches
-    stage_us          waits and issue slots of stages, and latency chains, that traffic and operations hide
+    operations        operations by unit; units work side by side
+    endings           how the kernel's sums end, one for each part that ends in such a way
+    blocks            cycles and waits of blocks of stages, one record for each part of the kernel
+    stage_us          a latency chain that traffic and operations hide
     serial_us         waits that nothing hides
     serial_bytes      bytes that move while nothing else does
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
     loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
 
-    Units: bytes; operations; microseconds; `efficiency` is a fraction.
+    Units: bytes; microseconds.
     """
 
     launches: int = 1
@@ -57,12 +140,36 @@ class Work:
     shared_bytes: int = 0
     scattered_adds: int = 0
     partial_sectors: int = 0
-    operations: int = 0
-    unit: str = "threads"
-    efficiency: float = 1.0
+    operations: tuple[Operations, ...] = ()
+    endings: tuple[Ending, ...] = ()
+    blocks: tuple[BlockWork, ...] = ()
     stage_us: float = 0.0
     serial_us: float = 0.0
     serial_bytes: int = 0
     traffic_factor: float = 1.0
     loads: LoadChain | None = None
     follows_another: bool = False
+
+    def operations_on(self, unit: str) -> int:
+        """Operations on one unit."""
+        return sum(o.count for o in self.operations if o.unit == unit)
+
+    def scaled(self, parts: int, whole: int) -> Work:
+        """Work of `parts` blocks of which this work's kernel has `whole`: bytes and operations in proportion."""
+        counts = {name: getattr(self, name) * parts // whole for name in COUNTS}
+        return replace(self, operations=tuple(replace(o, count=o.count * parts // whole) for o in self.operations), **counts)
+
+
+# Fields of `Work` that add up over the parts of a kernel.
+COUNTS = ("read_bytes", "global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "partial_sectors")
+
+
+def summed(parts: Iterable[Work]) -> Work:
+    """Work of one kernel that does the work of all parts, in one launch; it has no grid yet."""
+    works = tuple(parts)
+    count_by_unit: dict[tuple[str, float], int] = {}
+    for o in (o for w in works for o in w.operations):
+        count_by_unit[o.unit, o.efficiency] = count_by_unit.get((o.unit, o.efficiency), 0) + o.count
+    return Work(operations=tuple(Operations(count, *unit) for unit, count in count_by_unit.items()),
+                endings=tuple(e for w in works for e in w.endings), blocks=tuple(b for w in works for b in w.blocks),
+                **{name: sum(getattr(w, name) for w in works) for name in COUNTS})

@@ -12,8 +12,8 @@ from math import prod
 from typing import Any
 
 from tilefuse.base.candidate import Reason
+from tilefuse.domain.roofline import Parts
 from tilefuse.driver.explain.graph import machine_facts, memory_facts
-from tilefuse.plan.price.roofline import Parts
 from tilefuse.runtime.page import plain_explanation
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.scripts.language.elementary import CallGraph, FunctionCall

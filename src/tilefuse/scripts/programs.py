@@ -14,10 +14,10 @@ from typing import Literal
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
+from tilefuse.domain.roofline import Parts
 from tilefuse.driver.compile import Generated, generate
 from tilefuse.driver.join import Joint, joined_spec
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.price.roofline import Parts
 from tilefuse.runtime.spec import ProgramSpec, Value
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.language.meaning import graph_of_calls

@@ -12,7 +12,9 @@ from math import prod
 from tilefuse.domain.access import Access, accesses, stride_of
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.ir.affine import evaluate
+from tilefuse.ir.graph import Graph
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
 
@@ -29,6 +31,12 @@ class LevelTraffic:
     l2_bytes: int
     shared_bytes: int
     partial_sectors: int = 0
+
+
+def boundary_work(graph: Graph) -> Work:
+    """Work of a kernel that reads a graph's inputs and writes its results, each once."""
+    read_bytes = sum(v.type.num_bytes for v in graph.inputs)
+    return Work(read_bytes=read_bytes, global_bytes=read_bytes + sum(graph.type_of(r).num_bytes for r in graph.results))
 
 
 def scattered_adds(program: TileProgram) -> int:

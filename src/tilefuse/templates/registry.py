@@ -1,6 +1,6 @@
 """Which template a choice belongs to, by the type of its record. `templates/__init__.py` lists the templates; others may be added.
 
-    kernel_template(program.choice).priced_traffic(program)
+    kernel_template(program.choice).work(program, device)
 """
 from __future__ import annotations
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging
-from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
 
@@ -38,18 +38,6 @@ class Resources:
     registers: int
     shared_bytes: int
     min_blocks: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a kernel's sums end beyond its traffic.
-
-    kind      "persistent": blocks that take rows in turns end at different times; "last block": the last block to arrive adds up results
-              of `arrivals` others; "last block of columns": the same for sums down columns
-    """
-
-    kind: Literal["persistent", "last block", "last block of columns"]
-    arrivals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +74,11 @@ class KernelTemplate(ABC, Generic[C]):
     # -- work and resources ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-        """Traffic at L2 and shared memory as pricing counts it: without the part that the program's `work_us` contains.
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """The program's work: bytes of every level with repeated reads, operations by unit, waits, endings.
 
-        near_bytes: what the first-level cache of a multiprocessor holds until a walk comes back to its sectors. Units: bytes.
+        `domain/roofline.py` prices it; explanations show the same record. Units: as of `Work`.
         """
-
-    @abstractmethod
-    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """All traffic at L2 and shared memory, as explanations show it. Units: bytes."""
-
-    @abstractmethod
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """How the program's sums end, one for each part that ends in such a way."""
 
     @abstractmethod
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:

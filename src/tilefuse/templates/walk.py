@@ -14,6 +14,7 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Choice, EdgeLevel, Level, TileProgram, kernel_name
 from tilefuse.domain.two_pass import two_pass
 from tilefuse.domain.wide_squares import wide_squares
+from tilefuse.domain.work import Ending, Operations, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.graph import Graph
 from tilefuse.kernel.ir import Kernel
@@ -21,7 +22,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, Staging
-from tilefuse.templates.levels import UNLIMITED, LevelTraffic
+from tilefuse.templates.levels import LevelTraffic, scattered_adds
 from tilefuse.templates.notation import print_template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
@@ -34,14 +35,17 @@ from tilefuse.templates.walk_template import exchange_level, parameters_of, temp
 class WalkTemplate(KernelTemplate[C]):
     """A template whose programs walk one domain."""
 
-    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-        """The walk's traffic; a scatter's is its boundary's, because data decide where it stores."""
-        ideal = LevelTraffic(program.bytes_moved, 0)
-        return ideal if program.domain.scatter is not None else self.walk_traffic(self.choice_of(program), program, device, near_bytes)
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """The walk's work; a scatter moves its boundary's bytes, because data decide where it stores.
 
-    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """As `priced_traffic`: a walk has no estimate of its own time."""
-        return self.priced_traffic(program, device)
+        The first-level cache of a multiprocessor holds what its shared memory could.
+        """
+        choice, moved = self.choice_of(program), LevelTraffic(program.bytes_moved, 0)
+        if program.domain.scatter is None:
+            moved = self.walk_traffic(choice, program, device, device.shared_bytes_per_multiprocessor)
+        return Work(grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, l2_bytes=moved.l2_bytes,
+                    shared_bytes=moved.shared_bytes, scattered_adds=scattered_adds(program), partial_sectors=moved.partial_sectors,
+                    operations=(Operations(program.flops),), endings=self.endings(choice, program))
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The kernel of one walk."""
@@ -158,6 +162,10 @@ class WalkTemplate(KernelTemplate[C]):
     @abstractmethod
     def walk_traffic(self, choice: C, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Traffic of a walk without a scatter. Units: bytes."""
+
+    @abstractmethod
+    def endings(self, choice: C, program: TileProgram) -> tuple[Ending, ...]:
+        """How the walk's sums end."""
 
     @abstractmethod
     def write(self, writer: KernelWriter, choice: C) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.scripts.routine_runs import script_graph
 from tests.unit.scripts.routine_scripts import SEQUENCES, sequence
 from tilefuse.base.candidate import Reason
-from tilefuse.plan.price.roofline import price_work
+from tilefuse.domain.roofline import price_work
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.plan.combinations import TEMPLATE, FusionImplementation, cheapest, combinations, in_order
 from tilefuse.scripts.plan.fusions import find_fusions

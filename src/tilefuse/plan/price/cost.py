@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilefuse.domain.roofline import Parts, price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.plan.pattern import Cost
-from tilefuse.plan.price.roofline import Parts, price_work
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.levels import LevelTraffic, scattered_adds
 from tilefuse.templates.registry import kernel_template
 
 STAGES_WITHIN = "; the time of a kernel of stages is part of its arithmetic time"
@@ -67,31 +66,25 @@ class AnalyticCost:
         """
         return program.bytes_moved / self.device.global_bytes_per_s * 1e6
 
-    def parts(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Parts:
-        """The time's parts. Source: as the class; traffic by the template's `priced_traffic` where none is named."""
-        return price_work(self.work(program, traffic), self.device)
+    def parts(self, program: TileProgram) -> Parts:
+        """The time's parts. Source: as the class."""
+        return price_work(self.work(program), self.device)
 
-    def work(self, program: TileProgram, traffic: LevelTraffic | None = None) -> Work:
-        """The kernel's work. Source: as `parts`. Staged kernels estimate their arithmetic themselves, in `TileProgram.work_us`."""
-        moved = traffic or self._traffic(program)
-        return Work(grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, l2_bytes=moved.l2_bytes,
-                    shared_bytes=moved.shared_bytes, scattered_adds=scattered_adds(program), partial_sectors=moved.partial_sectors,
-                    operations=0 if program.work_us else program.flops, stage_us=program.work_us)
-
-    def _traffic(self, program: TileProgram) -> LevelTraffic:
-        """The traffic that counts in addition to the stages' own estimate. Source: the program's template."""
-        return kernel_template(program.choice).priced_traffic(program, self.device, self.device.shared_bytes_per_multiprocessor)
+    def work(self, program: TileProgram) -> Work:
+        """The kernel's work. Source: its template."""
+        return kernel_template(program.choice).work(program, self.device)
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""
-        parts, device = self.parts(program, kernel_template(program.choice).traffic(program, self.device)), self.device
+        work, device = self.work(program), self.device
+        parts = price_work(work, device)
         origin_by_field = dict(device.origins)
 
         def rate(field: str) -> str:
             return origin_by_field.get(field, "not measured")
 
-        within = STAGES_WITHIN if program.work_us else ""
-        work = STAGES_ORIGIN if program.work_us else f"flops_per_s: {rate('flops_per_s')}"
+        within = STAGES_WITHIN if work.blocks else ""
+        computed = STAGES_ORIGIN if work.blocks else f"flops_per_s: {rate('flops_per_s')}"
         return (
             Figure("global bytes", parts.global_bytes, "bytes", "boundary tensors, each once"),
             Figure("L2 bytes", parts.l2_bytes, "bytes", "what each block reads and writes, summed over blocks" + within),
@@ -102,7 +95,7 @@ class AnalyticCost:
             Figure("scattered time", parts.scattered_us, "us", f"scattered_adds_per_s: {rate('scattered_adds_per_s')}"),
             Figure("time of partial sectors", parts.partial_us, "us", f"partial_sectors_per_s: {rate('partial_sectors_per_s')}"),
             Figure("time to start blocks", parts.started_us, "us", f"blocks_per_s: {rate('blocks_per_s')}"),
-            Figure("arithmetic time", parts.arithmetic_us, "us", work),
+            Figure("arithmetic time", parts.arithmetic_us, "us", computed),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),

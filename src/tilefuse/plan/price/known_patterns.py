@@ -47,7 +47,6 @@ class Figures:
     num_blocks: int
     bytes_read: int
     bytes_written: int
-    work_us: float
     several: tuple[int, ...] = ()
 
     @property
@@ -59,7 +58,7 @@ class Figures:
     def of(cls, program: TileProgram, values: Sequence[str]) -> Figures:
         """The figures of a program with these boundary values."""
         several = kernel_template(program.choice).computed_by_several(program)
-        return cls(program.template, program.launch.num_blocks, program.bytes_read, program.bytes_written, program.work_us,
+        return cls(program.template, program.launch.num_blocks, program.bytes_read, program.bytes_written,
                    tuple(n for n, value in enumerate(values) if value in several))
 
 
@@ -78,8 +77,7 @@ def judgement_text(judged: Judgement, names: Sequence[str]) -> str | None:
         detail = _numbered(judged.verdict.detail, {name: n for n, name in enumerate(names)})
         return None if detail is None else json.dumps([judged.verdict.reason.value, detail, tiles])
     figures, cost, limit_us = judged.verdict
-    fields = [figures.template, figures.num_blocks, figures.bytes_read, figures.bytes_written, figures.work_us,
-              list(figures.several)]
+    fields = [figures.template, figures.num_blocks, figures.bytes_read, figures.bytes_written, list(figures.several)]
     return json.dumps([fields, [cost.us, cost.source], limit_us, tiles])
 
 
@@ -90,8 +88,8 @@ def parse_judgement(text: str, names: Sequence[str]) -> Judgement | None:
         tiles = None if row[-1] is None else Stitched(tuple(row[-1][0]), int(row[-1][1]), int(row[-1][2]))
         if isinstance(row[0], str):
             return Judgement(Rejected(Reason(row[0]), _NUMBERED.sub(lambda m: f"%{names[int(m[1])]}", row[1])), tiles)
-        template, num_blocks, bytes_read, bytes_written, work_us, several = row[0]
-        figures = Figures(str(template), int(num_blocks), int(bytes_read), int(bytes_written), float(work_us), tuple(map(int, several)))
+        template, num_blocks, bytes_read, bytes_written, several = row[0]
+        figures = Figures(str(template), int(num_blocks), int(bytes_read), int(bytes_written), tuple(map(int, several)))
         return Judgement((figures, Cost(float(row[1][0]), str(row[1][1])), float(row[2])), tiles)
     except (ValueError, TypeError, IndexError, KeyError):
         return None

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
 from tilefuse.plan.price.products import library_work
-from tilefuse.plan.price.roofline import price_work
 from tilefuse.target.device import DeviceSpec
 
 # Sources of a call's time, beside `MEASUREMENT`: the model of products, or only the launch and the bytes.

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.products import library_product_us, unaligned_work
-from tilefuse.plan.price.roofline import price_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern

@@ -11,10 +11,10 @@ from functools import cached_property
 from math import prod
 
 from tilefuse.domain.contraction import contraction_of
-from tilefuse.domain.work import Work
+from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
+from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padded_products import PADDED
-from tilefuse.plan.price.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
@@ -92,8 +92,8 @@ def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
     narrow = exact and min(*node.type.shape[-2:], contraction.inner) < fitted.narrow_extent
     inner_us = fitted.inner_threads_us if exact else fitted.inner_matrix_us
     return Work(global_bytes=left.num_bytes + right.num_bytes + node.type.num_bytes, read_bytes=left.num_bytes + right.num_bytes,
-                operations=2 * node.type.num_elements * contraction.inner, unit=unit,
-                efficiency=fitted.narrow_efficiency if narrow else fitted.efficiency,
+                operations=(Operations(2 * node.type.num_elements * contraction.inner, unit,
+                                       fitted.narrow_efficiency if narrow else fitted.efficiency),),
                 stage_us=fitted.least_us + min(inner_us * contraction.inner, fitted.longest_inner_us))
 
 
@@ -103,7 +103,7 @@ def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: Devic
     sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes. Source: `UnalignedFigures`.
     """
     fitted = device.fitted.unaligned
-    return Work(operations=2 * prod(sizes), unit=EIGHT_BYTES if eight_bytes else UNALIGNED,
+    return Work(operations=(Operations(2 * prod(sizes), EIGHT_BYTES if eight_bytes else UNALIGNED),),
                 serial_us=fitted.least_us + min(fitted.inner_us * sizes[1], fitted.longest_inner_us))
 
 

@@ -121,10 +121,14 @@ class _Draft:
             if program.bytes_moved < self.pricer.device.fitted.packed.small_bytes:
                 small[n] = None
         for members in alike.values():
-            staged = any(p.program.work_us for n in members if (p := self.chosen[n].priced) is not None)
-            if len(members) > 1 and (staged or not small.keys() >= set(members)):
+            if len(members) > 1 and (any(map(self._has_stages, members)) or not small.keys() >= set(members)):
                 self._pack_among(members)
         self._pack_among([n for n in small if n not in self.taken])
+
+    def _has_stages(self, n: int) -> bool:
+        """Whether the blocks of a kernel compute stages, whose waits those of others hide."""
+        priced = self.chosen[n].priced
+        return priced is not None and bool(kernel_template(priced.program.choice).work(priced.program, self.pricer.device).blocks)
 
     def _pack_among(self, members: list[int]) -> None:
         """Packs kernels whose ranges of depths meet, always at the smallest last depth of the remaining ones."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.plan.price.roofline import Parts, price_work
+from tilefuse.domain.roofline import Parts, price_work
 from tilefuse.scripts.language.elementary import CallGraph, Implementation, ThreadMapping
 from tilefuse.scripts.plan.combinations import ROUTINES, FusionImplementation
 from tilefuse.scripts.plan.facts import ElementFacts, Facts

@@ -1,4 +1,4 @@
-"""Work of a script's kernels: of fused routines, and of kernels from meanings beside them. `plan/price/roofline.py` prices both.
+"""Work of a script's kernels: of fused routines, and of kernels from meanings beside them. `domain/roofline.py` prices both.
 
 Each routine is timed alone on the device, in simulated fusions (`routine_times.py`). The paper sums whole running times of routines. Each
 routine then brings its own kernel start, and fused kernels look slower than they are. Here the bytes of all routines are added and pass the
@@ -13,17 +13,15 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2
 
-from tilefuse.domain.work import LoadChain, Work
+from tilefuse.domain.roofline import price_work
+from tilefuse.domain.work import Ending, LoadChain, Work
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.price.cost import AnalyticCost
-from tilefuse.plan.price.roofline import price_work
 from tilefuse.scripts.plan.facts import Facts, Moved
 from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes, interpolated_ratio, nearest_value
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.scripts import ScriptFigures
 from tilefuse.target.launch import Launch
-from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.template import Ending
 
 
 def routine_work(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = None, environment: Environment | None = None) -> Work:
@@ -70,7 +68,7 @@ def template_work(kernel: PlannedKernel, device: DeviceSpec) -> Work:
     if device.kind != "cuda" or not moved:
         return work
     figures = device.fitted.scripts
-    ending_us = max((_ending_us(e, figures) for e in kernel_template(program.choice).endings(program)), default=0.0)
+    ending_us = max((_ending_us(e, figures) for e in work.endings), default=0.0)
     return replace(work, traffic_factor=1 - (1 - figures.read_share) * program.bytes_read / moved, serial_us=work.serial_us + ending_us,
                    follows_another=True)
 

@@ -14,11 +14,57 @@ _HELD = "register counts of generated kernels for sm_90a: 24 to 40 beside the va
 
 
 @dataclass(frozen=True, slots=True)
+class OverlapFigures:
+    """How far the blocks of a multiprocessor hide each other's waits (`domain/roofline.py`). Defaults: stages between barriers."""
+
+    alone_share: float = measured(
+        0.8, "1", "Share of a tile's instructions that a block of 256 threads cannot overlap with each other.",
+        "one H200, products with softmax, two to four blocks a multiprocessor")
+    waits_hidden: bool = measured(
+        False, "1", "Whether blocks of a multiprocessor wait at different times, so that each hides a part of the others' waits.",
+        "alike blocks begin together and wait at the same barriers; `counted_share` was fitted with it")
+    last_wave: float = measured(
+        1.0, "1", "Share of the missing blocks of a last wave that counts: 1 where all blocks take equally long.",
+        "alike blocks begin and end together; `counted_share` was fitted with it")
+    counted_share: float = measured(
+        0.75, "1", "Time of a kernel over its counted cycles, kept above the measured ones so that only plainly faster kernels are taken.",
+        "one H200: 0.40 to 0.68 in five (a chain of norms, LSTM gates, attention, product and softmax, five narrow layers)")
+    least_us: float = measured(0.0, "us", "Least time beside the cycles.", "none was needed where `counted_share` was fitted")
+
+
+@dataclass(frozen=True, slots=True)
+class WalkOverlapFigures(OverlapFigures):
+    """The same of walks between products, whose blocks copy the next turn's operands while they compute."""
+
+    alone_share: float = measured(0.0, "1", "Share of a turn's instructions that a block cannot overlap with each other.", _ATTENTION)
+    waits_hidden: bool = measured(
+        True, "1", "Whether blocks of a multiprocessor wait at different times, so that each hides a part of the others' waits.",
+        _ATTENTION)
+    last_wave: float = measured(
+        0.5, "1", "Share of the missing blocks of a last wave that counts: blocks start as others end.", _ATTENTION)
+    counted_share: float = measured(
+        1.1, "1", "Estimate over the counted cycles, kept above the measured times so that only plainly faster walks are taken.",
+        _ATTENTION)
+    least_us: float = measured(1.5, "us", "Least time of a walk beside its cycles.", "one H200, attention of few rows and keys")
+
+
+@dataclass(frozen=True, slots=True)
 class StitchFigures:
     """Stitched kernels: stages over one tile, composed in one block."""
 
     base_registers: int = measured(24, "registers a thread", "Registers beside a product's sums and operands.", NO_RECORD)
     least_registers: int = measured(56, "registers a thread", "Least registers of a thread.", NO_RECORD)
+    left_fragment_registers: int = measured(
+        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", "assembler, sm_90a")
+    right_fragment_registers: int = measured(
+        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", "assembler, sm_90a")
+    row_value_registers: int = measured(
+        30, "registers a thread", "Maps and reductions that go on along the rows of a product's sums.", "assembler, sm_90a")
+    held_operand_registers: int = measured(
+        40, "registers a thread", "Addresses and values of products whose left operand stays in registers.", "assembler, sm_90a")
+    fewer_elements: int = measured(
+        8, "1", "Elements of a reader over those of a heavy map, from which on the map is kept: its functions would be evaluated for every "
+        "element of the reader.", NO_RECORD)
     block_sums: int = measured(
         16384, "sums a block", "Sums that a block's threads keep of all products of a stage: a quarter of a multiprocessor's registers.",
         NO_RECORD)
@@ -42,12 +88,7 @@ class StitchFigures:
         56.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when few ask.", NO_RECORD)
     direct_bytes: int = measured(
         49152, "bytes", "Size from which on right operands that few rows use are read in global memory.", NO_RECORD)
-    alone_share: float = measured(
-        0.8, "1", "Share of a tile's instructions that a block of 256 threads cannot overlap with each other.",
-        "one H200, products with softmax, two to four blocks a multiprocessor")
-    counted_share: float = measured(
-        0.75, "1", "Time of a kernel over its counted cycles, kept above the measured ones so that only plainly faster kernels are taken.",
-        "one H200: 0.40 to 0.68 in five (a chain of norms, LSTM gates, attention, product and softmax, five narrow layers)")
+    overlap: OverlapFigures = OverlapFigures()
     many_tiles: int = measured(
         4, "tiles a multiprocessor", "Tiles from which on blocks that walk several of them are tried.", NO_RECORD)
 
@@ -58,6 +99,10 @@ class OnlineFigures:
 
     matrix_registers: int = measured(44, "registers a thread", "Registers beside the arrays, with the matrix unit.", "assembler, sm_90a")
     thread_registers: int = measured(40, "registers a thread", "Registers beside the arrays, where threads multiply.", "assembler, sm_90a")
+    left_fragment_registers: int = measured(
+        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", "assembler, sm_90a")
+    right_fragment_registers: int = measured(
+        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", "assembler, sm_90a")
     special_per_cycle: float = measured(
         16.0, "functions a cycle and multiprocessor", "Rate of the special unit.",
         "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")
@@ -71,10 +116,7 @@ class OnlineFigures:
     thread_beside: float = measured(
         0.8, "1", "Share of the other instructions that finds no gap between those of products, where threads multiply.", _ATTENTION)
     double_cost: float = measured(2.0, "1", "Time of f64 multiply-adds over f32.", "data sheet: half the rate")
-    counted_share: float = measured(
-        1.1, "1", "Estimate over the counted cycles, kept above the measured times so that only plainly faster walks are taken.",
-        _ATTENTION)
-    least_us: float = measured(1.5, "us", "Least time of a walk beside its cycles.", "one H200, attention of few rows and keys")
+    overlap: OverlapFigures = WalkOverlapFigures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +129,6 @@ class PackedFigures:
     small_bytes: int = measured(
         4 << 20, "bytes", "Traffic below which a kernel is bound by its launch, and few resident threads suffice.",
         "one H200: 4 MB take about as long as a launch in a graph")
-    round_us: float = measured(1.0, "us", "Least added time of blocks of a part that find no room, a round.",
-                              _SMALL_COPIES, "tilefuse calibrate")
     side_by_side: float = measured(
         0.8, "1", "Lower bound on a packed kernel's time, as a share of the sum of its parts' times: parts hide each other's latency.",
         "estimates of stitched kernels, which count latency apart")

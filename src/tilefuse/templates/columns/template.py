@@ -6,6 +6,7 @@ from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -20,7 +21,7 @@ from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
 from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, num_shared
 
 
@@ -39,9 +40,8 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         run = run_of(choice.kept_order, lanes, domain) + run_of(choice.reduced_order, below, domain)
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
 
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+    def endings(self, choice: Columns, program: TileProgram) -> tuple[Ending, ...]:
         """The last block adds up split columns."""
-        choice = self.choice_of(program)
         return (Ending("last block of columns", choice.split),) if choice.split > 1 else ()
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:

@@ -9,6 +9,7 @@ from tilefuse.domain.access import accesses
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -24,7 +25,7 @@ from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sec
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import reads_lie_at_results
 from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 
 
@@ -44,7 +45,7 @@ class FlatTemplate(WalkTemplate[Pointwise]):
             run = [*run_of((last_axis(choice.order, domain.extents),), lanes, domain), (choice.across, choice.side)]
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
 
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+    def endings(self, choice: Pointwise, program: TileProgram) -> tuple[Ending, ...]:
         """None: no thread waits for another."""
         return ()
 

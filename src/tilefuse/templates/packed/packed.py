@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.parts import connected_parts
+from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
@@ -101,7 +102,7 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
     if len(groups) > MAX_GROUPS:
         return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
     crowded = _occupancy_conflict(groups, device, threads, len(work))
-    return crowded if crowded is not None else _program(request, alike, groups, threads, _work_us(groups, device, threads))
+    return crowded if crowded is not None else _program(request, alike, groups, threads)
 
 
 def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
@@ -214,13 +215,13 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
         return None
     needs = [_needs(g, device) for g in groups]
     registers, shared = max(r for r, _ in needs), max(s for _, s in needs)
-    together = _resident_blocks(registers, shared, device, threads) * threads
+    together = blocks_at_once(threads, registers, shared, device) * threads
     if together == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     lost_us, fitted = 0.0, device.fitted.packed
     for g, (own_registers, own_shared) in zip(groups, needs, strict=True):
         num_bytes = g.program.bytes_moved * len(g.parts)
-        alone = min(_resident_blocks(own_registers, own_shared, device, threads) * threads, fitted.streaming_threads)
+        alone = min(blocks_at_once(threads, own_registers, own_shared, device) * threads, fitted.streaming_threads)
         if num_bytes >= fitted.small_bytes and together < alone:
             lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
     saved_us = device.graph_launch_us * (num_parts - 1)
@@ -230,24 +231,10 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
                     f"launches save {saved_us:.2f} us")
 
 
-def _work_us(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> float:
-    """Time of the stages of stitched parts side by side, beside memory traffic; 0 where there are none. Units: microseconds.
-
-    A part is slowed down where its blocks no longer fit the device at once, for what another part needs of a multiprocessor.
-    """
-    if device.kind != "cuda" or not any(g.program.work_us for g in groups):
-        return 0.0
+def blocks_together(groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> int:
+    """Blocks that fit a multiprocessor at once, of whatever parts: each has the registers and shared memory of the part that needs most."""
     needs = [_needs(g, device) for g in groups]
-    together = _resident_blocks(max(r for r, _ in needs), max(s for _, s in needs), device, threads)
-    longest = total = 0.0
-    for g, (registers, shared) in zip(groups, needs, strict=True):
-        alone = _resident_blocks(registers, shared, device, threads)
-        for part in g.parts:
-            rounds, own = (-(-part.num_blocks // (device.num_multiprocessors * max(n, 1))) for n in (together, alone))
-            us = (g.program.work_us or (device.fitted.packed.round_us if rounds > own else 0.0)) * rounds / max(own, 1)
-            longest = max(longest, us)
-            total += us * min(part.num_blocks / device.num_multiprocessors, 1.0)
-    return max(longest, device.fitted.packed.side_by_side * total)
+    return blocks_at_once(threads, max(r for r, _ in needs), max(s for _, s in needs), device)
 
 
 def _needs(group: PackedGroup, device: DeviceSpec) -> tuple[int, int]:
@@ -256,15 +243,7 @@ def _needs(group: PackedGroup, device: DeviceSpec) -> tuple[int, int]:
     return needed.registers, needed.shared_bytes
 
 
-def _resident_blocks(registers: int, shared: int, device: DeviceSpec, threads: int) -> int:
-    """Blocks that fit a multiprocessor at once; 0 where not even one does."""
-    blocks = device.registers_per_multiprocessor // (max(registers, 16) * threads)
-    if shared:
-        blocks = min(blocks, device.shared_bytes_per_multiprocessor // (shared + 1024))
-    return min(blocks, device.max_threads_per_multiprocessor // threads)
-
-
-def _program(request: Request, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int, work_us: float) -> TileProgram:
+def _program(request: Request, work: list[_Scheduled], groups: tuple[PackedGroup, ...], threads: int) -> TileProgram:
     levels: list[EdgeLevel] = []
     for s in work:
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
@@ -275,16 +254,16 @@ def _program(request: Request, work: list[_Scheduled], groups: tuple[PackedGroup
         parameters=_parameters(groups, threads),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),
         bytes_read=sum(s.program.bytes_read for s in work), bytes_written=sum(s.program.bytes_written for s in work),
-        flops=sum(s.program.flops for s in work), work_us=work_us)
+        flops=sum(s.program.flops for s in work))
 
 
 def packed_like(program: TileProgram, groups: tuple[PackedGroup, ...], device: DeviceSpec, threads: int) -> TileProgram | Rejected:
     """A packed program of the same parts in the same groups, whose bodies were chosen in another way; or why they do not fit a launch."""
     registers, shared = map(max, zip(*(_needs(g, device) for g in groups), strict=True))
-    if device.kind == "cuda" and _resident_blocks(registers, shared, device, threads) == 0:
+    if device.kind == "cuda" and blocks_at_once(threads, registers, shared, device) == 0:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread and {shared} bytes of shared memory for {threads} threads")
     return replace(program, notation=_notation(groups), parameters=_parameters(groups, threads), choice=Packed(threads, groups),
-                   launch=Launch(sum(g.num_blocks for g in groups), threads), work_us=_work_us(groups, device, threads))
+                   launch=Launch(sum(g.num_blocks for g in groups), threads))
 
 
 def _notation(groups: tuple[PackedGroup, ...]) -> str:

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work, summed
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
-from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.packed.compose import compose_packed
 from tilefuse.templates.packed.neighbours import packed_neighbours
-from tilefuse.templates.packed.packed import Packed, packed_like, schedule_packed
+from tilefuse.templates.packed.packed import Packed, blocks_together, packed_like, schedule_packed
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
-from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
+from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 
 class PackedTemplate(KernelTemplate[Packed]):
@@ -26,21 +26,16 @@ class PackedTemplate(KernelTemplate[Packed]):
 
     record = Packed
 
-    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-        """Its boundary."""
-        return LevelTraffic(program.bytes_moved, 0)
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """The sum of the work of all parts; its grid is the whole launch.
 
-    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """The traffic of all parts, in proportion to their blocks."""
-        parts = [(kernel_template(g.program.choice).traffic(g.program, device), g.num_blocks, max(g.program.launch.num_blocks, 1))
-                 for g in self.choice_of(program).groups]
-        return replace(self.priced_traffic(program, device), l2_bytes=sum(t.l2_bytes * blocks // own for t, blocks, own in parts),
-                       shared_bytes=sum(t.shared_bytes * blocks // own for t, blocks, own in parts))
-
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """The endings of the parts, each by all blocks of its group."""
-        bodies = (replace(g.program, launch=replace(g.program.launch, num_blocks=g.num_blocks)) for g in self.choice_of(program).groups)
-        return tuple(e for body in bodies for e in kernel_template(body.choice).endings(body))
+        Parts of a group may differ in size: their bytes between L2 and the multiprocessors are taken in proportion to their blocks.
+        """
+        choice = self.choice_of(program)
+        works = [_group_work(g, device) for g in choice.groups]
+        together = blocks_together(choice.groups, device, choice.threads) if any(w.blocks for w in works) else 0
+        blocks = tuple(replace(b, resident=max(min(b.resident, together), 1)) for w in works for b in w.blocks)
+        return replace(summed(works), grid=program.launch, read_bytes=program.bytes_read, global_bytes=program.bytes_moved, blocks=blocks)
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """The most of each that a part needs."""
@@ -128,3 +123,11 @@ class PackedTemplate(KernelTemplate[Packed]):
     def likeness(self, program: TileProgram) -> Hashable | None:
         """None: it is no part."""
         return None
+
+
+def _group_work(group: PackedGroup, device: DeviceSpec) -> Work:
+    """Work of all parts of a group: of its body, in proportion to their blocks; blocks of stages part by part."""
+    body = replace(group.program, launch=replace(group.program.launch, num_blocks=group.num_blocks))
+    work = kernel_template(body.choice).work(body, device)
+    blocks = tuple(replace(b, blocks=p.num_blocks) for b in work.blocks for p in group.parts)
+    return replace(work.scaled(group.num_blocks, max(group.program.launch.num_blocks, 1)), blocks=blocks)

@@ -7,6 +7,7 @@ from tilefuse.domain.contraction import WARP
 from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
@@ -22,7 +23,7 @@ from tilefuse.templates.rows.compose import compose_rows
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
 from tilefuse.templates.rows.packing import row_part_refusal, row_thread_loss, rows_with_threads
-from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
 
 
@@ -44,9 +45,8 @@ class RowsTemplate(WalkTemplate[Rows]):
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), staged), domain, device.fitted.traffic,
                             run_of(choice.reduced_order, lanes, domain) + down, whole + down, near_bytes)
 
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+    def endings(self, choice: Rows, program: TileProgram) -> tuple[Ending, ...]:
         """Rows in turns end at different times; the last block adds up split rows."""
-        choice = self.choice_of(program)
         if choice.groups:
             return (Ending("persistent", 0),)
         return (Ending("last block", program.launch.num_blocks),) if choice.split > 1 else ()

@@ -1,206 +1,151 @@
-"""Tiles of a stitched kernel: every candidate is cut, placed in shared memory and estimated; the fastest estimate is taken.
-
-Estimates count issue slots and the latency of each stage; the cost model adds traffic to memory and the launch.
-"""
+"""Tiles of a stitched kernel: every candidate is cut and placed in shared memory; the one whose work has the least price is taken."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import FMA_PER_CYCLE, f32_pad, product_cycles
-from tilefuse.domain.regions import inside, num_elements
+from tilefuse.domain.contraction import f32_pad
+from tilefuse.domain.regions import inside
+from tilefuse.domain.roofline import least_blocks_us, price_work
 from tilefuse.domain.storage import Request, plan_shared
+from tilefuse.domain.work import BlockWork
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.fitted.stages import StitchFigures
+from tilefuse.target.launch import Launch
+from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chained import keep_chains
 from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.registers import resident_blocks
+from tilefuse.templates.staged.stage_work import Least, blocks_of, is_many, least_of_cut, least_of_tiles
 from tilefuse.templates.staged.stitch import Stitcher
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.traffic import stitched_traffic
 
 # Contracted axes longer than this never have both operands' tiles on chip at a size worth a kernel.
 MAX_INNER = 1024
 ROW_TILES = (1, 2, 4, 8, 16, 32, 64, 128)
+MOST_ROWS = 160
 COLUMN_TILES = (8, 16, 32, 64, 128)
 THREADS = (128, 256)
 # Results of at most so many elements are also tried in one block, which may then hold reductions over all of them; products want more
 # multiprocessors than one.
 ONE_BLOCK_ELEMENTS = 1 << 14
-# Relative difference of two ways to add up the same cycles, at most.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Time of a candidate. Units: microseconds, without launch and without the traffic to global memory that must be."""
+class Found:
+    """A candidate with the price of its work. Units: microseconds; `hidden_us` of its stages, which decide where traffic hides them."""
 
     choice: Stitched
     plan: StitchPlan
     us: float
+    hidden_us: float
+
+    def is_faster(self, other: Found) -> bool:
+        """Whether it is the one to take of two."""
+        return (self.us, self.hidden_us) < (other.us, other.hidden_us)
 
 
-def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = None) -> Estimate | Rejected:
-    """The stitched kernel of a pattern with the least estimated time, or why there is none. `wanted`: tiles made by hand or a tuner."""
+def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = None) -> Found | Rejected:
+    """The stitched kernel of a pattern whose work has the least price, or why there is none. `wanted`: tiles made by hand or a tuner."""
     stitcher = Stitcher(graph, device.fitted.stitch)
-    found = stitcher.analyse()
-    if found is not None:
-        return found
+    refusal = stitcher.analyse()
+    if refusal is not None:
+        return refusal
     for contraction in stitcher.contractions.values():
         if contraction.inner > MAX_INNER:
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
-    candidates = [wanted] if wanted is not None else list(_candidates(graph.type_of(stitcher.anchor).shape, bool(stitcher.contractions)))
-    refused: list[tuple[int, Rejected]] = []
-    tiled: list[tuple[float, int, _Least]] = []
-    for n, choice in enumerate(candidates):
-        found_tiles = stitcher.tiled(choice.tiles)
-        if isinstance(found_tiles, Rejected):
-            refused.append((n, found_tiles))
-        else:
-            least = _least_of_tiles(stitcher, found_tiles, choice.threads, device)
-            tiled.append((least.us, n, least))
-    best: tuple[float, int, Estimate] | None = None
-    for least_us, n, least in sorted(tiled, key=lambda row: row[:2]):
-        if best is not None and least_us > best[0]:
-            # Its tiles take longer, and so do those of all that are left.
-            break
-        cut = stitcher.cut(candidates[n].tiles, candidates[n].threads, device.kind == "cuda")
-        if isinstance(cut, Rejected):
-            refused.append((n, cut))
-            continue
-        if best is not None and _least_of_cut(stitcher, cut, least, candidates[n].threads, device) > best[0]:
-            continue
-        estimate = _estimated(stitcher, candidates[n], cut, device, wanted is None)
-        if isinstance(estimate, Rejected):
-            refused.append((n, estimate))
-        elif best is None or (estimate.us, n) < best[:2]:
-            best = (estimate.us, n, estimate)
-    if best is not None:
-        return best[2]
-    return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+    best = _Search(stitcher, device, wanted is None).cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
+    if isinstance(best, Found):
+        l2_bytes, shared_bytes = stitched_traffic(stitcher, best.plan, best.choice)
+        best.plan.work = replace(best.plan.work, l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+    return best
 
 
-@dataclass(frozen=True, slots=True)
-class _Least:
-    """Least time of a candidate, whatever its stages are. Units: microseconds; `other_cycles`: the cycles of a tile that are no product's;
-    `once_cycles`: those of a block that walks tiles, for operands that all tiles share."""
+class _Search:
+    """Prices of one pattern's candidates. `free`: whether blocks may be made to take several tiles, where that is cheaper."""
 
-    us: float
-    other_cycles: float
-    once_cycles: float
+    def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool) -> None:
+        self._stitcher, self._device, self._free = stitcher, device, free
+        self._boundary = boundary_work(stitcher.graph)
+        self._boundary_parts = price_work(self._boundary, device)
 
-
-def _least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> _Least:
-    """A bound on every estimate of these tiles: products at the best rate of their types, operations of maps and reductions, the bytes
-    that every tile brings anew, the operands of products that every block brings, and the longest chain of products, each of which is a
-    stage."""
-    tiles = prod(n for _, n in tiled.grid)
-    rate = _cache_rate(tiles, device)
-    # Blocks of one tile each bring all operands for it.
-    walks = tiles >= device.fitted.stitch.many_tiles * device.num_multiprocessors
-    operands = {v for c in stitcher.contractions.values() for v in (c.left, c.right)}
-    products = other = once = 0.0
-    copies = False
-    for piece in tiled.pieces:
-        elements = num_elements(piece.region)
-        if piece.kind == "copy":
-            copies = True
-            moved = elements * piece.dtype.itemsize / rate
-            is_operand = piece.value in operands
-            if any(s.offset.terms for s in piece.region) or is_operand and not walks:
-                other += moved
-            elif is_operand:
-                once += moved
-        elif piece.kind == "product":
-            products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
-        else:
-            other += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
-    return _Least(_least_us(products + other, stitcher.least_wait, copies, tiles, threads, device, once), other, once)
-
-
-def _least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: _Least, threads: int, device: DeviceSpec) -> float:
-    """The same once stages are known, wherever their tiles will lie. Units: microseconds.
-
-    Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
-    """
-    cycles, wait = least.other_cycles, 0.0
-    for stage in cut.stages:
-        if stage.kind not in ("copy", "rows"):
-            wait += device.fitted.stitch.stage_cycles
-        longest = 0.0
-        for key in stage.products:
-            assert stage.tiling is not None
-            piece = cut.pieces[key]
-            inner = cut.contractions[piece.value].inner
-            if stage.tiling.unit == "fma":
-                busy, alone = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, inner, threads)
-                cycles += busy
-                longest = max(longest, alone)
+    def cheapest(self, candidates: Sequence[Stitched]) -> Found | Rejected:
+        """The cheapest candidate; those are not cut whose least work costs more."""
+        stitcher, device = self._stitcher, self._device
+        refused: list[tuple[int, Rejected]] = []
+        tiled: list[tuple[float, float, int, Least]] = []
+        for n, choice in enumerate(candidates):
+            tiles = stitcher.tiled(choice.tiles)
+            if isinstance(tiles, Rejected):
+                refused.append((n, tiles))
             else:
-                cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
-        wait += longest
-    copies = any(p.kind == "copy" for p in cut.pieces)
-    return _least_us(cycles, wait, copies, prod(n for _, n in cut.grid), threads, device, least.once_cycles)
+                least = least_of_tiles(stitcher, tiles, choice.threads, device)
+                tiled.append((*self._least_us(least.blocks), n, least))
+        best: tuple[float, float, int] | None = None
+        taken: Found | None = None
+        for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
+            if best is not None and (us, hidden_us) > best[:2]:
+                # Its tiles take longer, and so do those of all that are left.
+                break
+            cut = stitcher.cut(candidates[n].tiles, candidates[n].threads, device.kind == "cuda")
+            if isinstance(cut, Rejected):
+                refused.append((n, cut))
+                continue
+            if best is not None and self._least_us(least_of_cut(stitcher, cut, least, candidates[n].threads, device)) > best[:2]:
+                continue
+            found = self._priced(candidates[n], cut)
+            if isinstance(found, Rejected):
+                refused.append((n, found))
+            elif best is None or (found.us, found.hidden_us, n) < best:
+                best, taken = (found.us, found.hidden_us, n), found
+        if taken is not None:
+            return taken
+        return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+    def _least_us(self, least: BlockWork) -> tuple[float, float]:
+        """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
+        stages_us = least_blocks_us(least, self._device)
+        return replace(self._boundary_parts, arithmetic_us=stages_us).us, stages_us
+
+    def _priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
+        """One candidate placed and priced. The cut is used up."""
+        device, tiles = self._device, prod(n for _, n in cut.grid)
+        # Every block has a tile: what it copies ahead is there, and somebody waits for it.
+        choice = replace(choice, groups=min(choice.groups, tiles))
+        placed = _placed(cut, device, choice.threads, choice.groups > 0)
+        if isinstance(placed, Rejected):
+            return placed
+        found = self._found(placed, choice)
+        if not self._free or not is_many(tiles, device) or not any(placed.is_once(s) for s in placed.stages):
+            return found
+        persistent = _placed(cut, device, choice.threads, True)
+        if isinstance(persistent, Rejected):
+            return found
+        groups = min(tiles, device.num_multiprocessors * resident_blocks(persistent, choice.threads, device))
+        other = self._found(persistent, replace(choice, groups=groups))
+        return other if other.is_faster(found) else found
+
+    def _found(self, plan: StitchPlan, choice: Stitched) -> Found:
+        """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
+        blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
+        launch = Launch(blocks.blocks, choice.threads, 1, plan.shared_bytes)
+        plan.work = replace(self._boundary, grid=launch, blocks=(blocks,))
+        price = price_work(plan.work, self._device)
+        return Found(choice, plan, price.us, price.arithmetic_us)
 
 
-def _least_us(cycles: float, wait: float, copies: bool, tiles: int, threads: int, device: DeviceSpec, once: float) -> float:
-    """The least that `_microseconds` can be for tiles of so many issue slots and so much latency, and blocks that issue `once` besides.
-
-    Units: cycles in, microseconds out.
-
-    copies: whether something is brought on chip, for which one tile waits at least, unless blocks that walk tiles copy it ahead.
-    """
-    fitted = device.fitted.stitch
-    resident = max(1, min(device.max_threads_per_multiprocessor // threads,
-                          device.registers_per_multiprocessor // (threads * fitted.least_registers)))
-    rounds = -(-tiles // (device.num_multiprocessors * resident))
-    alone: float = rounds * (wait + fitted.alone_share * cycles * (256 / threads) ** 0.5)
-    first = fitted.global_cycles if copies and tiles < device.fitted.stitch.many_tiles * device.num_multiprocessors else 0.0
-    counted = tiles / device.num_multiprocessors * cycles + alone + first + once
-    return (1 - ROUNDING) * fitted.counted_share * counted / _clock(device) * 1e6
-
-
-def _cache_rate(tiles: int, device: DeviceSpec) -> float:
-    """Bytes a cycle that the second-level cache gives a multiprocessor where so many blocks ask."""
-    fitted = device.fitted.stitch
-    return min(fitted.l2_port_bytes, device.fitted.traffic.l2_bytes_per_cycle * max(device.num_multiprocessors / tiles, 1.0))
-
-
-def _clock(device: DeviceSpec) -> float:
-    """Cycles a second."""
-    return device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
-
-
-def _estimated(stitcher: Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> Estimate | Rejected:
-    """One candidate placed and timed; `free`: whether it may be made to walk several tiles a block. The cut is used up."""
-    tiles = prod(n for _, n in cut.grid)
-    # Every block has a tile: what it copies ahead is there, and somebody waits for it.
-    choice = replace(choice, groups=min(choice.groups, tiles))
-    placed = _placed(cut, device, choice.threads, choice.groups > 0)
-    if isinstance(placed, Rejected):
-        return placed
-    found = Estimate(choice, placed, _microseconds(stitcher, placed, choice, device))
-    many = tiles >= device.fitted.stitch.many_tiles * device.num_multiprocessors
-    if not free or not many or not any(placed.is_once(s) for s in placed.stages):
-        return found
-    walking = _placed(cut, device, choice.threads, True)
-    if isinstance(walking, Rejected):
-        return found
-    groups = min(tiles, device.num_multiprocessors * _resident(walking, choice.threads, device))
-    walk = replace(choice, groups=groups)
-    other = Estimate(walk, walking, _microseconds(stitcher, walking, walk, device))
-    return other if other.us < found.us else found
-
-
-def _candidates(shape: tuple[int, ...], products: bool) -> Iterator[Stitched]:
+def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:
     """Tiles to try: leading dimensions one by one, some rows, all columns or some; without products also everything in one block."""
+    shape = stitcher.graph.type_of(stitcher.anchor).shape
     if not shape:
         yield from (Stitched((), t) for t in THREADS)
         return
     last = shape[-1]
-    if not products and prod(shape) <= ONE_BLOCK_ELEMENTS:
+    if not stitcher.contractions and prod(shape) <= ONE_BLOCK_ELEMENTS:
         yield from (Stitched(shape, t) for t in (*THREADS, 512))
     row = next((d for d in range(len(shape) - 2, -1, -1) if shape[d] > 1), None)
     columns = [last] + [c for c in COLUMN_TILES if c < last and last % c == 0]
@@ -214,8 +159,8 @@ def _candidates(shape: tuple[int, ...], products: bool) -> Iterator[Stitched]:
 def _row_tiles(extent: int) -> list[int]:
     """Powers of two, and divisors where the extent has few factors of two."""
     found = [t for t in ROW_TILES if t <= extent]
-    if extent <= ROW_TILES[-1] or extent & 7:
-        found += [t for t in range(3, 161) if extent % t == 0 and t not in found]
+    if extent <= ROW_TILES[-1] or extent % 8:
+        found += [t for t in range(3, MOST_ROWS + 1) if extent % t == 0 and t not in found]
     return found
 
 
@@ -229,7 +174,7 @@ def _placed(cut: StitchPlan, device: DeviceSpec, threads: int, persistent: bool)
     ahead = place(cut.copy(), device, threads, True, ahead=True)
     if isinstance(ahead, Rejected) or not any(map(ahead.is_ahead, ahead.stages)):
         return placed
-    return ahead if _resident(ahead, threads, device) >= _resident(placed, threads, device) else placed
+    return ahead if resident_blocks(ahead, threads, device) >= resident_blocks(placed, threads, device) else placed
 
 
 def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool = False, ahead: bool = False) -> StitchPlan | Rejected:
@@ -378,110 +323,3 @@ def _barriers(plan: StitchPlan, persistent: bool) -> None:
 
 def _overlap(a: Piece, b: Piece) -> bool:
     return a.offset_bytes < b.offset_bytes + b.num_bytes and b.offset_bytes < a.offset_bytes + a.num_bytes
-
-
-# -- time ----------------------------------------------------------------------------------------------------------------------
-
-def _resident(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
-    """Blocks that fit a multiprocessor together."""
-    registers = threads * registers_of(plan, device)
-    return max(1, min(device.max_threads_per_multiprocessor // threads, device.registers_per_multiprocessor // registers,
-                      device.shared_bytes_per_multiprocessor // (plan.shared_bytes + 1024)))
-
-
-def registers_of(plan: StitchPlan, device: DeviceSpec) -> int:
-    """Registers assumed for a thread of the stage with the largest register tile, for the number of blocks that fit a multiprocessor."""
-    most = device.fitted.stitch.least_registers
-    for stage in plan.stages:
-        if stage.tiling is None:
-            continue
-        m, n = stage.tiling.rows, stage.tiling.columns
-        if stage.tiling.unit == "mma" and (stage.columns or stage.tiling.arithmetic):
-            # Left fragments with their halves, four right ones with theirs, addresses.
-            here = 4 * len(stage.products) * m * n + 12 * m + 16 + (30 if stage.columns else 0)
-        elif stage.tiling.unit == "mma":
-            here = (4 * len(stage.products) + (2 if plan.held else 0)) * m * n + 4 * m + 2 * n + (40 if plan.held else 0)
-        else:
-            here = m * n * len(stage.products) + (m + n) * stage.tiling.step
-        most = max(most, device.fitted.stitch.base_registers + here)
-    return min(-(-most // 8) * 8, 255)
-
-
-def _microseconds(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> float:
-    """Issue slots and latencies of one tile, over the tiles that are computed side by side."""
-    issue = latency = once = 0.0
-    flops, fitted = 0, device.fitted.stitch
-    tiles = prod(n for _, n in plan.grid)
-    cache_rate = _cache_rate(tiles, device)
-    copying = False
-    for stage in plan.stages:
-        cycles, wait, operations = _stage_cycles(stitcher, plan, stage, choice.threads, cache_rate, fitted)
-        if stage.kind == "copy" and (copying and not stage.barrier or plan.is_ahead(stage)):
-            # Copies between two barriers are under way together, and those of the next tile while this one is computed.
-            wait = 0.0
-        copying = stage.kind == "copy"
-        if choice.groups and plan.is_once(stage):
-            once += cycles + wait
-            continue
-        issue += cycles
-        latency += wait + (fitted.barrier_cycles if stage.barrier else 0.0)
-        flops += operations
-    blocks = choice.groups or tiles
-    resident = min(_resident(plan, choice.threads, device), -(-blocks // device.num_multiprocessors))
-    # A multiprocessor takes `issue` a tile however many blocks it holds; what one block alone waits, the others hide.
-    alone = latency + fitted.alone_share * issue * (256 / choice.threads) ** 0.5
-    rounds = -(-tiles // blocks) * -(-blocks // (device.num_multiprocessors * resident))
-    plan.flops = flops * tiles
-    plan.work_cycles = fitted.counted_share * (once + rounds * (resident * issue + alone))
-    return plan.work_cycles / _clock(device) * 1e6
-
-
-def _stage_cycles(stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, cache_rate: float,
-                  fitted: StitchFigures) -> tuple[float, float, int]:
-    """(issue cycles, latency, operations) of one stage of one block. Units: `cache_rate` in bytes a cycle."""
-    cycles = 0.0
-    operations = 0
-    latency, longest = fitted.stage_cycles, 0.0
-    if stage.tiling is not None:
-        for key in stage.products:
-            piece = plan.pieces[key]
-            contraction = plan.contractions[piece.value]
-            multiplications = num_elements(piece.region) * contraction.inner
-            operations += 2 * multiplications
-            held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
-            work, wait = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, contraction.inner, threads,
-                                        held)
-            cycles += work
-            # Products of one stage share its loop: one waits while the others multiply.
-            longest = max(longest, wait)
-            for source in plan.sources[key]:
-                if not plan.pieces[source].stored and source not in plan.held:
-                    cycles += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / cache_rate
-                    latency += fitted.global_cycles
-    latency += longest
-    for key in stage.pieces:
-        piece = plan.pieces[key]
-        elements = num_elements(piece.region)
-        if stage.kind == "copy":
-            cycles += max(elements * piece.dtype.itemsize / cache_rate, elements / 32)
-            latency = fitted.global_cycles
-            continue
-        if piece.kind == "product":
-            continue
-        steps = elements * prod(e for _, e in stitcher.over(piece.value))
-        flops = stitcher.flops(piece.value)
-        operations += steps * flops
-        kept = key in plan.held or stage.kind == "product" and stage.columns and not piece.stored
-        access = 0 if kept else fitted.product_access_cycles if stage.kind == "product" else fitted.tile_access_cycles
-        cycles += steps * (flops + access) / FMA_PER_CYCLE
-        extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
-        for value, index in stitcher.touches(piece.value):
-            if value in stitcher.inside:
-                continue
-            # An operand that is the same along an axis of the tile is read again from the first-level cache.
-            different = prod(extent_of.get(a, 1) for a in frozenset().union(*(e.axes() for e in index)))
-            cycles += min(steps, different) * stitcher.graph.type_of(value).dtype.itemsize / cache_rate
-            latency = max(latency, fitted.global_cycles if different >= steps else fitted.cached_cycles)
-        if piece.kind == "reduce":
-            latency += fitted.shuffle_cycles * stage.lanes.bit_length() + fitted.sum_cycles * steps / max(elements * stage.lanes, 1)
-    return cycles, latency, operations

@@ -23,10 +23,9 @@ def stage_reads_end_before_writes(plan: StitchPlan, value: str, target: str) -> 
     Blocks have no element of the value in common: every axis of the grid leads to other elements of it. A value that several blocks
     compute, each from the old contents, is not overwritten.
     """
-    stitcher = StitchPattern(plan.graph)
+    stitcher = StitchPattern(plan.graph, plan.kept)
     if not target or stitcher.analyse() is not None:
         return False
-    stitcher.kept = plan.kept
     home = {k: n for n, s in enumerate(plan.stages) for k in (*s.pieces, *s.products)}
     written = [p for p in plan.pieces if p.value == value]
     if len(written) != 1 or written[0].kind != "map" or written[0].grid_axes != {name for name, _ in plan.grid}:

@@ -57,10 +57,14 @@ class Stitcher(StitchPattern):
     """Cuts one pattern for given tiles of its largest result. `tiles`: one extent a dimension of that result."""
 
     def __init__(self, graph: Graph, fitted: StitchFigures) -> None:
-        super().__init__(graph)
+        super().__init__(graph, frozenset())
         self.fitted = fitted
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
+
+    def values_kept(self) -> frozenset[str]:
+        """Nodes worth a stage of their own; a map that several read is one where its operations cost more than the accesses to its tile."""
+        return self.values_worth_keeping(self.fitted.tile_access_cycles, self.fitted.fewer_elements)
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""

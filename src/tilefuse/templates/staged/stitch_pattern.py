@@ -17,11 +17,6 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Lookup, Read, walk
 
-# Operations an element from which on a map read in several places is computed once and kept.
-HEAVY_FLOPS = 4
-# A map with this many times fewer elements than its readers is kept too: its functions would be evaluated for every element.
-FEWER = 8
-
 
 def flops_of(e: Expr) -> int:
     """Floating-point operations of one evaluation."""
@@ -50,8 +45,9 @@ def anchor_of(graph: Graph) -> str:
 class StitchPattern:
     """One pattern. `anchor`: the result whose tiles the blocks compute; `kept`: values with stages of their own."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, kept: frozenset[str]) -> None:
         self.graph = graph
+        self.kept = kept
         self.inside = {n.name for n in graph.nodes}
         self.contractions: dict[str, Contraction] = {}
         self.anchor = anchor_of(graph)
@@ -74,7 +70,7 @@ class StitchPattern:
                 return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} is empty")
             if node.body is not None and any(isinstance(x, Lookup) and x.value in self.inside for x in walk(node.body)):
                 return Rejected(Reason.NEEDS_GRID_SYNC, f"%{node.name} looks up elements of a value of the same kernel")
-        self.kept = self._kept()
+        self.kept = self.values_kept()
         for node in self.graph.nodes:
             self._link(node)
         return None
@@ -99,8 +95,16 @@ class StitchPattern:
 
     # -- what is kept on chip ------------------------------------------------------------------------------------------
 
-    def _kept(self) -> frozenset[str]:
-        """Nodes with stages of their own: reductions, products and their operands, results, and maps worth computing once."""
+    def values_kept(self) -> frozenset[str]:
+        """Nodes with stages of their own: here, those of the plan that is asked about."""
+        return self.kept
+
+    def values_worth_keeping(self, heavy_flops: float, fewer_elements: int) -> frozenset[str]:
+        """Reductions, products and their operands, results, and maps worth computing once.
+
+        heavy_flops: operations an element from which on a map that several nodes read is worth it. fewer_elements: elements of its one
+        reader over its own, from which on it is worth it too: the reader would evaluate its functions for every element.
+        """
         kept = set(self.graph.results)
         flops: dict[str, int] = {}
         for node in self.graph.nodes:
@@ -116,7 +120,7 @@ class StitchPattern:
             flops[node.name] = flops_of(node.body) + sum(flops.get(v, 0) for v in node.reads())
             users = self.graph.users_by_name[node.name]
             largest = max((self._size(u) for u in users), default=0)
-            if flops[node.name] >= HEAVY_FLOPS and (len(users) > 1 or node.type.num_elements * FEWER <= largest):
+            if flops[node.name] >= heavy_flops and (len(users) > 1 or node.type.num_elements * fewer_elements <= largest):
                 kept.add(node.name)
         return frozenset(kept)
 

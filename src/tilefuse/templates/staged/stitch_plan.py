@@ -15,6 +15,7 @@ from typing import Self
 
 from tilefuse.domain.contraction import Contraction, Tiling
 from tilefuse.domain.regions import Region, local_strides, stored_elements
+from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 
@@ -105,9 +106,8 @@ class StitchPlan:
     kept: frozenset[str]
     shared_bytes: int = 0
     requested_bytes: int = 0
-    work_cycles: float = 0.0
     flops: int = 0
-    global_bytes: int = 0
+    work: Work = Work()
     sources: dict[int, list[int]] = field(default_factory=dict)
     in_place: dict[int, int] = field(default_factory=dict)  # pieces that a later one, computed from them row by row, overwrites
     held: set[int] = field(default_factory=set)  # pieces that stay in a warp's registers for the products after them (`chained.py`)

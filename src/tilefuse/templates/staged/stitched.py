@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.parts import structure_but_starts
@@ -37,14 +36,14 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
         return found
     choice, plan = found.choice, found.plan
     own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
-    launch = Launch(choice.groups or prod(n for _, n in plan.grid), choice.threads, 1, plan.shared_bytes)
+    launch, work = plan.work.grid, plan.work
+    assert launch is not None, "stitched kernels have a grid"
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_stages(choice, plan, launch)), layouts=own,
         parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
                     ("threads", choice.threads), ("tiles", choice.tiles)),
         levels=_levels(graph, plan), launch=launch,
-        bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
-        flops=plan.flops, work_us=found.us, internal=plan)
+        bytes_read=work.read_bytes, bytes_written=work.global_bytes - work.read_bytes, flops=plan.flops, internal=plan)
 
 
 def fits_one_block(graph: Graph) -> bool:

@@ -9,24 +9,23 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging, largest_result, numbered
-from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
-from tilefuse.templates.staged.choose_stitch import registers_of
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
 from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.registers import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of
-from tilefuse.templates.staged.traffic import stitched_traffic
-from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
+from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 
 class StitchedTemplate(KernelTemplate[Stitched]):
@@ -34,18 +33,9 @@ class StitchedTemplate(KernelTemplate[Stitched]):
 
     record = Stitched
 
-    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-        """Its boundary: the estimate of its stages' time counts their waits for L2 and shared memory."""
-        return LevelTraffic(program.bytes_moved, 0)
-
-    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """Reads and writes of each stage, over all tiles."""
-        l2_bytes, shared_bytes = stitched_traffic(program.graph, plan_of(program), self.choice_of(program))
-        return replace(self.priced_traffic(program, device), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
-
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """None: blocks finish their own tiles."""
-        return ()
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """Reads and writes of each stage over all tiles, and the cycles of its blocks, as they were counted when its tiles were chosen."""
+        return plan_of(program).work
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """The stage with the largest register tile, and all tiles in shared memory."""

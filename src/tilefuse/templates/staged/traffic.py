@@ -10,23 +10,18 @@ from math import prod
 
 from tilefuse.domain.contraction import MMA_COLUMNS, MMA_ROWS, WARP, Tiling
 from tilefuse.domain.regions import Region, num_elements
-from tilefuse.ir.graph import Graph
-from tilefuse.ir.scalar import Expr, Index, Lookup, Read, walk
-from tilefuse.templates.staged.online.choose import LANES, OnlinePlan, operands
-from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 
 
-def stitched_traffic(graph: Graph, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:
+def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:
     """(bytes between L2 and the multiprocessors, bytes written to and read from shared memory) of all blocks. Units: bytes.
 
     A stage reads an element of a tile once, however many of its threads want it; a product reads it for every warp tile that multiplies it.
     Pieces that reach beyond their value count what is there.
     """
-    stitcher = StitchPattern(graph)
-    stitcher.analyse()
+    graph = plan.graph
     tiles = prod(n for _, n in plan.grid)
     grid = dict(plan.grid)
     l2_bytes = sum(graph.type_of(r).num_bytes for r in graph.results)
@@ -128,46 +123,3 @@ def _fragment_reads(t: Tiling, region: Region, inner: int) -> tuple[float, float
     across = min(t.strip or (t.side if t.split > 1 else lanes), lanes, wide)
     down = max(lanes // across, 1)
     return max(columns / (across * t.columns), 1.0), max(rows / (down * t.rows), 1.0)
-
-
-def online_traffic(plan: OnlinePlan) -> tuple[int, int]:
-    """The same of a walk between products: operands of its columns once a block, what it holds of its rows once.
-
-    Units: bytes. Reads of shared memory as `choose_online` estimates them.
-    """
-    form, choice = plan.form, plan.choice
-    turns = -(-form.length // choice.columns)
-    extents = {LEAD: 1, ROW: min(choice.rows, form.num_rows), WALK: form.length}
-    block = sum(s.inner * (extents[ROW] * s.left.dtype.itemsize + form.length * s.right.dtype.itemsize) for s in form.scores)
-    block += sum(form.length * w.width * w.right.dtype.itemsize for w in form.weighted)
-    block += sum(_beside(plan, extents))
-    depth = sum(plan.inner(n) for n in range(len(form.scores))) + sum(plan.width(n) for n in range(len(form.weighted)))
-    itemsize = form.scores[0].right.dtype.itemsize
-    if plan.unit == "mma":
-        read = choice.columns * depth * itemsize * (choice.threads // WARP)
-    else:
-        across = choice.columns // LANES
-        read = int(choice.rows * choice.columns * depth * form.sum_dtype.itemsize * (1 / (4 * across) + 1 / (2 * plan.warp_rows)) / 2)
-    walked = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role != "left")
-    once = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role == "left")
-    written = sum(form.graph.type_of(r).num_bytes for r in form.graph.results)
-    return plan.num_blocks * block + written, plan.num_blocks * (turns * (walked + read) + once)
-
-
-def _beside(plan: OnlinePlan, extents: dict[str, int]) -> Iterator[int]:
-    """Bytes of boundary values that a block reads beside the operands (biases, masks)."""
-    form = plan.form
-    known = {o.value for o in operands(form)} | {r.value for r in form.reads.values()}
-    bodies: list[Expr] = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
-    bodies += [b for b in (*(s.bias for s in form.scores), *(w.bias for w in form.weighted)) if b is not None]
-    reads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e.value not in known)
-    inputs = {v.name: v.type for v in form.graph.inputs}
-    for e in reads:
-        if e.value in inputs:
-            yield prod(extents.get(a, 1) for a in _axes(e)) * inputs[e.value].dtype.itemsize
-
-
-def _axes(e: Expr) -> frozenset[str]:
-    """Axes that the subscripts in an expression depend on."""
-    affine = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
-    return frozenset[str]().union(*(i.axes() for i in affine))

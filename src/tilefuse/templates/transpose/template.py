@@ -8,6 +8,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -15,7 +16,7 @@ from tilefuse.templates.explained import LevelTile, extents_of
 from tilefuse.templates.levels import LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.transpose.choose import choose_transpose
 from tilefuse.templates.transpose.compose import compose_transpose
 from tilefuse.templates.transpose.neighbours import transpose_neighbours
@@ -32,7 +33,7 @@ class TransposeTemplate(WalkTemplate[Transpose]):
         """Every operand passes through shared memory once."""
         return LevelTraffic(program.bytes_moved, 2 * program.bytes_read)
 
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+    def endings(self, choice: Transpose, program: TileProgram) -> tuple[Ending, ...]:
         """None: no block waits for another."""
         return ()
 

@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from tests.golden.workloads import tile_program
 from tests.unit.plan.graphs import softmax
 from tests.unit.plan.stand_in import schedule_by_rows
 from tilefuse.base.options import Options
+from tilefuse.domain.roofline import resident_blocks, transfer_us
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.cost import AnalyticCost, gain_us
-from tilefuse.plan.price.roofline import resident_blocks, transfer_us
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import scattered_adds
@@ -48,10 +49,12 @@ def test_arithmetic_decides_where_it_is_longer() -> None:
     assert found.source == "flops" and found.us == pytest.approx(10**10 / H200.flops_per_s * 1e6 + H200.graph_launch_us, rel=0.01)
 
 
-def test_a_template_that_estimates_its_stages_is_taken_at_its_word() -> None:
+def test_stages_are_timed_by_their_cycles() -> None:
     """Products on the matrix unit take fewer cycles than their operations at the usual rate."""
-    made = replace(program(1 << 20, flops=10**12), work_us=7.0)
-    assert AnalyticCost(H200).cost(made).us == pytest.approx(7.0 + H200.graph_launch_us)
+    made = tile_program("stitched-layers", H200)
+    assert isinstance(made, TileProgram)
+    parts = AnalyticCost(H200).parts(made)
+    assert 0 < parts.arithmetic_us < made.flops / H200.flops_per_s * 1e6
     assert any("stages" in f.origin for f in AnalyticCost(H200).figures(made))
 
 
@@ -109,7 +112,7 @@ def test_weights_that_every_tile_of_rows_reads_count_in_l2() -> None:
     assert isinstance(made, TileProgram) and isinstance(made.choice, Rows)
     ideal = made.bytes_read + made.bytes_written
     tiles = -(-4096 // made.choice.rows)
-    moved = kernel_template(made.choice).priced_traffic(made, H200)
+    moved = kernel_template(made.choice).work(made, H200)
     assert moved.l2_bytes == ideal + int(4096 * (tiles - 1) * H200.fitted.traffic.again_share)
 
 

@@ -209,8 +209,8 @@ NAMES = ("a", "b.1", "y")
 
 
 @pytest.mark.parametrize("judged", [
-    Judgement((Figures("row", 132, 1 << 40, 3, 0.25), Cost(1 / 3, "bandwidth"), 1e-9), None),
-    Judgement((Figures("stitched", 1, 2, 3, 1.5, (0, 2)), Cost(2.0, "launch"), 0.0), Stitched((16, 64), 256, 8)),
+    Judgement((Figures("row", 132, 1 << 40, 3), Cost(1 / 3, "bandwidth"), 1e-9), None),
+    Judgement((Figures("stitched", 1, 2, 3, (0, 2)), Cost(2.0, "launch"), 0.0), Stitched((16, 64), 256, 8)),
     Judgement(Rejected(Reason.DOMAIN_MISMATCH, "%a is needed at [k0] but %b.1 at 3%; see %y."), None),
 ])
 def test_judgements_round_trip(judged: Judgement) -> None:

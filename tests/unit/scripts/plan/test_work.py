@@ -5,10 +5,10 @@ import pytest
 
 from tests.unit.scripts.routine_scripts import sequence
 from tilefuse.base.options import Options
+from tilefuse.domain.roofline import price_work
 from tilefuse.driver.compile import generate
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import PlannedKernel
-from tilefuse.plan.price.roofline import price_work
 from tilefuse.scripts.plan.fusions import find_fusions
 from tilefuse.scripts.plan.implementations import list_candidates
 from tilefuse.scripts.plan.routine_times import Environment, RoutineTimes

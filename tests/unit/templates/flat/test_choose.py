@@ -39,7 +39,7 @@ def chosen(graph: Graph) -> tuple[TileProgram, Pointwise]:
 
 def l2_bytes(program: TileProgram) -> int:
     """Bytes between L2 and the multiprocessors. Units: bytes."""
-    return kernel_template(program.choice).priced_traffic(program, H200).l2_bytes
+    return kernel_template(program.choice).work(program, H200).l2_bytes
 
 
 @pytest.mark.parametrize(("rows", "channels", "dtype", "added", "threads", "steps"), [

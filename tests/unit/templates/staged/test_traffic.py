@@ -6,11 +6,11 @@ import pytest
 from tests.golden.workloads import PACKED, STITCHED, tile_program
 from tests.unit.templates.stitched_graphs import attention, product_softmax
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.device import H200
-from tilefuse.templates.levels import LevelTraffic
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
@@ -18,9 +18,9 @@ from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import schedule_stitched
 
 
-def traffic(program: TileProgram) -> LevelTraffic:
-    """All traffic of a program. Units: bytes."""
-    return kernel_template(program.choice).traffic(program, H200)
+def traffic(program: TileProgram) -> Work:
+    """The work of a program, whose bytes these tests count."""
+    return kernel_template(program.choice).work(program, H200)
 
 
 def stitched(graph: Graph, *tiles: int, threads: int = 128) -> TileProgram:
@@ -72,14 +72,14 @@ def test_a_walk_reads_its_columns_once_a_block() -> None:
 
 
 @pytest.mark.parametrize("name", STITCHED)
-def test_figures_show_them_and_prices_count_stages(name: str) -> None:
-    """The figures of kernels of stages are no longer the ideal and 0; their price is the stages' own estimate."""
+def test_figures_show_the_work_that_is_priced(name: str) -> None:
+    """The figures of kernels of stages are neither the ideal nor 0, and the price is of the same record."""
     program, model = tile_program(name, H200), AnalyticCost(H200)
     assert isinstance(program, TileProgram)
     figures = {f.name: f.value for f in model.figures(program)}
     assert figures["L2 bytes"] > program.bytes_moved and figures["shared bytes"] > program.bytes_moved
     assert figures["L2 time"] > 0 and figures["shared time"] > 0
-    assert model.parts(program).l2_bytes == kernel_template(program.choice).priced_traffic(program, H200).l2_bytes
+    assert figures["L2 bytes"] == model.parts(program).l2_bytes == traffic(program).l2_bytes
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -13,8 +13,8 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
-from tilefuse.templates.staged.online.choose import LANES, STEP, OnChip, OnlinePlan
 from tilefuse.templates.staged.online.operands import load_lanes
+from tilefuse.templates.staged.online.plan import LANES, STEP, OnChip, OnlinePlan
 from tilefuse.templates.staged.online.products import WALK
 from tilefuse.templates.staged.online.state import OnlineState
 

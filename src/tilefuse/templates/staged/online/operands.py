@@ -10,7 +10,7 @@ from tilefuse.ir.scalar import Bound, Expr, Guard, Read, const, walk
 from tilefuse.kernel.asynchronous import AsyncCopy
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, Reg, Store, VectorLoad, VectorStore
 from tilefuse.target.memory import ACCESS_BYTES
-from tilefuse.templates.staged.online.choose import OnChip
+from tilefuse.templates.staged.online.plan import OnChip
 from tilefuse.templates.staged.online.products import ROW, WALK, WIDTH, Operand
 from tilefuse.templates.staged.online.state import OnlineState
 

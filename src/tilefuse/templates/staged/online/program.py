@@ -10,7 +10,8 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
-from tilefuse.templates.staged.online.choose import OnlinePlan, choose_online
+from tilefuse.templates.staged.online.choose import choose_online
+from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import online_form
 from tilefuse.templates.staged.online.record import Online
 
@@ -34,7 +35,7 @@ def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: 
         parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("resident", choice.resident),
                     ("rows", choice.rows), ("stages", choice.stages), ("threads", choice.threads), ("unit", plan.unit)),
         levels=_levels(plan), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
-        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, work_us=plan.us, internal=plan)
+        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
 
 
 def template_of_walk(plan: OnlinePlan, launch: Launch) -> Template:

@@ -15,8 +15,9 @@ from tilefuse.ir.scalar import Bound, Call, Expr, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
-from tilefuse.templates.staged.online.choose import SPECIAL, OnChip, OnlinePlan
+from tilefuse.templates.staged.online.plan import OnChip, OnlinePlan
 from tilefuse.templates.staged.online.products import ROW, WALK
+from tilefuse.templates.staged.online.turn_work import SPECIAL
 
 
 class OnlineState(GraphStatements):

@@ -2,28 +2,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Set
-from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
-from tilefuse.templates.levels import UNLIMITED, LevelTraffic
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
-from tilefuse.templates.staged.online.choose import OnlinePlan
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
+from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.traffic import online_traffic
-from tilefuse.templates.template import Ending, KernelTemplate, Overlaps, Resources
+from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 
 class OnlineTemplate(KernelTemplate[Online]):
@@ -31,18 +29,9 @@ class OnlineTemplate(KernelTemplate[Online]):
 
     record = Online
 
-    def priced_traffic(self, program: TileProgram, device: DeviceSpec, near_bytes: int = UNLIMITED) -> LevelTraffic:
-        """Its boundary: the estimate of its turns' time counts their waits for L2 and shared memory."""
-        return LevelTraffic(program.bytes_moved, 0)
-
-    def traffic(self, program: TileProgram, device: DeviceSpec) -> LevelTraffic:
-        """Operands of the walked columns once a block, those of its rows once."""
-        l2_bytes, shared_bytes = online_traffic(walk_plan_of(program))
-        return replace(self.priced_traffic(program, device), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
-
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
-        """None: blocks finish their own rows."""
-        return ()
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """Operands of the walked columns once a block, those of its rows once, and the cycles of its turns, as counted for its tiles."""
+        return walk_plan_of(program).work
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Its tiles, and as many registers as its bound on blocks leaves a thread."""

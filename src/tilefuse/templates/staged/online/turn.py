@@ -9,9 +9,9 @@ from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read, const, walk
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg, Store
-from tilefuse.templates.staged.online.choose import OnChip
 from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores, over_lanes
 from tilefuse.templates.staged.online.lazy import LazyTop
+from tilefuse.templates.staged.online.plan import OnChip
 from tilefuse.templates.staged.online.products import ROW, WALK, Total
 from tilefuse.templates.staged.online.state import OnlineState
 

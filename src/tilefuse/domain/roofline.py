@@ -8,15 +8,25 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import inf
+from math import ceil, inf, sqrt
 
-from tilefuse.domain.work import Work
+from tilefuse.domain.contraction import FMA_PER_CYCLE
+from tilefuse.domain.work import BlockWork, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.target.memory import RESERVED_SHARED_BYTES
 
 # Units of library products whose rows in memory are no multiples of 16 bytes: of 8 bytes, and of fewer.
 EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
+
+
+# Registers that every thread gets at least.
+LEAST_REGISTERS = 16
+# Threads of the blocks for which `OverlapFigures.alone_share` was fitted.
+ALONE_THREADS = 256
+# Relative difference of two ways to add up the same cycles, at most.
+ROUNDING = 1e-9
 
 
 def interpolated_us(num_bytes: int, curve: Sequence[tuple[int, float]], peak_bytes_per_s: float) -> float:
@@ -123,15 +133,19 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     """
     busy, num_threads, share, started_us = _occupied(work, device)
     busy_share = busy / device.num_multiprocessors
-    l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve)
-    rate = operations_per_s(work.unit, device) * busy_share * work.efficiency
+    # Stages count the waits for their own loads and the rate of their multiprocessor; walks reach what their loads in flight ask for.
+    l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve) * (1.0 if work.blocks else share)
+    shared_bytes_per_s = device.shared_bytes_per_s * (1.0 if work.blocks else busy_share)
+    computed_us = max((o.count / (operations_per_s(o.unit, device) * busy_share * o.efficiency) * 1e6 for o in work.operations),
+                      default=0.0)
     figures = device.fitted.flight
     return Parts(
         global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes,
         global_us=_global_us(work, share, device),
-        l2_us=work.traffic_factor * work.l2_bytes / (l2_bytes_per_s * share) * 1e6 if l2_bytes_per_s else 0.0,
-        shared_us=work.shared_bytes / (device.shared_bytes_per_s * busy_share) * 1e6 if device.shared_bytes_per_s else 0.0,
-        arithmetic_us=max(work.stage_us, work.operations / rate * 1e6), launch_us=work.launches * device.graph_launch_us,
+        l2_us=work.traffic_factor * work.l2_bytes / l2_bytes_per_s * 1e6 if l2_bytes_per_s else 0.0,
+        shared_us=work.shared_bytes / shared_bytes_per_s * 1e6 if shared_bytes_per_s else 0.0,
+        arithmetic_us=max(work.stage_us, computed_us, _side_by_side_us(work.blocks, device)),
+        launch_us=work.launches * device.graph_launch_us,
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
@@ -169,6 +183,58 @@ def _chain_us(work: Work, device: DeviceSpec) -> float:
     mean_us = work.global_bytes / device.global_bytes_per_s * 1e6 / (iterations * together)
     own_us = mean_us * fullest / device.fitted.flight.multiprocessor_shares
     return iterations * max(together * own_us, loads.wait_us + own_us)
+
+
+def clock_hz(device: DeviceSpec) -> float:
+    """Cycles a second at which threads reach the device's rate. Source: DeviceSpec.flops_per_s."""
+    return device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
+
+
+def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
+    """Time of blocks of stages, beside launch and traffic that is counted in bytes. Units: microseconds. Source: `OverlapFigures`.
+
+    A multiprocessor is busy for every block that it holds; a part of each block's own waits is hidden by the others.
+    """
+    overlap, together = work.overlap, min(work.resident, -(-work.blocks // device.num_multiprocessors))
+    busy = sum([s.busy_cycles for s in work.tile])
+    once = sum([s.busy_cycles + s.wait_cycles for s in work.once])
+    waves = work.blocks / (device.num_multiprocessors * together)
+    waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
+    waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
+    cycles = waves * (work.turns * (together * busy + waiting) + once)
+    return overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
+
+
+def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:
+    """Time of the blocks of all parts of a kernel: the longest part, and no less than a share of what they keep the device busy together.
+
+    Units: microseconds. Source: `PackedFigures.side_by_side`.
+    """
+    longest = total = 0.0
+    for part in parts:
+        us = blocks_us(part, device)
+        longest = max(longest, us)
+        total += us * min(part.blocks / device.num_multiprocessors, 1.0)
+    return max(longest, device.fitted.packed.side_by_side * total)
+
+
+def least_blocks_us(work: BlockWork, device: DeviceSpec) -> float:
+    """Lower bound on `blocks_us` of every work whose blocks have at least these stages and of which no more fit a multiprocessor.
+
+    Requires: blocks take one turn each, and hide no waits of each other; the bound is then one for blocks that take several turns too.
+    Units: microseconds.
+    """
+    overlap = work.overlap
+    busy = sum([s.busy_cycles for s in work.tile])
+    waves = -(-work.blocks // (device.num_multiprocessors * work.resident))
+    cycles = work.blocks / device.num_multiprocessors * busy + waves * _waiting(work, busy)
+    cycles += sum([s.busy_cycles + s.wait_cycles for s in work.once])
+    return (1 - ROUNDING) * overlap.counted_share * cycles / clock_hz(device) * 1e6
+
+
+def _waiting(work: BlockWork, busy: float) -> float:
+    """Cycles that one block waits for a tile, its instructions that cannot overlap with each other included."""
+    return sum([s.wait_cycles for s in work.tile]) + work.overlap.alone_share * busy * sqrt(ALONE_THREADS / work.threads)
 
 
 def operations_per_s(unit: str, device: DeviceSpec) -> float:
@@ -223,6 +289,13 @@ def _started_us(launch: Launch, resident: int, device: DeviceSpec) -> float:
     DeviceSpec.blocks_per_s."""
     behind = launch.num_blocks - resident * device.num_multiprocessors
     return max(behind, 0) / device.blocks_per_s * 1e6 if device.blocks_per_s else 0.0
+
+
+def blocks_at_once(threads: int, registers: int, shared_bytes: int, device: DeviceSpec) -> int:
+    """Blocks that fit a multiprocessor at once, by threads, registers a thread and shared memory; 0 where not even one does."""
+    blocks = min(device.max_threads_per_multiprocessor // threads,
+                 device.registers_per_multiprocessor // (max(registers, LEAST_REGISTERS) * threads))
+    return min(blocks, device.shared_bytes_per_multiprocessor // (shared_bytes + RESERVED_SHARED_BYTES)) if shared_bytes else blocks
 
 
 def resident_blocks(launch: Launch, device: DeviceSpec) -> int:

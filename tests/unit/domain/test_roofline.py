@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tilefuse.domain.work import LoadChain, Work
+from tilefuse.domain.roofline import operations_per_s, price_work, transfer_us
+from tilefuse.domain.work import LoadChain, Operations, Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.plan.price.products import library_product_us, library_work, unaligned_work
-from tilefuse.plan.price.roofline import operations_per_s, price_work, transfer_us
 from tilefuse.target.catalog import device_by_name, host_device
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
@@ -27,7 +27,7 @@ def test_a_copy_takes_the_curves_time_and_its_launches() -> None:
 
 def test_the_slowest_part_decides_and_hides_the_others() -> None:
     parts = price_work(WHOLE, H200)
-    hidden = price_work(replace(WHOLE, stage_us=parts.global_us / 2, operations=1), H200)
+    hidden = price_work(replace(WHOLE, stage_us=parts.global_us / 2, operations=(Operations(1),)), H200)
     assert hidden.us == parts.us and hidden.decided_by == "bandwidth"
     longer = price_work(replace(WHOLE, stage_us=2 * parts.global_us), H200)
     assert longer.us == pytest.approx(2 * parts.global_us + H200.graph_launch_us) and longer.decided_by == "flops"
@@ -38,7 +38,7 @@ def test_nothing_hides_a_serial_wait() -> None:
 
 
 def test_few_blocks_reach_only_their_share_of_each_rate() -> None:
-    one = replace(WHOLE, grid=Launch(1, 256), operations=10**9)
+    one = replace(WHOLE, grid=Launch(1, 256), operations=(Operations(10**9),))
     alone, all_of_it = price_work(one, H200), price_work(replace(one, grid=None), H200)
     assert alone.global_us > 50 * all_of_it.global_us
     assert alone.arithmetic_us == pytest.approx(H200.num_multiprocessors * all_of_it.arithmetic_us)
@@ -48,7 +48,8 @@ def test_few_blocks_reach_only_their_share_of_each_rate() -> None:
                                    "serial_bytes"])
 def test_more_work_never_takes_less_time(field: str) -> None:
     assert field in {f.name for f in fields(Work)}
-    times = [price_work(replace(WHOLE, **{field: 1 << n}), H200).us for n in range(28, 40)]
+    counts = [1 << n for n in range(28, 40)]
+    times = [price_work(replace(WHOLE, **{field: (Operations(n),) if field == "operations" else n}), H200).us for n in counts]
     assert times == sorted(times) and times[0] < times[-1]
 
 
@@ -70,12 +71,12 @@ def test_a_library_product_is_priced_by_its_work(sizes: tuple[int, int, int], dt
 """)
     node = graph.nodes[-1]
     work = library_work(node, graph, H200)
-    assert work.operations == 2 * rows * inner * columns and work.unit == dtype.name
+    assert work.operations_on(dtype.name) == 2 * rows * inner * columns
     figures, rate = H200.fitted.products, operations_per_s(dtype.name, H200)
     narrow = dtype is F32 and min(rows, inner, columns) < figures.narrow_extent
     inner_us = (figures.inner_threads_us if dtype is F32 else figures.inner_matrix_us) * inner
     floor_us = figures.least_us + min(inner_us, figures.longest_inner_us)
-    work_us = work.operations / (rate * (figures.narrow_efficiency if narrow else figures.efficiency)) * 1e6
+    work_us = work.operations_on(dtype.name) / (rate * (figures.narrow_efficiency if narrow else figures.efficiency)) * 1e6
     assert library_product_us(node, graph, H200) == H200.graph_launch_us + max(floor_us, transfer_us(work.global_bytes, H200), work_us)
 
 

@@ -1,0 +1,159 @@
+"""Work of a kernel that walks an axis between two products: cycles of a block's turns by unit, waits, bytes of every level."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilefuse.domain.contraction import (
+    FMA_PER_CYCLE,
+    MMA_COLUMNS,
+    MMA_INNER_F32,
+    MMA_PER_CYCLE,
+    WARP,
+    Tiling,
+    product_cycles,
+)
+from tilefuse.domain.roofline import blocks_at_once
+from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
+from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
+from tilefuse.ir.scalar import Call, Expr, Guard, Index, Lookup, Read, children, walk
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.online.plan import LANES, OnlinePlan, operands, padded, registers_of
+from tilefuse.templates.staged.online.products import LEAD, NARROW, ROW, WALK, OnlineForm
+
+# Functions that the special unit computes.
+SPECIAL = frozenset(["exp", "exp2", "log", "log2", "tanh", "sigmoid", "reciprocal", "div", "sqrt", "rsqrt", "sin", "cos", "erf"])
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Operations of one score between the products. Units: `flops` operations, `special` functions of the special unit."""
+
+    flops: int
+    special: int
+
+
+def with_blocks(plan: OnlinePlan, boundary: Work, score: Score, device: DeviceSpec) -> OnlinePlan:
+    """The plan with its operations and its work, but for bytes of L2 and shared memory, which are part of its turns' cycles.
+
+    boundary: the work of its boundary values.
+    """
+    form, choice = plan.form, plan.choice
+    turns = -(-form.length // choice.columns)
+    work = replace(boundary, grid=Launch(plan.num_blocks, choice.threads, 1, plan.shared_bytes),
+                   blocks=(_blocks(plan, score, turns, device),))
+    flops = plan.num_blocks * turns * choice.rows * choice.columns * (2 * _depth(plan) + score.flops)
+    return replace(plan, work=work, flops=flops)
+
+
+def with_traffic(plan: OnlinePlan) -> OnlinePlan:
+    """The plan with all bytes of its work."""
+    l2_bytes, shared_bytes = _traffic(plan)
+    return replace(plan, work=replace(plan.work, l2_bytes=l2_bytes, shared_bytes=shared_bytes))
+
+
+def _blocks(plan: OnlinePlan, score: Score, turns: int, device: DeviceSpec) -> BlockWork:
+    """Cycles and waits of the blocks: products and reads of their operands overlap, and the next turn's operands come in meanwhile."""
+    choice, fitted = plan.choice, device.fitted.online
+    elements = choice.rows * choice.columns
+    # Maximum, sum, rescaling and conversion of a score are four operations; what is summed up is seldom rescaled.
+    share = fitted.matrix_beside if plan.unit == "mma" and not plan.arithmetic else fitted.thread_beside
+    beside: tuple[tuple[Unit, float], ...] = (
+        ("threads", elements * (score.flops + 4) / FMA_PER_CYCLE * share),
+        ("special", elements * score.special / fitted.special_per_cycle / 2 * share))
+    moved_bytes = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))
+    moved = moved_bytes / device.fitted.traffic.l2_bytes_per_cycle
+    turn = StageWork(((_products(plan, device), *beside), (("shared", _read_bytes(plan) / fitted.shared_bytes_per_cycle), *beside),
+                      (("l2", moved),)), fitted.turn_cycles + (fitted.fetch_cycles if choice.stages == 1 else 0.0))
+    resident = blocks_at_once(choice.threads, padded(registers_of(plan, device), 8), plan.shared_bytes, device)
+    once = StageWork((), fitted.block_cycles)
+    return BlockWork(plan.num_blocks, choice.threads, max(resident, 1), turns, (turn,), (once,), fitted.overlap)
+
+
+def _products(plan: OnlinePlan, device: DeviceSpec) -> tuple[Unit, float]:
+    """Cycles of the products of one turn, and the unit that multiplies."""
+    form, choice = plan.form, plan.choice
+    multiplications = choice.rows * choice.columns * _depth(plan)
+    if plan.unit != "mma":
+        return "threads", multiplications / FMA_PER_CYCLE * (device.fitted.online.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
+    if not plan.arithmetic:
+        return "tensor", multiplications / MMA_PER_CYCLE
+    t = Tiling("mma", plan.warp_rows, choice.columns // MMA_COLUMNS, step=MMA_INNER_F32, arithmetic=plan.arithmetic)
+    cycles = sum(product_cycles(t, choice.rows, choice.columns, plan.inner(n), choice.threads, True)[0] for n in range(len(form.scores)))
+    for n in range(len(form.weighted)):
+        t = replace(t, columns=plan.width(n) // MMA_COLUMNS)
+        cycles += product_cycles(t, choice.rows, plan.width(n), choice.columns, choice.threads, True)[0]
+    return "tensor", cycles
+
+
+def _depth(plan: OnlinePlan) -> int:
+    """Multiply-adds of one score: inner extents of the first products, widths of the second ones."""
+    return sum(plan.inner(n) for n in range(len(plan.form.scores))) + sum(plan.width(n) for n in range(len(plan.form.weighted)))
+
+
+def _read_bytes(plan: OnlinePlan) -> float:
+    """Bytes that a block reads from shared memory in a turn: right fragments once for all row tiles of a warp. Units: bytes."""
+    form, choice, depth = plan.form, plan.choice, _depth(plan)
+    if plan.unit == "mma":
+        return choice.columns * depth * form.scores[0].right.dtype.itemsize * (choice.threads // WARP)
+    across = choice.columns // LANES
+    return choice.rows * choice.columns * depth * form.sum_dtype.itemsize * (1 / (4 * across) + 1 / (2 * plan.warp_rows)) / 2
+
+
+def _traffic(plan: OnlinePlan) -> tuple[int, int]:
+    """(bytes between L2 and the multiprocessors, bytes written to and read from shared memory) of all blocks. Units: bytes.
+
+    Operands of the walked columns come once a block, those of its rows once.
+    """
+    form, choice = plan.form, plan.choice
+    turns = -(-form.length // choice.columns)
+    extents = {LEAD: 1, ROW: min(choice.rows, form.num_rows), WALK: form.length}
+    block = sum(s.inner * (extents[ROW] * s.left.dtype.itemsize + form.length * s.right.dtype.itemsize) for s in form.scores)
+    block += sum(form.length * w.width * w.right.dtype.itemsize for w in form.weighted)
+    block += sum(_beside(plan, extents))
+    read = _read_bytes(plan)
+    walked = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role != "left")
+    once = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role == "left")
+    written = sum(form.graph.type_of(r).num_bytes for r in form.graph.results)
+    return plan.num_blocks * block + written, plan.num_blocks * (turns * (walked + int(read)) + once)
+
+
+def _beside(plan: OnlinePlan, extents: dict[str, int]) -> Iterator[int]:
+    """Bytes of boundary values that a block reads beside the operands (biases, masks)."""
+    form = plan.form
+    known = {o.value for o in operands(form)} | {r.value for r in form.reads.values()}
+    bodies: list[Expr] = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
+    bodies += [b for b in (*(s.bias for s in form.scores), *(w.bias for w in form.weighted)) if b is not None]
+    reads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e.value not in known)
+    inputs = {v.name: v.type for v in form.graph.inputs}
+    for e in reads:
+        if e.value in inputs:
+            yield prod(extents.get(a, 1) for a in _axes(e)) * inputs[e.value].dtype.itemsize
+
+
+def _axes(e: Expr) -> frozenset[str]:
+    """Axes that the subscripts in an expression depend on."""
+    affine = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
+    return frozenset[str]().union(*(i.axes() for i in affine))
+
+
+def score_of(form: OnlineForm) -> Score:
+    """Operations of one score; what several bodies have in common counts once."""
+    narrow = form.scores[0].left.dtype.name in NARROW
+    seen: set[Expr] = set()
+    stack: list[Expr] = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
+    flops = special = 0
+    while stack:
+        e = stack.pop()
+        if e in seen or isinstance(e, Read):
+            continue
+        seen.add(e)
+        if isinstance(e, Call) and e.fn in SCALAR_OPS:
+            flops += NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops
+            special += e.fn in SPECIAL
+        elif isinstance(e, Guard):
+            flops += 2 * len(e.bounds)
+        stack.extend(children(e))
+    return Score(flops, special)

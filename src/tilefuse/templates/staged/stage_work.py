@@ -1,0 +1,196 @@
+"""Work of the stages of a stitched kernel: cycles of each unit, waits, and what no tiles of a candidate can go below.
+
+`domain/roofline.py` makes time of it. Nothing here is a time, and nothing chooses.
+"""
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilefuse.domain.contraction import FMA_PER_CYCLE, WARP, product_cycles
+from tilefuse.domain.regions import num_elements
+from tilefuse.domain.work import BlockWork, StageWork, Unit
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.stages import StitchFigures
+from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.registers import resident_blocks
+from tilefuse.templates.staged.stitch import Stitcher
+from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
+
+
+def is_many(tiles: int, device: DeviceSpec) -> bool:
+    """Whether blocks that take several tiles one after another are worth a try."""
+    return tiles >= device.fitted.stitch.many_tiles * device.num_multiprocessors
+
+
+def cache_rate(tiles: int, device: DeviceSpec) -> float:
+    """Rate of L2 for one multiprocessor where so many blocks ask. Units: bytes a cycle."""
+    fitted = device.fitted.stitch
+    return min(fitted.l2_port_bytes, device.fitted.traffic.l2_bytes_per_cycle * max(device.num_multiprocessors / tiles, 1.0))
+
+
+def blocks_of(stitcher: Stitcher, plan: StitchPlan, choice: Stitched, device: DeviceSpec) -> tuple[BlockWork, int]:
+    """(work of a placed plan's blocks, operations of the whole kernel)."""
+    fitted, tiles = device.fitted.stitch, prod(n for _, n in plan.grid)
+    tile: list[StageWork] = []
+    once: list[StageWork] = []
+    operations, copying = 0, False
+    for stage in plan.stages:
+        work = _StageOfBlock(stitcher, plan, stage, choice.threads, cache_rate(tiles, device), fitted)
+        wait = work.wait_cycles
+        if stage.kind == "copy" and (copying and not stage.barrier or plan.is_ahead(stage)):
+            # Copies between two barriers are under way together, and those of the next tile while this one is computed.
+            wait = 0.0
+        copying = stage.kind == "copy"
+        if choice.groups and plan.is_once(stage):
+            once.append(StageWork(work.paths(), wait))
+        else:
+            tile.append(StageWork(work.paths(), wait + (fitted.barrier_cycles if stage.barrier else 0.0)))
+            operations += work.operations
+    blocks = choice.groups or tiles
+    return BlockWork(blocks, choice.threads, resident_blocks(plan, choice.threads, device), -(-tiles // blocks), tuple(tile), tuple(once),
+                     fitted.overlap), operations * tiles
+
+
+class _StageOfBlock:
+    """Cycles by unit, waits and operations of one stage of one block. `rate`: bytes a cycle that L2 gives it."""
+
+    def __init__(self, stitcher: Stitcher, plan: StitchPlan, stage: Stage, threads: int, rate: float, fitted: StitchFigures) -> None:
+        self._stitcher, self._plan, self._stage, self._threads, self._rate, self._fitted = stitcher, plan, stage, threads, rate, fitted
+        self._cycles: defaultdict[Unit, float] = defaultdict(float)
+        self.operations = 0
+        self.wait_cycles = fitted.stage_cycles
+        # Products of one stage share its loop: one waits while the others multiply.
+        longest = max([self._product(key) for key in stage.products], default=0.0)
+        self.wait_cycles += longest
+        for key in stage.pieces:
+            piece = plan.pieces[key]
+            if stage.kind == "copy":
+                self._copy(piece)
+            elif piece.kind != "product":
+                self._loop(piece)
+
+    def paths(self) -> tuple[tuple[tuple[Unit, float], ...], ...]:
+        """As of `StageWork`: a copy's instructions are issued while its bytes come in; everything else works in turn."""
+        cycles = tuple(self._cycles.items())
+        return tuple((pair,) for pair in cycles) if self._stage.kind == "copy" else (cycles,)
+
+    def _product(self, key: int) -> float:
+        """Counts a product; its own wait in cycles."""
+        stage, plan, piece = self._stage, self._plan, self._plan.pieces[key]
+        assert stage.tiling is not None, "products have a tiling"
+        contraction = plan.contractions[piece.value]
+        self.operations += 2 * num_elements(piece.region) * contraction.inner
+        held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
+        places, columns = num_elements(piece.region[:-1]), piece.region[-1].extent
+        busy, wait = product_cycles(stage.tiling, places, columns, contraction.inner, self._threads, held)
+        self._cycles["tensor" if stage.tiling.unit == "mma" else "threads"] += busy
+        for source in plan.sources[key]:
+            if not plan.pieces[source].stored and source not in plan.held:
+                self._cycles["l2"] += num_elements(plan.pieces[source].region) * plan.pieces[source].dtype.itemsize / self._rate
+                self.wait_cycles += self._fitted.global_cycles
+        return wait
+
+    def _copy(self, piece: Piece) -> None:
+        elements = num_elements(piece.region)
+        self._cycles["l2"] += elements * piece.dtype.itemsize / self._rate
+        self._cycles["threads"] += elements / WARP
+        self.wait_cycles = self._fitted.global_cycles
+
+    def _loop(self, piece: Piece) -> None:
+        """Counts a map or reduction."""
+        stage, stitcher, fitted = self._stage, self._stitcher, self._fitted
+        elements = num_elements(piece.region)
+        steps = elements * prod(e for _, e in stitcher.over(piece.value))
+        flops = stitcher.flops(piece.value)
+        self.operations += steps * flops
+        kept = piece.key in self._plan.held or stage.kind == "product" and stage.columns and not piece.stored
+        access = 0 if kept else fitted.product_access_cycles if stage.kind == "product" else fitted.tile_access_cycles
+        self._cycles["threads"] += steps * (flops + access) / FMA_PER_CYCLE
+        extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
+        self._outside(piece, steps, extent_of)
+        if piece.kind == "reduce":
+            self.wait_cycles += fitted.shuffle_cycles * stage.lanes.bit_length()
+            self.wait_cycles += fitted.sum_cycles * steps / max(elements * stage.lanes, 1)
+
+    def _outside(self, piece: Piece, steps: int, extent_of: Mapping[str, int]) -> None:
+        """Counts reads of boundary values; one that is the same along an axis of the tile is read again from the first-level cache."""
+        stitcher, fitted = self._stitcher, self._fitted
+        for value, index in stitcher.touches(piece.value):
+            if value in stitcher.inside:
+                continue
+            different = prod(extent_of.get(a, 1) for a in frozenset().union(*(e.axes() for e in index)))
+            self._cycles["l2"] += min(steps, different) * stitcher.graph.type_of(value).dtype.itemsize / self._rate
+            self.wait_cycles = max(self.wait_cycles, fitted.global_cycles if different >= steps else fitted.cached_cycles)
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Least work of the blocks of a candidate, whatever its stages are. `other`: of its cycles, those that are no product's."""
+
+    blocks: BlockWork
+    other_cycles: float
+
+
+def least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> Least:
+    """A bound on the work of every plan of these tiles: products at the best rate of their types, operations of maps and reductions, the
+    bytes that every tile brings anew, the operands of products that every block brings, and the longest chain of products, each of which
+    is a stage. One tile at least waits for what is brought on chip, unless blocks that take several tiles copy it ahead."""
+    tiles = prod(n for _, n in tiled.grid)
+    rate, many = cache_rate(tiles, device), is_many(tiles, device)
+    operands = {v for c in stitcher.contractions.values() for v in (c.left, c.right)}
+    products = other = once = 0.0
+    copies = False
+    for piece in tiled.pieces:
+        elements = num_elements(piece.region)
+        if piece.kind == "copy":
+            copies = True
+            moved = elements * piece.dtype.itemsize / rate
+            is_operand = piece.value in operands
+            # Blocks of one tile each bring all operands for it.
+            if any(s.offset.terms for s in piece.region) or is_operand and not many:
+                other += moved
+            elif is_operand:
+                once += moved
+        elif piece.kind == "product":
+            products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
+        else:
+            other += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
+    fitted = device.fitted.stitch
+    resident = max(1, min(device.max_threads_per_multiprocessor // threads,
+                          device.registers_per_multiprocessor // (threads * fitted.least_registers)))
+    first = fitted.global_cycles if copies and not many else 0.0
+    return Least(BlockWork(tiles, threads, resident, 1, (_least_stage(products + other, stitcher.least_wait),),
+                           (_least_stage(once, first),), fitted.overlap), other)
+
+
+def least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: Least, threads: int, device: DeviceSpec) -> BlockWork:
+    """The same once stages are known, wherever their tiles will lie.
+
+    Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
+    """
+    cycles, wait = least.other_cycles, 0.0
+    for stage in cut.stages:
+        if stage.kind not in ("copy", "rows"):
+            wait += device.fitted.stitch.stage_cycles
+        longest = 0.0
+        for key in stage.products:
+            assert stage.tiling is not None, "products have a tiling"
+            piece = cut.pieces[key]
+            inner = cut.contractions[piece.value].inner
+            if stage.tiling.unit == "fma":
+                busy, alone = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, inner, threads)
+                cycles += busy
+                longest = max(longest, alone)
+            else:
+                cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
+        wait += longest
+    return replace(least.blocks, tile=(_least_stage(cycles, wait),))
+
+
+def _least_stage(cycles: float, wait_cycles: float) -> StageWork:
+    return StageWork(((("threads", cycles),),), wait_cycles)
