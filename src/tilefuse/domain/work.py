@@ -70,11 +70,11 @@ class BlockWork:
 
     def cycles_by_unit(self) -> dict[Unit, float]:
         """Cycles that each unit is busy, over all blocks."""
-        found: dict[Unit, float] = {}
+        busy: dict[Unit, float] = {}
         for stages, times in ((self.tile, self.blocks * self.turns), (self.once, self.blocks)):
             for unit, cycles in (pair for s in stages for path in s.paths for pair in path):
-                found[unit] = found.get(unit, 0.0) + cycles * times
-        return found
+                busy[unit] = busy.get(unit, 0.0) + cycles * times
+        return busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ class StitchFigures:
         40, "registers a thread", "Addresses and values of products whose left operand stays in registers.", "assembler, sm_90a")
     fewer_elements: int = measured(
         8, "1", "Elements of a reader over those of a heavy map, from which on the map is kept: its functions would be evaluated for every "
-        "element of the reader.", NO_RECORD)
+        "element of the reader.",
+        "multiply-adds of threads over special functions a cycle, CUDA C++ Programming Guide; not measured")
     block_sums: int = measured(
         16384, "sums a block", "Sums that a block's threads keep of all products of a stage: a quarter of a multiprocessor's registers.",
         NO_RECORD)

@@ -18,8 +18,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chained import keep_chains
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.registers import resident_blocks
-from tilefuse.templates.staged.stage_work import Least, blocks_of, is_many, least_of_cut, least_of_tiles
+from tilefuse.templates.staged.stage_work import Least, blocks_of, is_many, least_of_cut, least_of_tiles, resident_blocks
 from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.traffic import stitched_traffic
@@ -58,14 +57,14 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     for contraction in stitcher.contractions.values():
         if contraction.inner > MAX_INNER:
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
-    best = _Search(stitcher, device, wanted is None).cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
+    best = Search(stitcher, device, wanted is None).cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
     if isinstance(best, Found):
         l2_bytes, shared_bytes = stitched_traffic(stitcher, best.plan, best.choice)
         best.plan.work = replace(best.plan.work, l2_bytes=l2_bytes, shared_bytes=shared_bytes)
     return best
 
 
-class _Search:
+class Search:
     """Prices of one pattern's candidates. `free`: whether blocks may be made to take several tiles, where that is cheaper."""
 
     def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool) -> None:
@@ -84,7 +83,7 @@ class _Search:
                 refused.append((n, tiles))
             else:
                 least = least_of_tiles(stitcher, tiles, choice.threads, device)
-                tiled.append((*self._least_us(least.blocks), n, least))
+                tiled.append((*self.least_us(least.blocks), n, least))
         best: tuple[float, float, int] | None = None
         taken: Found | None = None
         for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
@@ -95,9 +94,9 @@ class _Search:
             if isinstance(cut, Rejected):
                 refused.append((n, cut))
                 continue
-            if best is not None and self._least_us(least_of_cut(stitcher, cut, least, candidates[n].threads, device)) > best[:2]:
+            if best is not None and self.least_us(least_of_cut(stitcher, cut, least, candidates[n].threads, device)) > best[:2]:
                 continue
-            found = self._priced(candidates[n], cut)
+            found = self.priced(candidates[n], cut)
             if isinstance(found, Rejected):
                 refused.append((n, found))
             elif best is None or (found.us, found.hidden_us, n) < best:
@@ -106,12 +105,12 @@ class _Search:
             return taken
         return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
-    def _least_us(self, least: BlockWork) -> tuple[float, float]:
+    def least_us(self, least: BlockWork) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
         stages_us = least_blocks_us(least, self._device)
         return replace(self._boundary_parts, arithmetic_us=stages_us).us, stages_us
 
-    def _priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
+    def priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
         """One candidate placed and priced. The cut is used up."""
         device, tiles = self._device, prod(n for _, n in cut.grid)
         # Every block has a tile: what it copies ahead is there, and somebody waits for it.

@@ -54,3 +54,17 @@ def _joined(plan: StitchPlan, product: Stage, rows: Stage, warps: int) -> Stage 
         return None
     vector = 2 if rows.columns % 2 == 0 else 1
     return product.but(pieces=(*product.pieces, *rows.pieces), tiling=tiling, lanes=ROW_LANES, columns=rows.columns, vector=vector)
+
+
+def first_lane_pieces(plan: StitchPlan, stage: Stage) -> frozenset[int]:
+    """The pieces of a "rows" stage that its first lane computes alone: one value a row each, which the row's elements do not need.
+
+        s = sum of the row   n = p - rate * s          every lane has s; n is stored by one lane, so that one alone reads p and computes n
+    """
+    rows = next(plan.pieces[k].region for k in stage.pieces if plan.pieces[k].kind == "reduce")
+    found: set[int] = set()
+    for key in reversed(stage.pieces):
+        piece = plan.pieces[key]
+        if piece.kind == "map" and piece.region == rows and all(k in found for k in stage.pieces if key in plan.sources[k]):
+            found.add(key)
+    return frozenset(found)

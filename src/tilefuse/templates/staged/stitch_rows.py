@@ -12,7 +12,7 @@ from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Reg, Shuffle, Store, VectorLoad, VectorStore
-from tilefuse.templates.staged.row_lanes import first_lane_pieces
+from tilefuse.templates.staged.row_chain import first_lane_pieces
 from tilefuse.templates.staged.stitch_items import Items
 from tilefuse.templates.staged.stitch_plan import Piece, Stage
 from tilefuse.templates.staged.stitch_points import point_of_item, store_vector

@@ -22,7 +22,7 @@ from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.registers import registers_of
+from tilefuse.templates.staged.stage_work import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources

@@ -11,9 +11,10 @@ from tests.unit.templates import stitched_graphs
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
-from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.target.device import H200
 from tilefuse.templates.staged import choose_stitch as search
 from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.stage_work import least_of_cut, least_of_tiles
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 
 GRAPHS = {
@@ -25,18 +26,18 @@ GRAPHS = {
 }
 
 
-def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Estimate | Rejected, int]:
+def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Found | Rejected, int]:
     """The choice, and how many candidates were placed."""
     placed = []
-    estimated = search._estimated
+    priced = search.Search.priced
     with monkeypatch.context() as patch:
-        patch.setattr(search, "_estimated", lambda *a: (placed.append(a), estimated(*a))[1])
+        patch.setattr(search.Search, "priced", lambda *a: (placed.append(a), priced(*a))[1])
         return search.choose_stitch(graph, H200), len(placed)
 
 
 def without_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that cuts and places every candidate."""
-    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
+    monkeypatch.setattr(search.Search, "least_us", lambda *_: (0.0, 0.0))
 
 
 @pytest.mark.parametrize("name", list(GRAPHS))
@@ -45,33 +46,32 @@ def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytes
     quick, some = chosen(GRAPHS[name], monkeypatch)
     without_bounds(monkeypatch)
     whole, every = chosen(GRAPHS[name], monkeypatch)
-    assert isinstance(quick, search.Estimate) and isinstance(whole, search.Estimate)
+    assert isinstance(quick, search.Found) and isinstance(whole, search.Found)
     assert (quick.choice, quick.us) == (whole.choice, whole.us)
     assert some <= every
 
 
 @pytest.mark.parametrize("drawn", [random_products, random_layers])
-def test_no_estimate_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random products: all candidates are placed, and each takes what its tiles and its stages take at least, or longer."""
-    least_us, estimated = search._least_us, search._estimated
+def test_no_price_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random products: all candidates are placed, and each costs what its tiles and its stages cost at least, or more."""
+    least_us, priced = search.Search.least_us, search.Search.priced
     checked = 0
 
-    def compared(stitcher: search.Stitcher, choice: Stitched, cut: StitchPlan, device: DeviceSpec, free: bool) -> object:
+    def compared(self: search.Search, choice: Stitched, cut: StitchPlan) -> object:
         nonlocal checked
-        with monkeypatch.context() as patch:
-            patch.setattr(search, "_least_us", least_us)
-            tiled = stitcher.tiled(choice.tiles)
-            assert not isinstance(tiled, Rejected)
-            tiles = search._least_of_tiles(stitcher, tiled, choice.threads, device)
-            stages = search._least_of_cut(stitcher, cut, tiles, choice.threads, device)
-        found = estimated(stitcher, choice, cut, device, free)
-        if isinstance(found, search.Estimate):
-            assert max(tiles.us, stages) <= found.us, (found.choice, tiles, stages)
+        stitcher, device = self._stitcher, self._device
+        tiled = stitcher.tiled(choice.tiles)
+        assert not isinstance(tiled, Rejected)
+        tiles = least_of_tiles(stitcher, tiled, choice.threads, device)
+        bounds = [least_us(self, tiles.blocks), least_us(self, least_of_cut(stitcher, cut, tiles, choice.threads, device))]
+        found = priced(self, choice, cut)
+        if isinstance(found, search.Found):
+            assert all(us <= found.us and hidden_us <= found.hidden_us for us, hidden_us in bounds), (found.choice, tiles, bounds)
             checked += 1
         return found
 
-    monkeypatch.setattr(search, "_least_us", lambda *_: 0.0)
-    monkeypatch.setattr(search, "_estimated", compared)
+    without_bounds(monkeypatch)
+    monkeypatch.setattr(search.Search, "priced", compared)
     for seed in range(60):
         search.choose_stitch(drawn(Random(seed)), H200)
     assert checked > 300
