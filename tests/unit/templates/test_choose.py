@@ -46,15 +46,16 @@ class MineTemplate(FlatTemplate):
         return self.answer(request)
 
 
-def program_of(work_us: float) -> Callable[[Request], TileProgram | Rejected]:
-    """An answer: the flat walk of the request, with another record and another predicted time."""
+def program_of(share: float) -> Callable[[Request], TileProgram | Rejected]:
+    """An answer: the flat walk of the request, with another record and that share of its operations."""
     def answer(request: Request) -> TileProgram | Rejected:
         flat = FlatTemplate().propose(request)
         if isinstance(flat, Rejected):
             return flat
         assert isinstance(flat.choice, Pointwise)
         choice = flat.choice
-        return replace(flat, choice=Mine(choice.order, choice.vector, choice.threads, choice.steps, choice.unrolled), work_us=work_us)
+        return replace(flat, choice=Mine(choice.order, choice.vector, choice.threads, choice.steps, choice.unrolled),
+                       flops=int(share * flat.flops))
     return answer
 
 
@@ -68,20 +69,20 @@ def chosen(request: Request) -> str:
 def test_a_lower_priority_number_is_asked_first() -> None:
     """A template from outside takes patterns before the flat walk does, or after it and so never."""
     request = Request(MAP, {}, H200)
-    with registered(MineTemplate(0, program_of(5.0))):
+    with registered(MineTemplate(0, program_of(2.0))):
         assert chosen(request) == "mine"
     with registered(MineTemplate(3, program_of(0.0))):
         assert chosen(request) == "pointwise"
     assert chosen(request) == "pointwise"
 
 
-def test_templates_of_one_priority_are_compared_by_time() -> None:
-    """The faster program is taken, and of equal ones the first registered."""
+def test_templates_of_one_priority_are_compared_by_price() -> None:
+    """The cheaper program is taken, and of equal ones the first registered."""
     request = Request(MAP, {}, H200)
     priority = kernel_template(Pointwise(("i",), 1, 32, 1, True)).priority
-    for work_us, name in ((-1.0, "mine"), (0.0, "pointwise"), (1.0, "pointwise")):
-        with registered(MineTemplate(priority, program_of(work_us))):
-            assert chosen(request) == name, work_us
+    for share, name in ((0.0, "mine"), (1.0, "pointwise"), (1000.0, "pointwise")):
+        with registered(MineTemplate(priority, program_of(share))):
+            assert chosen(request) == name, share
 
 
 def test_a_packing_request_asks_templates_that_pack_only() -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.parts import structure_but_starts
