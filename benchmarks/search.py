@@ -106,7 +106,7 @@ def searched(case: Searched, ends: float) -> dict[str, Any]:
     began = time.perf_counter()
     listed = list(itertools.islice(search.combinations(EACH), MOST))
     list_s = time.perf_counter() - began
-    count = sum(len(list_candidates(graph, f, device).kept) for f in search.fusions.legal)
+    count = sum(len(list_candidates(graph, f, device).ranked) for f in search.fusions.legal)
     began = time.perf_counter()
     trials = list(ScriptTuner(search, place).trials(MOST, max(ends - time.monotonic(), 1.0), EACH))
     search_s = time.perf_counter() - began

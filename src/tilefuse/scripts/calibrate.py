@@ -124,13 +124,13 @@ def _probes_of(members: tuple[TimedRoutine, ...], device: DeviceSpec, options: O
 
 
 def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSpec, place: str, options: Options, *,
-                       most: int | None = None, seconds: float = math.inf, tell: Callable[[str, int], None] | None = None) -> int:
+                       most: int | None = None, seconds: float = math.inf, report: Callable[[str, int], None] | None = None) -> int:
     """Times every probe without a row, at most `most`, and begins none after `seconds`; the number of probes timed.
 
-    tell: called after each probe with its name and the count so far.
+    report: called after each probe with its name and the count so far.
     Cost: about a thousand probes for the library in one element type; compiling them side by side takes most of the time.
     """
-    calibration = _Calibration(device, place, options, tell)
+    calibration = _Calibration(device, place, options, report)
     deadline = time.monotonic() + seconds
     chunk: list[Probe] = []
     for p in itertools.islice((p for p in probes(functions, device, options) if calibration.lacks(p)), most):
@@ -147,8 +147,8 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
 class _Calibration:
     """One run of `calibrate_routines`: its rows on disk, and the number of probes timed."""
 
-    def __init__(self, device: DeviceSpec, place: str, options: Options, tell: Callable[[str, int], None] | None) -> None:
-        self.place, self.options, self.tell = place, options, tell
+    def __init__(self, device: DeviceSpec, place: str, options: Options, report: Callable[[str, int], None] | None) -> None:
+        self.place, self.options, self.report = place, options, report
         self.device = device
         self.start_us = device.graph_launch_us if place != "host" else 0.0
         self.journal = routine_journal(device, options)
@@ -170,8 +170,8 @@ class _Calibration:
             for key, name in zip(p.keys, p.names, strict=True):
                 self.journal.keep(key, {"label": name[0], **row})
             self.num_timed += 1
-            if self.tell is not None:
-                self.tell(" ".join(p.names[0]), self.num_timed)
+            if self.report is not None:
+                self.report(" ".join(p.names[0]), self.num_timed)
 
     def _row(self, probe: Probe, us: float) -> dict[str, float]:
         """The row of a probe that took `us`. Units: microseconds."""

@@ -197,8 +197,8 @@ class ScriptSearch:
     def prediction(self, part: FusionImplementation) -> Parts | None:
         """The parts of the predicted time of routines; None where the decision is not among those of this search."""
         fusion = next((f for f in self.fusions.legal if f.calls == part.calls), None)
-        kept = () if fusion is None else self._listed(fusion).kept
-        return next((c.prediction for c in kept if c.decision == part.decision), None)
+        ranked = () if fusion is None else self._listed(fusion).ranked
+        return next((c.prediction for c in ranked if c.decision == part.decision), None)
 
     def alone(self, calls: tuple[int, ...]) -> tuple[float, int]:
         """(predicted time, bytes moved) of calls as one kernel of routines; (0, 0) where no routines run them.
@@ -206,7 +206,7 @@ class ScriptSearch:
         Units: microseconds; bytes.
         """
         fusion = next((f for f in self.fusions.legal if f.calls == calls), None)
-        best = next(iter(self._listed(fusion).kept), None) if fusion is not None else None
+        best = next(iter(self._listed(fusion).ranked), None) if fusion is not None else None
         return (0.0, 0) if best is None else (best.prediction.us, sum(m.num_bytes for m in best.facts.moved if not m.resident))
 
     def first(self) -> Choice:
@@ -258,7 +258,7 @@ class ScriptSearch:
             return [*routines, *template]
 
         def decided(calls: tuple[int, ...]) -> list[FusionImplementation]:
-            best_candidate = self._listed(fusion_of[calls]).kept[:1] if calls in fusion_of else ()
+            best_candidate = self._listed(fusion_of[calls]).ranked[:1] if calls in fusion_of else ()
             return with_template_bound(
                 calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in best_candidate])
 

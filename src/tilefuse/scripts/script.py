@@ -57,7 +57,7 @@ def _names_a_file(text: str) -> bool:
 
 @dataclass(frozen=True)
 class ScriptProgram:
-    """The program of a script for one set of sizes. `choice` says how its kernels were chosen."""
+    """The program of a script for one set of sizes. `choice` records how its kernels were chosen."""
 
     graph: CallGraph
     program: Program

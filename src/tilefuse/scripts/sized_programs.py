@@ -68,17 +68,17 @@ class SizedProgram:
 def sized_program(search: ScriptSearch, choice: Choice, device: DeviceSpec, options: Options) -> SizedProgram:
     """The program of a choice among routines, over a graph with named sizes.
 
-    Raises: UnsupportedError where a kernel is made from meanings, with the calls that it computes.
+    Raises: UnsupportedError if a kernel is compiled from meanings, with the calls that it computes.
     """
     graph = search.routine_graph
     combination = choice.combination
     if combination is None:
-        raise UnsupportedError(f"the kernels of {search.graph.name} are made from meanings, for one set of sizes")
+        raise UnsupportedError(f"the kernels of {search.graph.name} are compiled from meanings, for one set of sizes")
     fusions: list[FusedRoutines] = []
     for part in combination.parts:
         if not isinstance(part.content, FusedRoutines):
             names = ", ".join(dict.fromkeys(search.graph.calls[c].function.name for c in part.calls))
-            raise UnsupportedError(f"the kernels of {names} are made from meanings, for one set of sizes")
+            raise UnsupportedError(f"the kernels of {names} are compiled from meanings, for one set of sizes")
         fusions.append(part.content)
     return _Builder(graph, device, options).program(fusions)
 

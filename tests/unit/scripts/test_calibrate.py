@@ -24,9 +24,10 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
 
 def test_a_calibration_goes_on_where_it_stood(options: Options) -> None:
     device, place = present_device("host")
-    told: list[str] = []
-    assert calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=3, tell=lambda what, n: told.append(what)) == 3
-    assert len(told) == 3 and all("saxpy" in t for t in told)
+    names: list[str] = []
+    num_timed = calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=3,
+                                               report=lambda name, n: names.append(name))
+    assert num_timed == len(names) == 3 and all("saxpy" in name for name in names)
     first = {str(r["key"]) for r in calibration.routine_journal(device, options).rows()}
     assert calibration.calibrate_routines([FUNCTIONS["saxpy"]], device, place, options, most=2) == 2
     assert first < {str(r["key"]) for r in calibration.routine_journal(device, options).rows()}

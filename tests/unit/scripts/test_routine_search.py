@@ -55,8 +55,8 @@ def test_decisions_are_deterministic_on_request() -> None:
     graph = sequence("bicgk", 2048, 2048)
     fusion = find_fusions(graph).legal[-1]
     free, fixed = (list_candidates(graph, fusion, H200, d) for d in (False, True))
-    assert any(c.decision.finish == ATOMICS for c in free.kept)
-    assert all(c.decision.finish != ATOMICS for c in fixed.kept)
+    assert any(c.decision.finish == ATOMICS for c in free.ranked)
+    assert all(c.decision.finish != ATOMICS for c in fixed.ranked)
     assert {why.reason for _, why in free.pruned} >= {Reason.WORSE_THAN_INCUMBENT}
 
 
@@ -74,7 +74,7 @@ def test_updates_with_a_sum_run_in_short_blocks() -> None:
     graph = script_graph("vector w, v, u; input w, v, u; z = saxpy(-0.75, v, w); r = sdot(z, u); return z, r;",
                          dict.fromkeys("wvu", (1 << 26,)))
     fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
-    best = list_candidates(graph, fusion, H200).kept[0]
+    best = list_candidates(graph, fusion, H200).ranked[0]
     assert best.decision.iterations == best.decision.unroll and best.facts.blocks > 8000
     assert best.decision.finish != LAST_BLOCK
 
@@ -132,7 +132,7 @@ def test_no_decision_is_predicted_below_its_bound(name: str, size: int) -> None:
     for times in (None, RoutineTimes("h200", 2.0, fast)):
         for fusion in find_fusions(graph).legal:
             bound = bound_us(graph, fusion, H200)
-            assert all(bound <= c.prediction.us for c in list_candidates(graph, fusion, H200, times=times).kept)
+            assert all(bound <= c.prediction.us for c in list_candidates(graph, fusion, H200, times=times).ranked)
 
 
 def test_the_cheapest_combination_looks_at_few_fusions() -> None:
@@ -158,7 +158,7 @@ def test_one_start_for_a_fused_kernel() -> None:
     graph = sequence("axpydot", 0, 1 << 14)
     fused, alone = [], []
     for f in find_fusions(graph).legal:
-        (fused if len(f.calls) == 2 else alone).append(list_candidates(graph, f, H200).kept[0].prediction.us)
+        (fused if len(f.calls) == 2 else alone).append(list_candidates(graph, f, H200).ranked[0].prediction.us)
     assert fused[0] < 0.75 * sum(alone)
 
 
@@ -166,7 +166,7 @@ def test_routines_of_a_fusion_cover_for_each_other() -> None:
     """Copies of short walks alone reach half of the best rate; z = a x + y with three operands beside each other does not take twice as
     long as its bytes (waxpby of 2^26 f32: 185 us, where sums of such ratios said 331)."""
     graph = sequence("sscal", 0, 1 << 22)
-    best = list_candidates(graph, find_fusions(graph).legal[0], H200).kept[0]
+    best = list_candidates(graph, find_fusions(graph).legal[0], H200).ranked[0]
     environment = Environment(1, 8, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.5),) for m in best.facts.moved}
     assert len(slow) == 2
@@ -189,12 +189,12 @@ def test_measured_routines_change_the_order() -> None:
     """A load that was measured slow makes its implementation's prediction worse."""
     graph = sequence("sscal", 0, 1 << 22)
     fusion = find_fusions(graph).legal[0]
-    best = list_candidates(graph, fusion, H200).kept[0]
+    best = list_candidates(graph, fusion, H200).ranked[0]
     environment = Environment(1, 1, 0)
     slow = {(m.function, m.implementation, m.routine): ((environment, 0.2),) for m in best.facts.moved}
     times = RoutineTimes("h200", 0.5, slow, {})
     assert price_work(routine_work(best.facts, H200, times, environment), H200).us > 2 * best.prediction.us
-    assert list_candidates(graph, fusion, H200, times=times).kept[0].facts.moved[0].implementation != best.facts.moved[0].implementation
+    assert list_candidates(graph, fusion, H200, times=times).ranked[0].facts.moved[0].implementation != best.facts.moved[0].implementation
 
 
 @pytest.mark.parametrize(("words", "most"), [(1 << 18, 256), (1 << 20, 1024)])
@@ -203,9 +203,9 @@ def test_short_sums_run_in_few_blocks(words: int, most: int) -> None:
     and 3.0 in 256 with as many loads under way, 2^20 words 7.5 in 2048 blocks and 6.8 in 512."""
     graph = sequence("axpydot", 0, words)
     fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
-    kept = list_candidates(graph, fusion, H200).kept
-    assert kept[0].decision.finish == ATOMICS and kept[0].facts.blocks <= most
-    by_blocks = {c.facts.blocks: c.prediction.us for c in reversed(kept) if c.decision.finish == ATOMICS}
+    ranked = list_candidates(graph, fusion, H200).ranked
+    assert ranked[0].decision.finish == ATOMICS and ranked[0].facts.blocks <= most
+    by_blocks = {c.facts.blocks: c.prediction.us for c in reversed(ranked) if c.decision.finish == ATOMICS}
     assert by_blocks[words // 512] > min(by_blocks.values())
 
 
@@ -214,5 +214,5 @@ def test_triangles_are_walked_in_short_pieces(script: str, size: int, most: int)
     """Walks of twice as many tiles end at more different times: they took 11 % longer."""
     graph = script_graph(f"matrix A; vector x; input A, x; y = {script}(A, x); return y;", {"A": (size, size), "x": (size,)})
     fusion = next(f for f in find_fusions(graph).legal if len(f.calls) == 2)
-    best = list_candidates(graph, fusion, H200).kept[0]
+    best = list_candidates(graph, fusion, H200).ranked[0]
     assert best.facts.ragged > 0 and best.decision.direction == "y" and best.decision.iterations <= most

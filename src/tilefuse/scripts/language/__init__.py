@@ -1,1 +1,1 @@
-"""Scripts as text: syntax, functions of the library and what they mean."""
+"""Scripts as text: syntax, functions of the library and their meanings."""

@@ -44,7 +44,7 @@ def _reduction(function: ElementaryFunction, table: Mapping[str, Any]) -> Iterat
     kind = function.kind
     reduced = [p.name for p in function.outputs if set(p.extents) & set(function.over)]
     if kind.reduces and not function.over:
-        yield "over", f"is missing: a {kind.value} says which sizes it reduces away", 'over = ["n"]'
+        yield "over", f"is missing: a {kind.value} needs the sizes that it reduces away", 'over = ["n"]'
     if kind.reduces and reduced:
         yield ("over", f"{reduced[0]} has an extent that is reduced away ({', '.join(function.over)})", "outputs keep other sizes only")
     if not kind.reduces and (function.over or function.operator):

@@ -284,7 +284,7 @@ class MetadataReader:
         return by_type
 
     def meanings(self, function: ElementaryFunction) -> None:
-        """Findings about meanings that do not parse or name what the function does not have."""
+        """Records meanings that do not parse, or that name values which the function does not have."""
         if any(s.key == "outputs" for s in self.slips):
             return
         for output in function.meaning:
@@ -300,7 +300,7 @@ class MetadataReader:
         """Every geometry of one [[implementation]] table."""
         where = f"implementation[{number}]."
         if not isinstance(fields, dict):
-            self.slip(where[:-1], f"{_short(fields)} is no table", "write [[implementation]] on a line of its own, then its keys")
+            self.slip(where[:-1], f"{_short(fields)} is no table", "write [[implementation]] on one line, then its keys")
             return
         self.known_keys(fields, IMPLEMENTATION_KEYS, where)
         name = self.take(fields, "name", str, "", where)

@@ -67,7 +67,7 @@ def find_fusions(graph: CallGraph) -> Fusions:
         between = _call_between(calls, dependents, len(graph.calls))
         spared = spared_words(graph, calls, grid) if len(current) > 1 else 0
         if between is not None:
-            rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {between} stands between")))
+            rejected.append((calls, Rejected(Reason.NOT_CONVEX, f"call {between} depends on the set and is needed by it")))
         elif len(current) > 1 and not spared:
             rejected.append((calls, Rejected(Reason.SLOWER_THAN_PARTS, "no load or store is spared")))
         else:

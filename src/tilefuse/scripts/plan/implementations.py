@@ -44,7 +44,7 @@ class Candidate:
 class Candidates:
     """Decisions of a fusion from the best predicted on, and the pruned ones: (decision, reason)."""
 
-    kept: tuple[Candidate, ...]
+    ranked: tuple[Candidate, ...]
     pruned: tuple[tuple[Decision, Rejected], ...]
 
 
@@ -66,7 +66,7 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
     useful = device.fitted.scripts.useful_flight_bytes
     candidates.sort(key=lambda c: (c.prediction.us, c.decision.instances, -min(c.facts.flight_bytes, useful), c.facts.registers,
                                    c.facts.shared_bytes))
-    kept: list[Candidate] = []
+    ranked: list[Candidate] = []
     candidates_by_grid: dict[object, list[Candidate]] = {}
     for c in candidates:
         d, f = c.decision, c.facts
@@ -74,10 +74,10 @@ def list_candidates(graph: CallGraph, fusion: Fusion, device: DeviceSpec, determ
         better = next((k for k in alike if _dominates(k.facts, f)), None)
         if better is None:
             alike.append(c)
-            kept.append(c)
+            ranked.append(c)
         else:
             pruned.append((d, Rejected(Reason.WORSE_THAN_INCUMBENT, f"{better.decision} has no more traffic, registers or shared memory")))
-    return Candidates(tuple(kept), tuple(pruned))
+    return Candidates(tuple(ranked), tuple(pruned))
 
 
 def bound_us(graph: CallGraph, fusion: Fusion, device: DeviceSpec) -> float:
@@ -112,7 +112,7 @@ def implementations(graph: CallGraph, fusion: Fusion, device: DeviceSpec, name: 
     candidates: the result of `list_candidates` for these arguments, where a caller has it.
     """
     num_built = 0
-    for c in (candidates or list_candidates(graph, fusion, device, deterministic, times)).kept:
+    for c in (candidates or list_candidates(graph, fusion, device, deterministic, times)).ranked:
         if most is not None and num_built >= most:
             return
         fused = schedule_routines(graph, c.decision, name, device)
@@ -127,7 +127,7 @@ def why_none(graph: CallGraph, fusion: Fusion, device: DeviceSpec, candidates: C
     Cost: schedules candidates until one can be built.
     """
     reasons: list[Rejected] = []
-    for c in candidates.kept:
+    for c in candidates.ranked:
         fused = schedule_routines(graph, c.decision, name, device)
         if isinstance(fused, FusedRoutines):
             return None

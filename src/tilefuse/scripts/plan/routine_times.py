@@ -15,7 +15,7 @@ from tilefuse.target.device import DeviceSpec
 TRANSFER_ENVIRONMENTS, COMPUTE_ENVIRONMENTS = ((1, 0), (8, 0), (64, 0), (8, 48 << 10)), ((8, 0),)
 # Weights of the distance between environments: shared memory that counts as much as a factor e of tiles or instances, another direction.
 UNLIKE_SHARED_BYTES, UNLIKE_DIRECTION = 32 << 10, 4
-# Least time of a probe beside its start: clocks do not tell less. Units: microseconds.
+# Least time of a probe beside its start: the resolution of clocks. Units: microseconds.
 LEAST_PROBE_US = 0.01
 
 

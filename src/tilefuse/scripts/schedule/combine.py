@@ -118,7 +118,7 @@ def combine_threads(mapping: ThreadMapping, threads: tuple[int, int], num_thread
     bits = free_bits(held)
     words = prod(extents)
     if bits is None:
-        detail = (f"the threads that hold partial values of one word are not told apart by free bits of their numbers: mapping "
+        detail = (f"the threads that hold partial values of one word cannot be distinguished by free bits of their numbers: mapping "
                   f"{[str(a) for a in mapping.at]} of {threads[0]} x {threads[1]} threads in a block of {num_threads}")
         return Rejected(Reason.UNSUPPORTED_OP, detail)
     slots, start, lanes = mapping.words, number(0), []

@@ -1,4 +1,4 @@
-"""Names of a script's variables inside fused kernels of routines, where the kernel has names of its own.
+"""Names of a script's variables inside fused kernels of routines, which have their own names.
 
     vector x, x_l, tile      x_l and tile are names of the generated code: the kernel calls them xl and tile2
 

@@ -1,4 +1,4 @@
-"""Kernels that time one routine by itself: the unfused kernel of its function without the other routines.
+"""Kernels that time one routine alone: the unfused kernel of its function without the other routines.
 
     load A      loop { Load A, Keep A }                        no words are computed or stored
     compute     Fill A, x       loop { Compute, Keep y }       operands stay on chip
@@ -53,7 +53,7 @@ def routine_classes(functions: Iterable[ElementaryFunction]) -> tuple[tuple[Time
 
 
 def probe_graph(function: ElementaryFunction, sizes: tuple[int, ...]) -> CallGraph:
-    """A call of one function by itself; scalars are numbers."""
+    """A graph of one call; scalars are numbers."""
     by_name = dict(zip(function.sizes, sizes, strict=True))
     variables: dict[str, Variable] = {}
     arguments: list[str | float] = []

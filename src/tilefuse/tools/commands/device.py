@@ -78,7 +78,7 @@ def _calibrate_blas(spec: DeviceSpec, place: str, folders: Sequence[Path], only:
     with working(f"benchmarking routines on {spec.name}", quiet=as_json) as progress:
         task = progress.task_ids[0]
         count = calibrate_routines([functions[n] for n in names or functions], spec, place, options, seconds=seconds,
-                                   tell=lambda what, done: progress.update(task, description=f"{done}: {what}"))
+                                   report=lambda name, done: progress.update(task, description=f"{done}: {name}"))
     path = routine_journal(spec, options).path
     if as_json:
         emit_json({"file": str(path), "device": spec.name, "measured": count})

@@ -89,7 +89,7 @@ def test_the_host_has_no_such_costs() -> None:
 def test_a_measured_compute_routine_is_charged_by_the_word(double: bool) -> None:
     """Words of f64 were charged twice: their bytes were taken for words of f32."""
     graph = sequence("sscal", 0, 1 << 22, double)
-    facts = list_candidates(graph, find_fusions(graph).legal[0], H200).kept[0].facts
+    facts = list_candidates(graph, find_fusions(graph).legal[0], H200).ranked[0].facts
     moved = facts.moved[0]
     times = RoutineTimes("h200", 0.5, {}, {(moved.function, moved.implementation, "compute"): [(Environment(1, 8, 0), 3.0)]})
     priced = price_work(routine_work(facts, H200, times, Environment(1, 8, 0)), H200)
