@@ -11,8 +11,8 @@ _KERNELS = ("one H200, 2026-11-21, 525 kernels: four scripts over vectors (2^16 
 _ENDINGS = ("one H200, z = a x + y and z.u of 2^18, 2^20 and 2^22 words 4.3, 7.2 and 19.1 us; A'(A x), sums down columns by the template "
             "and by routines: 512 x 512 4.0 and 3.4 us (f32), 4.7 and 4.3 (f64), 1024 x 1024 5.9 and 4.8 (f32), 8.1 and 6.5 (f64)")
 _STARTS = ("one H200, search-h200-20261122-075832, inputs rotating beyond L2: with 0.95, programs of routines took longer than predicted "
-           "by 0.28 us a kernel (173 of 1024 x 1024), 0.31 (79 of 2^18 words), 0.32 (113 of 4096 x 4096), 0.41 (78 of 2^22 words); 99 of 108 "
-           "first programs at 0.95 of the best or more, 100 with 0.65")
+           "by 0.28 us a kernel (173 of 1024 x 1024), 0.31 (79 of 2^18 words), 0.32 (113 of 4096 x 4096), 0.41 (78 of 2^22 words); 99 of "
+           "108 first programs at 0.95 of the best or more, 100 with 0.65")
 _READ = "one H200, 1 GiB: read in 237 us, copied in 252 us"
 _ARRIVALS = "one H200, z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 us with those of 16384 blocks"
 
