@@ -17,12 +17,7 @@ FOLDERS = sorted(p.name for p in (PACKAGE / "templates").iterdir() if (p / "__in
 # Records of templates, and plans inside their programs: classes that only the template's own folder may ask for.
 OWN_CLASSES = {t.record.__name__ for t in TEMPLATES} | {"RowSettings", "StitchPlan", "OnlinePlan"}
 # Places outside of the templates' folders that still dispatch on the kind of a template. Each is a debt, and the numbers only fall.
-DISPATCHES = {
-    "templates/by_hand.py": 3,
-    "templates/walk_legality.py": 3,
-    "templates/walk_template.py": 32,
-    "templates/whole_in_block.py": 2,
-}
+DISPATCHES: dict[str, int] = {}
 
 
 def relative(file: SourceFile) -> str:

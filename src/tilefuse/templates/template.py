@@ -22,6 +22,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging
+from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
 
@@ -110,6 +111,15 @@ class KernelTemplate(ABC, Generic[C]):
     @abstractmethod
     def program_with(self, program: TileProgram, choice: C, device: DeviceSpec) -> TileProgram | Rejected:
         """The program of the same pattern with another choice of this template, or why there is none."""
+
+    @abstractmethod
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The program of the same pattern that a written template determines; what it leaves out is as the scheduler chose.
+
+        Exact: the program's own notation, parsed, gives the program back.
+        Raises: NameLookupError for a value without a schedule; OptionError for a setting that the template does not have; UserError where
+        the written template contradicts the pattern, the device or itself.
+        """
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 

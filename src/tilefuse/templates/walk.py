@@ -23,13 +23,13 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, Staging
 from tilefuse.templates.levels import LevelTraffic, scattered_adds
-from tilefuse.templates.notation import print_template
+from tilefuse.templates.notation import Template, print_template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request, WalkedPattern, walked_pattern
 from tilefuse.templates.template import C, KernelTemplate
-from tilefuse.templates.walk_legality import walk_refusal
-from tilefuse.templates.walk_template import exchange_level, parameters_of, template_of
+from tilefuse.templates.walk_by_hand import check_program, choice_by_hand
+from tilefuse.templates.walk_notation import WalkNotation
 
 
 class WalkTemplate(KernelTemplate[C]):
@@ -80,7 +80,7 @@ class WalkTemplate(KernelTemplate[C]):
     def program_by(self, pattern: WalkedPattern, choice: C) -> TileProgram | Rejected:
         """The program of a pattern by a choice made by hand, by a tuner or for a packed kernel, or why that is not legal."""
         domain = self._in_two_passes(choice, self.in_one_pass(pattern.domain))
-        return walk_refusal(choice, domain, pattern.device) or self._program(pattern, choice, domain)
+        return self.refusal(choice, domain, pattern.device) or self._program(pattern, choice, domain)
 
     def _in_two_passes(self, choice: C, domain: Domain) -> Domain:
         """The domain with squared deviations in two passes where elements stay on chip, so that two passes read them once."""
@@ -95,8 +95,8 @@ class WalkTemplate(KernelTemplate[C]):
         launch = Launch(0, 1) if has_no_points(domain) else self.launch(choice, domain)
         return TileProgram(
             name=kernel_name(graph), graph=graph, choice=choice,
-            notation=print_template(template_of(choice, domain, graph, launch)), layouts=pattern.layouts,
-            parameters=parameters_of(choice), levels=_levels(graph, domain, exchange_level(choice)),
+            notation=print_template(self.notation.template_of(choice, domain, graph, launch)), layouts=pattern.layouts,
+            parameters=self.notation.parameters(choice), levels=_levels(graph, domain, self.notation.exchange_level(choice)),
             launch=launch, bytes_read=moved.bytes_read, bytes_written=moved.bytes_written, flops=moved.flops, internal=domain)
 
     @abstractmethod
@@ -106,6 +106,10 @@ class WalkTemplate(KernelTemplate[C]):
     @abstractmethod
     def launch(self, choice: C, domain: Domain) -> Launch:
         """Blocks and threads of a walk over a domain with points."""
+
+    @abstractmethod
+    def refusal(self, choice: C, domain: Domain, device: DeviceSpec) -> Rejected | None:
+        """Why a pattern has no kernel of a choice on the device; None where it has one."""
 
     def in_one_pass(self, domain: Domain) -> Domain:
         """The domain with reductions joined that this walk computes in one pass; the same object where there are none."""
@@ -118,6 +122,24 @@ class WalkTemplate(KernelTemplate[C]):
     def sums_vectors(self, choice: C) -> bool:
         """Whether one thread reads rows in vectors, with a chain of sums for each lane."""
         return False
+
+    # -- from a text to a program ----------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def notation(self) -> WalkNotation[C, Any]:
+        """How choices of this walk are written and read."""
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The program of the choice that the template writes, where its loops are those of the template."""
+        template = self.notation.in_own_words(template, self.choice_of(program), program, device)
+        choice = choice_by_hand(self.notation, self.choice_of(program), program, template, device)
+        return check_program(self.notation, choice, self.program_with(program, choice, device), template)
+
+    def choice_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> C:
+        """The choice that a written template asks for of the program's pattern. Raises: as `program_by_hand`."""
+        template = self.notation.in_own_words(template, self.choice_of(program), program, device)
+        return choice_by_hand(self.notation, self.choice_of(program), program, template, device)
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden.workloads import WORKLOADS, tile_program
 from tests.unit.templates.pattern_graphs import bias_gelu, kept_and_turned
-from tilefuse.base.errors import CompilerError, NameLookupError, OptionError, UnsupportedError, UserError
+from tilefuse.base.errors import CompilerError, InternalError, NameLookupError, OptionError, UserError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.catalog import A100, host_device
@@ -253,7 +253,7 @@ def test_walks_that_would_leave_elements_out_or_reach_beyond_are_refused(name: s
 
 @dataclass(frozen=True)
 class Other:
-    """A choice of a template that has no text."""
+    """A choice of no template."""
 
     num_threads: int = 32
     resident: int = 0
@@ -261,9 +261,9 @@ class Other:
     template: ClassVar[str] = "other"
 
 
-def test_a_kernel_of_several_walks_takes_none() -> None:
+def test_a_choice_of_no_template_reads_no_text() -> None:
     program = replace(softmax(), choice=Other())
-    with pytest.raises(UnsupportedError, match="takes no template by hand"):
+    with pytest.raises(InternalError, match="no template is registered for Other"):
         by_hand("s [GRID,CTA_64];", program)
 
 

@@ -12,7 +12,9 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.columns.choose import choose_columns
 from tilefuse.templates.columns.compose import compose_columns
+from tilefuse.templates.columns.legality import columns_refusal
 from tilefuse.templates.columns.neighbours import columns_neighbours
+from tilefuse.templates.columns.notation import ColumnsNotation
 from tilefuse.templates.columns.packing import column_thread_loss, columns_with_threads
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns, num_tiles
@@ -29,6 +31,7 @@ class ColumnsTemplate(WalkTemplate[Columns]):
     """Reductions whose results lie one after another in memory, and their elements do not."""
 
     record = Columns
+    notation = ColumnsNotation()
 
     def walk_traffic(self, choice: Columns, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each tile of columns reads what all columns share again."""
@@ -58,6 +61,10 @@ class ColumnsTemplate(WalkTemplate[Columns]):
     def write(self, writer: KernelWriter, choice: Columns) -> None:
         """The walks down the columns of a tile."""
         compose_columns(writer, choice)
+
+    def refusal(self, choice: Columns, domain: Domain, device: DeviceSpec) -> Rejected | None:
+        """Vectors and rows of a thread cover the columns."""
+        return columns_refusal(choice, domain)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Columns, ...]:
         """Other threads along and down the columns, splits and batches."""

@@ -11,10 +11,10 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize, SizedForm
 from tilefuse.templates.flat.compose_any_size import REST, VECTORS, compose_any_size, has_rest
 from tilefuse.templates.flat.flat_form import FLAT, flat_form, flat_key
+from tilefuse.templates.flat.notation import FlatNotation
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import print_template
 from tilefuse.templates.parts import PackedGroup, Part
-from tilefuse.templates.walk_template import parameters_of, template_of
 
 
 class FlatOfAnySize(AnySize[Pointwise]):
@@ -41,9 +41,9 @@ class FlatOfAnySize(AnySize[Pointwise]):
 
     def body(self, program: TileProgram, choice: Pointwise, num_blocks: int) -> TileProgram:
         """The same body with the numbers of another choice."""
-        launch = Launch(num_blocks, choice.threads)
-        text = print_template(template_of(choice, program.domain, program.graph, launch))
-        return replace(program, choice=choice, notation=text, launch=launch, parameters=parameters_of(choice))
+        launch, notation = Launch(num_blocks, choice.threads), FlatNotation()
+        text = print_template(notation.template_of(choice, program.domain, program.graph, launch))
+        return replace(program, choice=choice, notation=text, launch=launch, parameters=notation.parameters(choice))
 
     def numbers(self, group: PackedGroup, part: Part) -> tuple[tuple[str, int], ...]:
         """Whole vectors of a part, and the elements behind them where some part of the group has any."""

@@ -18,7 +18,9 @@ from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.flat.any_size import FlatOfAnySize
 from tilefuse.templates.flat.choose import choose_pointwise
 from tilefuse.templates.flat.compose import compose_pointwise
+from tilefuse.templates.flat.legality import flat_refusal
 from tilefuse.templates.flat.neighbours import flat_neighbours
+from tilefuse.templates.flat.notation import FlatNotation
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import last_axis, num_vectors
 from tilefuse.templates.levels import LevelTraffic, flat_bytes, run_of, with_sectors
@@ -33,6 +35,7 @@ class FlatTemplate(WalkTemplate[Pointwise]):
     """Elementwise kernels: every thread takes vectors of the results in memory order."""
 
     record = Pointwise
+    notation = FlatNotation()
 
     def walk_traffic(self, choice: Pointwise, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each tile of points touches each of its elements once, and tiles share nothing."""
@@ -63,6 +66,10 @@ class FlatTemplate(WalkTemplate[Pointwise]):
     def write(self, writer: KernelWriter, choice: Pointwise) -> None:
         """Loads, expressions and stores of a thread's vectors."""
         compose_pointwise(writer, choice)
+
+    def refusal(self, choice: Pointwise, domain: Domain, device: DeviceSpec) -> Rejected | None:
+        """Warps that stand across two axes are whole ones."""
+        return flat_refusal(choice, domain)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Pointwise, ...]:
         """Other numbers of threads and steps, other lanes across; on the host other widths and steps."""

@@ -7,34 +7,29 @@ that say none follow those that do, where they can.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.neighbours import program_with
 from tilefuse.templates.notation import Schedule, Template
 from tilefuse.templates.packed.common_threads import packable, with_threads
 from tilefuse.templates.packed.packed import Packed, packed_like, regrouped
 from tilefuse.templates.parts import PackedGroup
-from tilefuse.templates.walk_template import choice_by_hand
-from tilefuse.templates.whole_in_block import in_own_words
-
-# The program of a pattern that a template determines; see `by_hand.program_by_hand`.
-ByHand = Callable[[TileProgram, Template, DeviceSpec], TileProgram]
+from tilefuse.templates.walk import walk_template
 
 
-def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> TileProgram:
+def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
     """The packed kernel of the program's pattern with the parts that a template determines.
 
     In a template without `pack` each schedule is of the part that computes its value, as in figure 5 (a) of FusionStitching, and settings
     are of all these parts.
-    part_by_hand: makes a part that is no flat walk, as a kernel of its own.
-
     Raises: NameLookupError for a value that no part computes; UserError for a wrong number of members, two templates of one part, or
-    numbers of threads that parts cannot share; as `part_by_hand`.
+    numbers of threads that parts cannot share; as `program_by_hand`.
     """
     packed = program.choice
     assert isinstance(packed, Packed)
@@ -50,7 +45,7 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec,
             raise UserError(f"the part of %{part.schedules[0].name} has {members} members, and the template {count}", where=where,
                             hint=f"{members} x {{ ... }}")
         wanted[place] = _with_own_names(packed.groups[place], part)
-    groups = [_by_hand(g, wanted[n], device, part_by_hand) if n in wanted else g for n, g in enumerate(packed.groups)]
+    groups = [_by_hand(g, wanted[n], device) if n in wanted else g for n, g in enumerate(packed.groups)]
     threads = _common(packed, groups, wanted)
     made = tuple(g if g.program.choice.num_threads == threads else _with_threads(g, threads, device) for g in groups)
     found = packed_like(program, made, device, threads)
@@ -97,11 +92,10 @@ def _with_own_names(group: PackedGroup, template: Template) -> Template:
     return replace(template, schedules=tuple(replace(s, name=own.get(s.name, s.name)) for s in template.schedules))
 
 
-def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec, part_by_hand: ByHand) -> PackedGroup:
+def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec) -> PackedGroup:
     if group.flat:
-        choice = choice_by_hand(group.program, in_own_words(template, group.program, device), device)
-        return regrouped(group, choice)
-    made = part_by_hand(group.program, template, device)
+        return regrouped(group, walk_template(group.program.choice).choice_by_hand(group.program, template, device))
+    made = program_by_hand(group.program, template, device)
     if (why := packable(made)) is not None:
         raise UserError(f"a part of a packed kernel cannot be like this: {why}", where=template.schedules[0].span)
     return _with_program(group, made)

@@ -12,9 +12,11 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import NO_STAGES, LevelTile, Staging, largest_result, numbered
+from tilefuse.templates.notation import Template
 from tilefuse.templates.packed.compose import compose_packed
 from tilefuse.templates.packed.neighbours import packed_neighbours
 from tilefuse.templates.packed.packed import Packed, blocks_together, packed_like, schedule_packed
+from tilefuse.templates.packed.packed_by_hand import packed_by_hand
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
@@ -57,6 +59,10 @@ class PackedTemplate(KernelTemplate[Packed]):
     def program_with(self, program: TileProgram, choice: Packed, device: DeviceSpec) -> TileProgram | Rejected:
         """The same groups with those bodies, where they fit one launch."""
         return packed_like(program, choice.groups, device, choice.threads)
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The parts that the template writes, the others as they are."""
+        return packed_by_hand(program, template, device)
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 

@@ -232,6 +232,11 @@ class RowSettings:
     resident: int = 0
     ahead: bool = False
 
+    @property
+    def num_threads(self) -> int:
+        """Threads a block."""
+        return self.threads * self.rows
+
 
 def settings_of_rows(choice: Rows) -> RowSettings:
     """The choice in the words of the notation. Exact: `rows_of` gives the choice back."""

@@ -20,9 +20,11 @@ from tilefuse.templates.request import WalkedPattern
 from tilefuse.templates.rows.choose import choose_rows
 from tilefuse.templates.rows.choose_carried import choose_carried
 from tilefuse.templates.rows.compose import compose_rows
+from tilefuse.templates.rows.legality import row_refusal
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
 from tilefuse.templates.rows.packing import row_part_refusal, row_thread_loss, rows_with_threads
+from tilefuse.templates.rows.text.notation import RowsNotation
 from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
 
@@ -31,6 +33,7 @@ class RowsTemplate(WalkTemplate[Rows]):
     """Reductions and scans whose elements lie one after another in memory."""
 
     record = Rows
+    notation = RowsNotation()
 
     def walk_traffic(self, choice: Rows, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each block reads its rows once, and what all rows share again."""
@@ -65,6 +68,10 @@ class RowsTemplate(WalkTemplate[Rows]):
     def write(self, writer: KernelWriter, choice: Rows) -> None:
         """The walks over a row, by its mode."""
         compose_rows(writer, choice)
+
+    def refusal(self, choice: Rows, domain: Domain, device: DeviceSpec) -> Rejected | None:
+        """The rules of the choice's mode."""
+        return row_refusal(choice, domain, device)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Rows, ...]:
         """Other threads, rows a block, clusters, splits and modes."""

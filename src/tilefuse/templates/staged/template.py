@@ -16,6 +16,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, Staging, largest_result, numbered
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.compose_stitch import compose_stitch
@@ -25,6 +26,7 @@ from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stage_work import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of
+from tilefuse.templates.staged.stitched_by_hand import stitched_by_hand
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 
@@ -59,6 +61,10 @@ class StitchedTemplate(KernelTemplate[Stitched]):
     def program_with(self, program: TileProgram, choice: Stitched, device: DeviceSpec) -> TileProgram | Rejected:
         """The stages over that tile."""
         return schedule_stitched(program.graph, program.layouts, device, choice)
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The stages over the tile that the template writes."""
+        return stitched_by_hand(program, template, device)
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.transpose.choose import choose_transpose
 from tilefuse.templates.transpose.compose import compose_transpose
 from tilefuse.templates.transpose.neighbours import transpose_neighbours
+from tilefuse.templates.transpose.notation import TransposeNotation
 from tilefuse.templates.transpose.record import Transpose
 from tilefuse.templates.walk import WalkTemplate, elementwise_thread_loss, widest_itemsize
 
@@ -28,6 +29,7 @@ class TransposeTemplate(WalkTemplate[Transpose]):
     """Elementwise kernels that read along one axis and write along another, turned in shared memory."""
 
     record = Transpose
+    notation = TransposeNotation()
 
     def walk_traffic(self, choice: Transpose, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Every operand passes through shared memory once."""
@@ -50,6 +52,10 @@ class TransposeTemplate(WalkTemplate[Transpose]):
     def write(self, writer: KernelWriter, choice: Transpose) -> None:
         """A tile into shared memory, a barrier, and out again."""
         compose_transpose(writer, choice)
+
+    def refusal(self, choice: Transpose, domain: Domain, device: DeviceSpec) -> Rejected | None:
+        """None: choosers and neighbours make tiles that fit, and the notation judges written ones."""
+        return None
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Transpose, ...]:
         """Other tiles and threads."""

@@ -14,12 +14,13 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
 from tilefuse.templates.staged.online.plan import OnlinePlan
-from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.online.program import online_by_hand, schedule_online
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
@@ -53,6 +54,10 @@ class OnlineTemplate(KernelTemplate[Online]):
     def program_with(self, program: TileProgram, choice: Online, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk in those tiles."""
         return schedule_online(program.graph, program.layouts, device, choice)
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The walk in the tiles that the template writes."""
+        return online_by_hand(program, template, device)
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Row kernels as text: their notation, and the paper's own forms in its words."""
