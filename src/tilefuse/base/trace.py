@@ -55,6 +55,7 @@ class Trace:
         self._counter = 0
 
     def now_us(self) -> float:
+        """Time since the trace began. Units: microseconds."""
         return (time.perf_counter() - self._began) * 1e6
 
     def shows(self, artifact: str) -> bool:

@@ -66,6 +66,7 @@ class _Builder(Placement):
         self.inlined = 0
 
     def build(self) -> Domain:
+        """The domain of the graph."""
         scatters = [n for n in self.graph.nodes if n.category == "scatter"]
         shared = [n for n in self.graph.nodes if n.category == "reduce" and n.name not in self.serial or n.category == "scan"]
         if scatters:
@@ -193,6 +194,7 @@ class _Builder(Placement):
         return _AtPlace(self, names).expression(e, guarded)
 
     def resolve_read(self, value: str, index: Coordinate, guarded: bool) -> Resolved:
+        """A read of a value with its place: inlined, or at offsets of a boundary value."""
         node = self.inside.get(value)
         if node is None:
             t = self.graph.type_of(value)

@@ -87,10 +87,12 @@ class Domain:
 
     @property
     def num_kept(self) -> int:
+        """Points of the result axes."""
         return prod(self.extents[a] for a in self.kept)
 
     @property
     def num_reduced(self) -> int:
+        """Points of the reduced axes."""
         return prod(self.extents[a] for a in self.reduced)
 
     @property

@@ -109,9 +109,11 @@ class _Slot:
     members: list[Request] = field(default_factory=list)
 
     def takes(self, request: Request) -> bool:
+        """Whether the request conflicts with no member of the slot."""
         return not any(conflict(m, request) for m in self.members)
 
     def add(self, request: Request) -> None:
+        """Adds a member; the slot grows to its size."""
         self.num_bytes = max(self.num_bytes, request.num_bytes)
         self.members.append(request)
 

@@ -150,6 +150,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         return resolved_dtype(body, self.domain)
 
     def leaf(self, e: ResolvedLeaf, guarded: bool) -> KExpr:
+        """Kernel IR of a use of a value or of a memory access."""
         match e:
             case Use(key):
                 return self.value(key)
@@ -158,6 +159,7 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         raise InternalError(f"not a resolved expression: {e!r}")
 
     def call(self, e: Call[Resolved], guarded: bool) -> KExpr:
+        """Kernel IR of a call; a call that a frame already computed is read from there."""
         for f in self.frames:
             if f.expressions and e in f.expressions:
                 return f.expressions[e]

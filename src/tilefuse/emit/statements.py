@@ -51,16 +51,19 @@ class Statements:
 
     @property
     def frame(self) -> Frame:
+        """The innermost frame."""
         return self.frames[-1]
 
     @property
     def extents(self) -> dict[str, int]:
+        """Extents of all axes in scope."""
         merged: dict[str, int] = {}
         for f in self.frames:
             merged |= f.extents
         return merged
 
     def emit(self, *statements: Stmt) -> None:
+        """Appends statements to the innermost frame."""
         self.frame.statements.extend(statements)
 
     def fresh(self, stem: str) -> str:

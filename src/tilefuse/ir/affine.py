@@ -110,6 +110,7 @@ class Affine:
 
     @property
     def is_const(self) -> bool:
+        """Whether the expression has no axis."""
         return not self.terms
 
     @property

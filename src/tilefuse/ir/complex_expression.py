@@ -32,6 +32,7 @@ class Split:
 
     @property
     def parts(self) -> Parts:
+        """(real, imaginary)."""
         return self.real, self.imaginary
 
     def merged(self) -> Expr:

@@ -26,14 +26,17 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
         return self.kind == "float"
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is a signed or unsigned integer type."""
         return self.kind in ("int", "uint")
 
     @property
     def is_complex(self) -> bool:
+        """Whether it is a complex type."""
         return self.kind == "complex"
 
     @property

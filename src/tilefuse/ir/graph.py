@@ -31,10 +31,12 @@ class Type:
 
     @property
     def num_elements(self) -> int:
+        """Number of elements."""
         return prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
+        """Bytes of a dense tensor of this type."""
         return self.num_elements * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -94,6 +96,7 @@ class Node:
         return dict(zip(self.axes, self.type.shape)) | dict(self.over)
 
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
+        """The attribute of this name, or `default`."""
         return next((v for k, v in self.attributes if k == name), default)
 
     def integers(self, name: str) -> tuple[int, ...]:
@@ -123,6 +126,7 @@ class Graph:
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
+        """Nodes by name, in graph order."""
         return {n.name: n for n in self.nodes}
 
     @cached_property
@@ -137,6 +141,7 @@ class Graph:
 
     @cached_property
     def type_by_name(self) -> Mapping[str, Type]:
+        """Types of all inputs and nodes, by name."""
         return {i.name: i.type for i in self.inputs} | {n.name: n.type for n in self.nodes}
 
     @cached_property

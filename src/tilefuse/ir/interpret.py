@@ -145,6 +145,7 @@ class _Evaluator:
         return np.broadcast_to(self.evaluate(e, None), self.domain.shape)
 
     def affine(self, e: Affine) -> Array:
+        """Values of an index expression over the domain."""
         return np.asarray(evaluate(e, self.domain.axis), dtype=np.int64)
 
     def evaluate(self, e: Expr, active: Array | None) -> Array:
@@ -172,6 +173,7 @@ class _Evaluator:
         raise InternalError(f"not a scalar expression: {e!r}")
 
     def hold(self, tests: tuple[Bound, ...]) -> Array:
+        """Where all bounds hold."""
         inside: Array = np.asarray(True)
         for b in tests:
             at = self.affine(b.index)
@@ -179,6 +181,7 @@ class _Evaluator:
         return np.asarray(inside)
 
     def read(self, value: str, index: tuple[Affine, ...], active: Array | None) -> Array:
+        """Elements of a value at affine subscripts; as a strided view where possible."""
         array = self.values[value]
         view = self.strided(array, index)
         if view is not None:

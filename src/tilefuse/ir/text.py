@@ -155,27 +155,33 @@ class _Tokens:
         add(("end", "end of the text", length))
 
     def span(self, at: int) -> Span:
+        """Source place of a text offset."""
         line = bisect_right(self.line_starts, at)
         start = self.line_starts[line - 1]
         end = self.text.find("\n", start)
         return Span(self.source, line, at - start + 1, self.text[start:end] if end >= 0 else self.text[start:])
 
     def fail(self, message: str, at: int | None = None, hint: str | None = None) -> NoReturn:
+        """Raises: ParseError at `at`, by default at the current token."""
         raise ParseError(message, where=self.span(self.tokens[self.position][2] if at is None else at), hint=hint)
 
     @property
     def kind(self) -> str:
+        """Kind of the current token."""
         return self.tokens[self.position][0]
 
     @property
     def piece(self) -> str:
+        """Text of the current token."""
         return self.tokens[self.position][1]
 
     @property
     def at(self) -> int:
+        """Offset of the current token."""
         return self.tokens[self.position][2]
 
     def next(self) -> str:
+        """The current token's text; moves to the next token."""
         piece = self.tokens[self.position][1]
         self.position += 1
         return piece
@@ -189,20 +195,24 @@ class _Tokens:
         return True
 
     def expect(self, piece: str) -> None:
+        """Skips a symbol. Raises: ParseError for another token."""
         if not self.accept(piece):
             self.fail(f"expected {piece!r}, found {self.piece!r}")
 
     def word(self, what: str) -> str:
+        """The next word. Raises: ParseError for another token."""
         if self.kind != "word":
             self.fail(f"expected {what}, found {self.piece!r}")
         return self.next()
 
     def integer(self, what: str) -> int:
+        """The next integer. Raises: ParseError for another token."""
         if self.kind != "number" or not re.fullmatch(r"-?\d+", self.piece):
             self.fail(f"expected {what}, an integer, found {self.piece!r}")
         return int(self.next())
 
     def value(self) -> str:
+        """The name of the next value (%name). Raises: ParseError for another token."""
         if self.kind != "value":
             self.fail(f"expected a value like %name, found {self.piece!r}")
         name = self.next()[1:]
@@ -227,6 +237,7 @@ class _Parser:
     # -- types and index expressions
 
     def dtype(self) -> DType:
+        """A data type. Raises: ParseError for an unknown name."""
         at = self.tokens.at
         name = self.tokens.word("a data type")
         if name not in DTYPES:
@@ -234,6 +245,7 @@ class _Parser:
         return DTYPES[name]
 
     def type(self) -> Type:
+        """A data type with its extents."""
         dtype = self.dtype()
         self.tokens.expect("[")
         return Type(dtype, self.tokens.listed(lambda: self.tokens.integer("an extent"), "]"))
@@ -274,11 +286,13 @@ class _Parser:
         return Affine(((FloorDiv(of, by) if divides else Mod(of, by), 1),))
 
     def axis(self) -> str:
+        """The name of an axis."""
         return self.tokens.word("an axis")
 
     # -- scalar expressions
 
     def expr(self) -> Expr:
+        """A scalar expression."""
         t = self.tokens
         at = t.at
         if t.kind == "value":
@@ -306,6 +320,7 @@ class _Parser:
         return Call(name, t.listed(self.expr, ")"))
 
     def constant(self) -> Const:
+        """A number with its data type."""
         t = self.tokens
         at = t.at
         text = t.next()
@@ -323,6 +338,7 @@ class _Parser:
         return const(float(text), dtype)
 
     def guard(self) -> Guard[Expr]:
+        """A guard: bounds, the guarded expression and the alternative."""
         t = self.tokens
         bounds: list[Bound] = []
         while not t.accept("?"):
@@ -342,6 +358,7 @@ class _Parser:
     # -- nodes
 
     def over(self) -> tuple[tuple[str, int], ...]:
+        """Reduced axes with their extents."""
         def one() -> tuple[str, int]:
             name = self.axis()
             self.tokens.expect("<")
@@ -352,6 +369,7 @@ class _Parser:
         return self.tokens.listed(one, "]")
 
     def attribute(self) -> Attribute:
+        """One attribute's value."""
         t = self.tokens
         if t.kind == "string":
             return str(json.loads(t.next()))
@@ -374,6 +392,7 @@ class _Parser:
         return words[word]
 
     def attributes(self) -> tuple[tuple[str, Attribute], ...]:
+        """Attributes in braces, sorted by name."""
         def one() -> tuple[str, Attribute]:
             name = self.tokens.word("an attribute's name")
             self.tokens.expect("=")
@@ -383,12 +402,14 @@ class _Parser:
         return tuple(sorted(pairs, key=lambda pair: pair[0]))
 
     def body(self) -> Expr:
+        """An expression in braces."""
         self.tokens.expect("{")
         e = self.expr()
         self.tokens.expect("}")
         return e
 
     def node(self) -> Node:
+        """One node of a graph."""
         t = self.tokens
         span = t.span(t.at)
         name = t.value()
@@ -422,12 +443,14 @@ class _Parser:
         return Node(name, type_, kind, axes, over, along, self.body(), span=span)
 
     def input(self) -> Input:
+        """One input of a graph."""
         constant = self.tokens.accept("const")
         name = self.tokens.value()
         self.tokens.expect(":")
         return Input(name, self.type(), constant)
 
     def graph(self) -> tuple[Graph, tuple[Type, ...], Span]:
+        """A graph, the types of its results, and its source place."""
         t = self.tokens
         span = t.span(t.at)
         t.expect("graph")
@@ -456,6 +479,7 @@ class _Parser:
         return Graph(name, inputs, tuple(nodes), results, tuple(updates)), types, span
 
     def end(self) -> None:
+        """Raises: ParseError where the text continues."""
         if self.tokens.kind != "end":
             self.tokens.fail(f"expected the end of the text, found {self.tokens.piece!r}")
 

@@ -198,15 +198,18 @@ class _Subscripts:
         self.findings: list[Finding] = []
 
     def broken(self, rule: str, message: str) -> None:
+        """Adds a finding about the node."""
         self.findings.append(Finding(rule, self.node.name, message))
 
     def axes_known(self, e: Affine) -> bool:
+        """Whether all axes of an index expression belong to the node; adds findings otherwise."""
         unknown = sorted(e.axes() - self.extents.keys())
         for name in unknown:
             self.broken("axes-match", f"{e} uses the axis {name}, which is not in the iteration domain")
         return not unknown
 
     def walk(self, e: Expr, facts: Facts) -> None:
+        """Visits an expression under the facts of the guards around it."""
         match e:
             case Call(_, args):
                 for a in args:
@@ -231,6 +234,7 @@ class _Subscripts:
                     self.walk(otherwise, deny(tests, self.extents, facts))
 
     def lookup(self, value: str, subscripts: tuple[Expr, ...]) -> None:
+        """Checks a lookup's place and the types of its subscripts."""
         if self.node.category not in ("gather", "scatter"):
             self.broken("lookups-placed", f"lookup of %{value} in a {self.node.kind}; only gather and scatter nodes have lookups")
         shape = self.types[value].shape
@@ -240,6 +244,7 @@ class _Subscripts:
             self.broken("reads-in-range", f"lookup of %{value}: {self.types[value]}, which has no elements")
 
     def read(self, value: str, index: tuple[Affine, ...], facts: Facts) -> None:
+        """Checks that a read's subscripts lie within the value's extents."""
         shape = self.types[value].shape
         if len(index) != len(shape):
             self.broken("subscripts-match", f"%{value} has {len(shape)} dimensions, read with {len(index)} subscripts")

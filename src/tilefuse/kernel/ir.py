@@ -357,6 +357,7 @@ class Group:
 
     @property
     def num_blocks(self) -> int:
+        """Thread blocks of all members."""
         return sum(m.num_blocks for m in self.members)
 
     @property
@@ -512,6 +513,7 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:
+        """Buffers in global memory, in the order of the arguments."""
         return tuple(b for b in self.buffers if b.space == "global")
 
     @property

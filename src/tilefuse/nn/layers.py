@@ -31,6 +31,7 @@ class Linear(Module):
         self.bias = Parameter(inverse_root((outputs,), inputs, draws, dtype)) if bias else None
 
     def forward(self, x: Any) -> Any:
+        """x @ weight^T + bias. Shapes: x: [..., inputs] -> [..., outputs]"""
         return neural.linear(x, self.weight, self.bias)
 
 
@@ -42,6 +43,7 @@ class MaxPool2d(Module):
         self.kernel, self.stride, self.padding = kernel, stride, padding
 
     def forward(self, x: Any) -> Any:
+        """The largest element of each window. Shapes: x: [N, C, H, W] -> [N, C, H', W']"""
         return neural.max_pool(x, self.kernel, stride=self.stride, padding=self.padding)
 
 
@@ -53,6 +55,7 @@ class AvgPool2d(Module):
         self.kernel, self.stride, self.padding, self.count_include_pad = kernel, stride, padding, count_include_pad
 
     def forward(self, x: Any) -> Any:
+        """The mean of each window. Shapes: x: [N, C, H, W] -> [N, C, H', W']"""
         return neural.mean_pool(x, self.kernel, stride=self.stride, padding=self.padding, count_include_pad=self.count_include_pad)
 
 
@@ -66,6 +69,7 @@ class Embedding(Module):
         self.weight = Parameter(normal((rows, width), seed=seed, dtype=dtype))
 
     def forward(self, numbers: Any) -> Any:
+        """Rows of the weight. Shapes: numbers: [*B] integers -> [*B, width]"""
         return neural.embedding(self.weight, numbers)
 
 
@@ -79,6 +83,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Any) -> Any:
+        """`x` with random elements zeroed in training mode, else `x`."""
         return ta.dropout(x, self.p) if self.training and self.p else x
 
 
@@ -86,6 +91,7 @@ class Flatten(Module):
     """All dimensions but the first in one. Shapes: [N, *S] -> [N, prod(S)]"""
 
     def forward(self, x: Any) -> Any:
+        """Shapes: x: [N, ...] -> [N, product of the others]"""
         return ta.reshape(x, (x.shape[0], prod(x.shape[1:])))
 
 
@@ -93,6 +99,7 @@ class ReLU(Module):
     """The positive part."""
 
     def forward(self, x: Any) -> Any:
+        """max(x, 0), element by element."""
         return neural.relu(x)
 
 
@@ -104,6 +111,7 @@ class LeakyReLU(Module):
         self.slope = slope
 
     def forward(self, x: Any) -> Any:
+        """x, times the slope where it is negative."""
         return neural.leaky_relu(x, self.slope)
 
 
@@ -115,6 +123,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def forward(self, x: Any) -> Any:
+        """x times the normal distribution function of x."""
         return neural.gelu(x, self.approximate)
 
 
@@ -122,6 +131,7 @@ class SiLU(Module):
     """x * sigmoid(x)."""
 
     def forward(self, x: Any) -> Any:
+        """x * sigmoid(x), element by element."""
         return neural.silu(x)
 
 
@@ -129,6 +139,7 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
     def forward(self, x: Any) -> Any:
+        """1 / (1 + exp(-x)), element by element."""
         return neural.sigmoid(x)
 
 
@@ -136,4 +147,5 @@ class Tanh(Module):
     """Hyperbolic tangent."""
 
     def forward(self, x: Any) -> Any:
+        """tanh(x), element by element."""
         return ta.tanh(x)

@@ -254,6 +254,7 @@ class Sequential(Module):
             setattr(self, str(number), layer)
 
     def forward(self, x: Any) -> Any:
+        """The result of the last layer."""
         for layer in self._parts.values():
             x = layer(x)
         return x

@@ -37,6 +37,7 @@ class BatchNorm(Module):
         self.running_var = Statistic(filled((channels,), 1.0, dtype))
 
     def forward(self, x: Any) -> Any:
+        """Shapes: x: [N, C, *S], and the result. Raises: ShapeError for another number of channels."""
         if x.ndim < 2 or x.shape[1] != self.running_mean.shape[0]:
             raise ShapeError(f"batch norm of {self.running_mean.shape[0]} channels is given an array of shape {tuple(x.shape)}",
                              where=user_span())
@@ -77,6 +78,7 @@ class LayerNorm(Module):
         self.bias = Parameter(filled(self.shape, 0.0, dtype)) if affine else None
 
     def forward(self, x: Any) -> Any:
+        """Shapes: x: [*B, *shape], and the result. Raises: ShapeError for other last dimensions."""
         if tuple(x.shape[x.ndim - len(self.shape):]) != self.shape:
             raise ShapeError(f"layer norm over {self.shape} is given an array of shape {tuple(x.shape)}", where=user_span())
         return neural.layer_norm(x, len(self.shape), self.weight, self.bias, eps=self.eps)
@@ -101,4 +103,5 @@ class GroupNorm(Module):
         self.bias = Parameter(filled((channels,), 0.0, dtype)) if affine else None
 
     def forward(self, x: Any) -> Any:
+        """Shapes: x: [N, C, *S], and the result."""
         return neural.group_norm(x, self.groups, self.weight, self.bias, eps=self.eps)

@@ -41,6 +41,7 @@ class RNNCell(_Cell):
         super().__init__(inputs, width, 1, seed, dtype)
 
     def forward(self, x: Any, h: Any) -> Any:
+        """The next state, tanh of the gates."""
         return ta.tanh(self.gates(x, h))
 
 
@@ -51,6 +52,7 @@ class LSTMCell(_Cell):
         super().__init__(inputs, width, 4, seed, dtype)
 
     def forward(self, x: Any, h: Any, c: Any) -> Any:
+        """The next hidden and cell state."""
         gates, width = self.gates(x, h), self.width
         i, f, g, o = (gates[:, n * width:(n + 1) * width] for n in range(4))
         c = neural.sigmoid(f) * c + neural.sigmoid(i) * ta.tanh(g)

@@ -40,18 +40,22 @@ class Group:
 
     @property
     def form(self) -> str:
+        """Equal for groups of steps of equal forms."""
         return "(" + " ".join(m.form for m in self.members) + ")"
 
     @property
     def reads(self) -> frozenset[str]:
+        """Values that its steps read."""
         return frozenset[str]().union(*(m.reads for m in self.members))
 
     @property
     def writes(self) -> frozenset[str]:
+        """Values that its steps write."""
         return frozenset[str]().union(*(m.writes for m in self.members))
 
     @property
     def num_steps(self) -> int:
+        """Number of steps, those of inner groups included."""
         return sum(m.num_steps if isinstance(m, Group) else 1 for m in self.members)
 
 

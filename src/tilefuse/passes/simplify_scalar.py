@@ -26,6 +26,7 @@ class Simplifier:
         self.counts: dict[str, int] = {}
 
     def types(self, e: Expr) -> DType:
+        """Data type of an expression."""
         return dtype_of(e, self.read_dtype)
 
     def run(self, e: Expr) -> Expr:

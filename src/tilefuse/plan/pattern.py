@@ -245,10 +245,12 @@ class Plan:
 
     @property
     def kernels(self) -> tuple[PlannedKernel, ...]:
+        """The kernels, in order of execution."""
         return tuple(s for s in self.steps if isinstance(s, PlannedKernel))
 
     @property
     def library_calls(self) -> tuple[LibraryCall, ...]:
+        """The library calls, in order of execution."""
         return tuple(s for s in self.steps if isinstance(s, LibraryCall))
 
     @property

@@ -70,6 +70,7 @@ class Place:
 
     @property
     def us(self) -> float:
+        """Predicted time of all its steps. Units: microseconds."""
         return sum(s.us for s in self.steps)
 
 

@@ -117,6 +117,7 @@ class _Check:
         self.random = np.random.default_rng(0)
 
     def slip(self, routine: str, message: str, remedy: str) -> Slip:
+        """An error of the implementation, with its remedy."""
         name = self.implementation.routines.get(routine, routine)
         return Slip(self.implementation.file, f"{name} ({self.implementation.name})", message, remedy)
 
@@ -141,6 +142,7 @@ class _Check:
         yield from wrong
 
     def tile(self, p: Parameter) -> tuple[int, ...]:
+        """Extents of a parameter's part in a tile."""
         return tuple(self.implementation.geometry.extents[e] for e in p.extents)
 
     # -- places
@@ -284,6 +286,7 @@ class _Check:
         return (root, -root, 1 / root)
 
     def neutral_state(self, each: int) -> Array:
+        """The neutral partial value as bytes."""
         state = np.zeros(each, np.uint8)
         self.routines.neutral(state, 1)
         return state
@@ -411,6 +414,7 @@ class _Check:
                 yield finding
 
     def drawn(self, shape: tuple[int, ...], alike: float | None) -> Array:
+        """Random data of a shape; all words `alike` where that is a number."""
         return (self.random.integers(-4, 5, shape) if alike is None else np.full(shape, alike)).astype(self.dtype)
 
     def combined(self, p: Parameter, element: Array, start: float) -> Array:

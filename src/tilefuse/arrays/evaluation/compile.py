@@ -79,6 +79,7 @@ class _Outside:
     device: str
 
     def is_as_before(self) -> bool:
+        """Whether the object still has an array of the traced type and device."""
         node = self.now()
         return node.type_number == self.number and node.device == self.device
 

@@ -150,6 +150,7 @@ class _Search:
         self.arrays: dict[str, Any] = {name: as_array(t) for name, t in subject.inputs.items()}
 
     def run(self, each: Callable[[StepReport], object] | None) -> Fault:
+        """The first fault; `each` receives every step's report."""
         imported = self.imported
         generated = generate(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=self.spec,
                              options=self.options, fallbacks=imported.fallbacks, result_layouts=imported.result_layouts)

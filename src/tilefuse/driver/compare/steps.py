@@ -54,6 +54,7 @@ class StepReport:
 
     @property
     def agrees(self) -> bool:
+        """Whether every written value agrees and every operand was intact."""
         return not self.overwritten and all(v.agrees for v in self.own)
 
     def as_data(self) -> dict[str, Any]:
@@ -111,6 +112,7 @@ class _Stepper:
         self.place = {n: n - sum(isinstance(s, CopyStep) for s in program.spec.steps[:n]) for n in range(len(program.spec.steps))}
 
     def run(self, tensors: Sequence[torch.Tensor]) -> SteppedRun:
+        """Runs and compares the steps of one call."""
         gpu = self.program.device.type == "cuda"
         frame = self.program.new_frame(torch.cuda.current_stream(self.program.device).cuda_stream if gpu else 0)
         planned = list(_planned_steps(self.plan, self.program))

@@ -92,6 +92,7 @@ class ValueReport:
 
     @property
     def agrees(self) -> bool:
+        """Whether the two values do not differ."""
         return self.verdict != DIFFERS
 
     def as_data(self) -> dict[str, Any]:

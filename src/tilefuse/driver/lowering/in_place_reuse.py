@@ -33,6 +33,7 @@ class _Lifetimes:
 
     @classmethod
     def of(cls, plan: Plan) -> _Lifetimes:
+        """The lifetimes of a plan's values."""
         lifetimes = cls(plan)
         base = {v.value: v.base for v in plan.views}
         graph = plan.graph

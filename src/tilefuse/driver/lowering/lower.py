@@ -78,6 +78,7 @@ class _Lowering:
         self.calls_library = any(isinstance(s, LibraryCall) for s in plan.steps)
 
     def run(self) -> ProgramSpec:
+        """The program of the plan."""
         graph = self.plan.graph
         steps: list[Step] = []
         for number, step in enumerate(self.plan.steps):

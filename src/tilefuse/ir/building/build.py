@@ -43,6 +43,7 @@ class GraphBuilder:
         return new_input.name
 
     def type_of(self, value: str) -> Type:
+        """Type of a value."""
         return self.types[value]
 
     def add(self, node: Node) -> str:

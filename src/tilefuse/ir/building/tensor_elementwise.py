@@ -87,12 +87,15 @@ class ElementwiseBuilder(GraphBuilder):
         self.constant_data: dict[str, np.ndarray] = {}
 
     def shape_of(self, x: str) -> tuple[int, ...]:
+        """Shape of a value."""
         return self.types[x].shape
 
     def dtype_of(self, x: str) -> DType:
+        """Data type of a value."""
         return self.types[x].dtype
 
     def rank_of(self, x: str) -> int:
+        """Number of dimensions of a value."""
         return len(self.types[x].shape)
 
     def expression_dtype(self, e: Expr) -> DType:

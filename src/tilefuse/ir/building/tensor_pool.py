@@ -38,6 +38,7 @@ class Window:
 
     @property
     def extents(self) -> dict[str, int]:
+        """Extents of the output axis and of the axis over the window's taps."""
         return {self.output_axis: self.outputs, self.tap_axis: self.taps}
 
     @property

@@ -56,6 +56,7 @@ class Gradients:
     # Facts about values
 
     def type_of(self, name: str) -> Type:
+        """Type of a value."""
         return self.build.types[name]
 
     def work(self, name: str) -> DType:
@@ -63,9 +64,11 @@ class Gradients:
         return compute_dtype(self.type_of(name).dtype)
 
     def read_dtype(self, name: str) -> DType:
+        """Data type of a value."""
         return self.build.types[name].dtype
 
     def dtype_of(self, e: Expr) -> DType:
+        """Data type of an expression."""
         return dtype_of(e, self.read_dtype)
 
     def axes_of(self, name: str) -> tuple[str, ...]:

@@ -122,6 +122,7 @@ class _Solver:
         self.taken = set(axes)
 
     def run(self) -> Inverse:
+        """The inverse. Raises: _IrregularError."""
         for name, (low, high) in list(self.ranges.items()):
             if low == high:
                 self.solved[name] = number(low)

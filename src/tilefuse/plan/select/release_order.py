@@ -53,6 +53,7 @@ class _Flow:
 
     @classmethod
     def of(cls, plan: Plan, given_up: Collection[str]) -> _Flow:
+        """The flow of a plan. given_up: inputs that only the call holds."""
         flow = cls()
         graph, base = plan.graph, {v.value: v.base for v in plan.views}
         writer: dict[str, int] = {}

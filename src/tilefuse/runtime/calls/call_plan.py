@@ -123,6 +123,7 @@ class _Draft:
     step_slots: list[tuple[int, int]] = field(default_factory=list)
 
     def touch(self, name: str, step: int, *, foreign: bool, written: bool = False, library_result: bool = False) -> str:
+        """Records that a step touches a value's storage; returns the storage's name."""
         if name not in self.values:
             raise InternalError(f"step {step} of program {self.spec.name} names an unknown value {name!r}")
         root, _ = root_of(self.values[name], self.values)

@@ -48,10 +48,12 @@ class CallTimes:
 
     @property
     def samples(self) -> list[float]:
+        """Times of all calls."""
         return [us for times in self.rounds for us in times]
 
     @property
     def medians(self) -> list[float]:
+        """Median of each round."""
         return [statistics.median(times) for times in self.rounds]
 
     @property

@@ -24,6 +24,7 @@ class CacheKey:
 
     @property
     def source_sha(self) -> str:
+        """Digest of the part of the source that decides the code."""
         return hashlib.sha256((self.identity or self.source).encode()).hexdigest()
 
     @property

@@ -288,6 +288,7 @@ class _Said:
         self._quiet = quiet
 
     def say(self, *lines: str) -> None:
+        """Prints lines unless the output is a document."""
         for line in () if self._quiet else lines:
             _say(line)
 
