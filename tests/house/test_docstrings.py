@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
@@ -14,6 +15,8 @@ PLAIN_LABEL = re.compile(r"^\s*([A-Z][a-z]+):(?:\s|$)", re.MULTILINE)
 # Labels of other documentation styles: we have one style.
 FOREIGN = {"Args", "Arguments", "Returns", "Return", "Yields", "Parameters", "Attributes", "Examples", "Note", "Notes", "Example"}
 SHORT = 4
+# Public definitions without a docstring, by room: operators of frontends, `run` of passes. A count may only fall; other rooms have none.
+UNDOCUMENTED_KNOWN = {"arrays": 1, "frontends": 231, "kernel": 1, "passes": 14, "templates": 5}
 
 
 def public_definitions(file: SourceFile) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, bool]]:
@@ -73,6 +76,13 @@ def test_public_things_have_docstrings() -> None:
     """Every module, public class and public function has one."""
     missing = [text for file in package_files() for text in undocumented(file)]
     assert not missing, "no docstring:\n" + "\n".join(missing)
+
+
+def test_fewer_public_things_lack_docstrings() -> None:
+    """Also a short method or a table entry says what it returns, unless it is one of those that have never done so."""
+    counts = Counter(file.folder for file in package_files() for node, _ in public_definitions(file) if not docstring(node))
+    over = {room: n for room, n in counts.items() if n > UNDOCUMENTED_KNOWN.get(room, 0)}
+    assert not over, f"give new public definitions a docstring: {over}, ceilings {UNDOCUMENTED_KNOWN}"
 
 
 def test_docstrings_use_the_house_labels() -> None:
