@@ -107,7 +107,8 @@ def profile_of(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any]
 def _call(compiled: Any, arguments: Sequence[Any], named: Mapping[str, Any], backward: bool) -> Callable[[], Any]:
     """The call that is measured. backward: with the gradient of the sum of its results."""
     if not callable(compiled):
-        raise UserError(f"a {type(compiled).__name__} cannot be called", hint="profile(compiled, call=lambda: ...) takes what runs it")
+        raise UserError(f"a {type(compiled).__name__} cannot be called",
+                        hint="profile(compiled, call=lambda: ...) takes a function that runs it")
     target = getattr(compiled, "program", None) if isinstance(compiled, Part) else compiled
     assert target is not None
     if not backward:

@@ -118,7 +118,7 @@ def exported_facts(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
         return _exported(path, data, sum(i.file_size for i in archive.infolist() if "/data/weights/weight_" in i.filename))
     except (*DAMAGE, KeyError, TypeError, StopIteration) as cause:
         raise UserError(f"{path} has a description of another form than is known here: {cause!r}",
-                        hint="torch.export.load tells what it is") from cause
+                        hint="torch.export.load reports the cause") from cause
 
 
 def _exported(path: Path, data: Mapping[str, Any], weight_bytes: int) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def load_model(text: str, shapes: Mapping[str, ShapeFlag]) -> ModelSource:
                         "`tilefuse explain` and `tilefuse view` take it as they take models")
     if path.suffix == ".py" and path.is_file():
         names = defined(path)
-        raise UserError(f"{text} is a Python file; name what makes the model in it",
+        raise UserError(f"{text} is a Python file; name the function or class in it that makes the model",
                         hint=", ".join(f"{text}:{name}" for name in names[:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
                         or "it defines no function and no class")
     raise UserError(f"{text!r} names no model", hint=FORMS)

@@ -47,7 +47,7 @@ def saved_explanation(path: Path) -> dict[str, Any]:
     specs, facts = saved_specs(path)
     explanations = [explanation_data(spec) for spec in specs]
     if not explanations or not all(explanations):
-        raise UserError(f"{path} carries no explanation", hint="programs of scripts have none; tilefuse info FILE tells what is in it")
+        raise UserError(f"{path} carries no explanation", hint="programs of scripts have none; tilefuse info FILE lists the contents")
     if not facts:
         return explanations[0]
     from tilefuse.driver.explain.explain import joined_explanations

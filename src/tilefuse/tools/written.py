@@ -43,7 +43,7 @@ def answer_why(made: Any, names: tuple[str, str], option: Sequence[str] | None, 
 
     first, second = (n.lstrip("%") for n in names)
     if not first or not second:
-        raise OptionError("--why wants the names of two values", hint="--why A B")
+        raise OptionError("--why needs the names of two values", hint="--why A B")
     options = Options.from_environment().with_overrides(**parse_options(option or ()))
     answer = why(made.plan, setting_of_plan(made.plan, made.device, options), first, second)
     if as_json:

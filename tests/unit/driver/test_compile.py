@@ -179,7 +179,7 @@ def test_unknown_passes_and_devices_are_refused() -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot compile what is of type int"):
+    with pytest.raises(UserError, match="cannot compile an object of type int"):
         tilefuse.compile(7)
     with pytest.raises(UserError, match="example inputs"):
         tilefuse.compile(torch.nn.ReLU())

@@ -424,7 +424,7 @@ class Compiled:
         if not has_inputs or [after.type_of(r) for r in after.results] != [graph.type_of(r) for r in graph.results] \
                 or [t for t, _ in after.updates] != [t for t, _ in graph.updates]:
             raise UserError(f"after the passes {', '.join(self._passes)} the graph of {self.__name__} has other inputs or results",
-                            where=user_span(), hint="a pass may change how results are computed, not what a call takes and gives")
+                            where=user_span(), hint="a pass may change the computation, not the arguments and results of a call")
         return after, rewritten.attributes
 
     def _consumed(self, traced: Traced, args: tuple[Any, ...]) -> tuple[int, ...]:

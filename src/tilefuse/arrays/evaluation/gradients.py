@@ -79,14 +79,14 @@ def _check_history(y: Array, xs: list[Array]) -> None:
         return
     for node in below:
         if latest(node) is xs[unmet].node:
-            raise UserError(f"the value depends on what array {unmet} of those to differentiate by held before it was written to, not on "
-                            "what it holds now", where=user_span(),
+            raise UserError(f"the value depends on the contents of array {unmet} of those to differentiate by before it was written to, "
+                            "not on its present contents", where=user_span(),
                             hint="write before computing the value, or keep the old one: asarray(x, copy=True)")
     nodes_of_xs = {x.node for x in xs}
     for node in below:
         if isinstance(node, Applied) and node.buffer is not None and not node.operands and node.node.reads() and node not in nodes_of_xs:
             raise UserError(f"the value does not depend on array {unmet} of those to differentiate by, as far as is known: evaluate() "
-                            f"computed what stands at {node.place[0]}:{node.place[1]}, and forgot how", where=user_span(),
+                            f"computed the array made at {node.place[0]}:{node.place[1]}, and forgot how", where=user_span(),
                             hint="take gradients before evaluate, or say evaluate(..., keep_history=True)")
 
 

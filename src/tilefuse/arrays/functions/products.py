@@ -137,7 +137,7 @@ def _diagonals(b: TensorBuilder, x: str, term: str) -> tuple[str, str]:
         c = next(c for c in term if term.count(c) > 1)
         first, second = (d for d, other in enumerate(term) if other == c and term[:d].count(c) < 2)
         if b.shape_of(x)[first] != b.shape_of(x)[second]:
-            raise ShapeError(f"einsum: {c!r} stands for two extents of {b.types[x]}")
+            raise ShapeError(f"einsum: {c!r} has two extents, {b.types[x]}")
         x = b.diagonal(x, 0, first, second)
         term = "".join(o for d, o in enumerate(term) if d not in (first, second)) + c
     return x, term

@@ -130,7 +130,7 @@ def _fitting(x: Array, value: Any) -> Array | Const:
     if number is not None:
         if not (isinstance(number, bool) or x.dtype.is_complex or x.dtype.is_float and not isinstance(number, complex)
                 or isinstance(number, int) and x.dtype.is_integer):
-            raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} takes no {type(number).__name__}", where=user_span(),
+            raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} cannot hold a {type(number).__name__}", where=user_span(),
                                     hint=f"its type stays; x = astype(x, {type(number).__name__}) is an array that does")
         return number_constant(number, x.dtype)
     if isinstance(value, Array):
@@ -139,7 +139,7 @@ def _fitting(x: Array, value: Any) -> Array | Const:
         of_list = isinstance(value, (list, tuple, range))
         fresh = Array(installed().source(value, x.dtype, x.device, None)) if of_list else as_part(value, x.device)
     if _WIDTH[fresh.dtype.kind] > _WIDTH[x.dtype.kind]:
-        raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} takes no values of {NAME_OF[fresh.dtype]}", where=user_span(),
+        raise TypeMismatchError(f"an array of {NAME_OF[x.dtype]} cannot hold values of {NAME_OF[fresh.dtype]}", where=user_span(),
                                 hint=f'convert them: astype(value, "{NAME_OF[x.dtype]}")')
     return fresh
 

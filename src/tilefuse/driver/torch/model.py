@@ -53,7 +53,7 @@ def import_torch(model: Any, example_inputs: Sequence[Any] | None, example_kwarg
     import torch
 
     if not isinstance(model, torch.nn.Module) and not callable(model):
-        raise UserError(f"cannot compile what is of type {type(model).__name__}",
+        raise UserError(f"cannot compile an object of type {type(model).__name__}",
                         hint="give an ONNX file, a torch.nn.Module or function with example inputs, or a tilefuse graph")
     if example_inputs is None and example_kwargs is None:
         raise UserError("a torch model is compiled for the shapes of its example inputs, and none were given",

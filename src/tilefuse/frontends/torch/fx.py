@@ -176,7 +176,7 @@ class _Walk:
                         )
             except GuardOnDataDependentSymNode as unknown:
                 raise UnsupportedError(
-                    "a size that depends on data", where=span_of(node), hint="torch.compile leaves to torch what has it"
+                    "a size that depends on data", where=span_of(node), hint="torch.compile leaves the nodes with such sizes to torch"
                 ) from unknown
         b = self.builder
         results += [a for a in self.assertions if a not in results]

@@ -210,12 +210,12 @@ class _Recorder(TorchDispatchMode):
             raise UnsupportedError(f"{func} writes into its operands")
         sharing = self._tensors_by_storage.get(target.untyped_storage()._cdata, [])
         if any(self._node_by_id[one].op == "placeholder" for one in sharing):
-            raise UnsupportedError(f"{func} writes into what the program was given")
+            raise UnsupportedError(f"{func} writes into an input of the program")
         with self:
             result = plain(*args, **kwargs)
         is_alike = result.shape == target.shape and result.dtype == target.dtype and result.stride() == target.stride()
         if not is_alike or id(result) not in self._node_by_id:
-            raise UnsupportedError(f"{func} changes what its operand is")
+            raise UnsupportedError(f"{func} changes the shape, strides or type of its operand")
         self._node_by_id[id(target)] = self._node_by_id[id(result)]
         self._stale.update(one for one in sharing if one != id(target))
         return target

@@ -67,7 +67,7 @@ def _check(graph: Graph, of: Sequence[str], wrt: Sequence[str], seeds: Mapping[s
         seed = seeds.get(name)
         if seed is None and types[name].num_elements != 1:
             raise ShapeError(f"the gradient of %{name}: {types[name]} needs a seed, because it is not a single number",
-                             where=_place(graph, name), hint="sum it, or give what arrives at it as a seed")
+                             where=_place(graph, name), hint="sum it, or pass its gradient as a seed")
         if seed is not None and types[seed].shape != types[name].shape:
             raise ShapeError(f"the seed %{seed}: {types[seed]} does not fit %{name}: {types[name]}", where=_place(graph, name))
         if seed is not None and not types[seed].dtype.is_float:

@@ -198,7 +198,7 @@ class Pricer:
         program = self._scheduled(pattern, values, scheduler)
         if isinstance(program, Rejected):
             raise InternalError(f"the kernel of %{pattern.written[-1]} was priced and has no schedule: {program}",
-                                hint="TILEFUSE_PLAN_CACHE=0 plans without what was kept; please report it with the graph's text")
+                                hint="TILEFUSE_PLAN_CACHE=0 plans without stored judgements; please report it with the graph's text")
         return program
 
     def _tiles_form(self, pattern: Pattern, values: tuple[str, ...]) -> Hashable | None:

@@ -265,7 +265,7 @@ def _ordered(patterns: Sequence[Pattern], names: Sequence[str], setting: Setting
     except CycleError as cause:
         cycle = [names[n] for n in cause.args[1]]
         raise UserError(f"the kernels wait for each other: {' -> '.join(reversed(cycle))}",
-                        hint="a kernel must not hold both a value and what is computed from it outside") from cause
+                        hint="a kernel must not hold both a value and another value computed from it outside the kernel") from cause
 
 
 def _check_levels(plan: Plan, outlines: Mapping[tuple[str, ...], KernelOutline]) -> None:

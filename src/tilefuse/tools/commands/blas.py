@@ -51,9 +51,10 @@ def blas(script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="a script
 
     text = script_text(script)
     if target and emit is None and not table:
-        raise OptionError(f"--target {target} says what to generate for, and nothing is generated", hint="--emit out.cu, or --table 10")
+        raise OptionError(f"--target {target} names a device to generate code for, but no code is generated",
+                          hint="--emit out.cu, or --table 10")
     if sizes and emit is None:
-        raise OptionError(f"--sizes {sizes} says what an emitted function takes, and nothing is emitted", hint="--emit out.cu")
+        raise OptionError(f"--sizes {sizes} sets the arguments of an emitted function, but none is emitted", hint="--emit out.cu")
     if sizes not in ("", *SIZES):
         raise OptionError(f"--sizes {sizes!r} is not one of {', '.join(SIZES)}")
     if emit is not None and emit.suffix == HOST_SUFFIX and not target:

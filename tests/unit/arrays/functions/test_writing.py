@@ -100,7 +100,7 @@ def test_types(own: str, other: str) -> None:
     fresh = ta.asarray([0, 1, 1], dtype=other)
     rank = {"bool": 0, "int": 1, "uint": 1, "float": 2}
     if rank[fresh.dtype.kind] > rank[x.dtype.kind]:
-        with pytest.raises(TypeMismatchError, match=f"an array of {own} takes no values of {other}"):
+        with pytest.raises(TypeMismatchError, match=f"an array of {own} cannot hold values of {other}"):
             x[...] = fresh
     else:
         x[:2] = fresh[1:]
@@ -114,8 +114,8 @@ def test_python_numbers() -> None:
     whole, real = ta.zeros((3,), dtype="int8"), ta.zeros((3,))
     whole[0], real[0], whole[1], real[1], real[2] = -128, 2.5, True, 3, np.float64(0.1)
     assert whole.tolist() == [-128, 1, 0] and real.tolist() == [2.5, 3.0, np.float32(0.1)]
-    for write, told in ((lambda: ta.put(whole, 0, 128), "128 is outside int8"), (lambda: ta.put(whole, 0, 1.0), "int8 takes no float"),
-                        (lambda: ta.put(whole > 0, 0, 1), "bool takes no int"), (lambda: ta.put(whole, 0, 1j), "complex")):
+    for write, told in ((lambda: ta.put(whole, 0, 128), "128 is outside int8"), (lambda: ta.put(whole, 0, 1.0), "int8 cannot hold a float"),
+                        (lambda: ta.put(whole > 0, 0, 1), "bool cannot hold a int"), (lambda: ta.put(whole, 0, 1j), "complex")):
         with pytest.raises(TypeMismatchError, match=told) as caught:
             write()
         assert str(caught.value.where).startswith(f"{__file__}:{write.__code__.co_firstlineno}:")
