@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import ceil, inf, sqrt
 
 from tilefuse.domain.contraction import FMA_PER_CYCLE
-from tilefuse.domain.work import BlockWork, Work
+from tilefuse.domain.work import BlockWork, Unit, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -145,7 +145,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         l2_us=work.traffic_factor * work.l2_bytes / l2_bytes_per_s * 1e6 if l2_bytes_per_s else 0.0,
         shared_us=work.shared_bytes / shared_bytes_per_s * 1e6 if shared_bytes_per_s else 0.0,
         arithmetic_us=max(work.stage_us, computed_us, _side_by_side_us(work.blocks, device)),
-        launch_us=work.launches * device.graph_launch_us,
+        launch_us=launches_us(work.launches, device),
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
@@ -185,6 +185,19 @@ def _chain_us(work: Work, device: DeviceSpec) -> float:
     return iterations * max(together * own_us, loads.wait_us + own_us)
 
 
+def launches_us(launches: int, device: DeviceSpec) -> float:
+    """Time of kernel launches inside a captured graph. Units: microseconds. Source: DeviceSpec.graph_launch_us."""
+    return launches * device.graph_launch_us
+
+
+def crowding_us(num_bytes: int, num_threads: int, enough_threads: int, device: DeviceSpec) -> float:
+    """Time that traffic loses where fewer threads of a multiprocessor are resident than keep the memory busy.
+
+    Units: bytes; threads a multiprocessor; microseconds. Source: DeviceSpec.global_bytes_per_s, in proportion to the threads.
+    """
+    return num_bytes / device.global_bytes_per_s * 1e6 * (1 - num_threads / enough_threads)
+
+
 def clock_hz(device: DeviceSpec) -> float:
     """Cycles a second at which threads reach the device's rate. Source: DeviceSpec.flops_per_s."""
     return device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
@@ -203,6 +216,15 @@ def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
     waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
     cycles = waves * (work.turns * (together * busy + waiting) + once)
     return overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
+
+
+def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
+    """Time that stages keep each unit busy, spread over all multiprocessors. Units: microseconds. Source: the cycles of `Work.blocks`."""
+    busy: dict[Unit, float] = {}
+    for part in work.blocks:
+        for unit, cycles in part.cycles_by_unit().items():
+            busy[unit] = busy.get(unit, 0.0) + cycles / device.num_multiprocessors / clock_hz(device) * 1e6
+    return busy
 
 
 def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tilefuse.domain.roofline import operations_per_s, price_work, transfer_us
-from tilefuse.domain.work import LoadChain, Operations, Work
+from tilefuse.domain.roofline import blocks_us, busy_us_by_unit, clock_hz, least_blocks_us, operations_per_s, price_work, transfer_us
+from tilefuse.domain.work import BlockWork, LoadChain, Operations, StageWork, Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.predictions import Predictions
@@ -116,3 +116,68 @@ def test_a_kernel_behind_another_starts_while_that_one_ends() -> None:
 def test_more_loads_in_flight_reach_more_of_the_bandwidth() -> None:
     times = [price_work(replace(CHAINED, global_bytes=1 << 28, loads=replace(CHAIN, flight_bytes=n)), H200).share for n in (4, 16, 64, 256)]
     assert times == sorted(times) and times[0] < 0.5 < times[-1] <= 1.0
+
+
+STITCH = H200.fitted.stitch.overlap
+TILE = (StageWork(((("l2", 900.0),), (("threads", 100.0),)), 700.0), StageWork(((("tensor", 400.0), ("threads", 200.0)),), 150.0))
+BLOCKS = BlockWork(blocks=H200.num_multiprocessors, threads=256, resident=4, turns=1, tile=TILE, once=(), overlap=STITCH)
+
+
+def cycles_us(cycles: float) -> float:
+    """Time of cycles of one multiprocessor. Units: microseconds."""
+    return cycles / clock_hz(H200) * 1e6
+
+
+def test_paths_of_a_stage_overlap_and_units_of_a_path_do_not() -> None:
+    """A copy takes its bytes' cycles while threads issue it; a product and its epilogue take the sum."""
+    assert [s.busy_cycles for s in TILE] == [900.0, 600.0]
+    assert BLOCKS.cycles_by_unit() == {"l2": 132 * 900.0, "threads": 132 * 300.0, "tensor": 132 * 400.0}
+    busy_us = busy_us_by_unit(replace(WHOLE, blocks=(BLOCKS, BLOCKS)), H200)
+    assert busy_us["tensor"] == pytest.approx(cycles_us(800.0))
+
+
+def test_a_block_alone_takes_its_cycles_its_waits_and_what_it_cannot_overlap() -> None:
+    cycles = 1500.0 + 850.0 + STITCH.alone_share * 1500.0
+    assert blocks_us(BLOCKS, H200) == pytest.approx(STITCH.counted_share * cycles_us(cycles))
+
+
+def test_blocks_of_a_multiprocessor_share_its_units_and_wait_together() -> None:
+    """Four blocks keep the units busy four times, and their waits pass once; a fifth one makes a second wave."""
+    one, four, five = (blocks_us(replace(BLOCKS, blocks=n * H200.num_multiprocessors), H200) for n in (1, 4, 5))
+    assert four - one == pytest.approx(STITCH.counted_share * cycles_us(3 * 1500.0))
+    assert five == pytest.approx(2 * four)
+
+
+def test_turns_repeat_the_tile_and_nothing_else() -> None:
+    once = (StageWork(((("l2", 300.0),),), 700.0),)
+    one, three = (blocks_us(replace(BLOCKS, turns=n, once=once), H200) for n in (1, 3))
+    assert three - one == pytest.approx(2 * blocks_us(BLOCKS, H200))
+    assert one - blocks_us(BLOCKS, H200) == pytest.approx(STITCH.counted_share * cycles_us(1000.0))
+
+
+def test_blocks_that_copy_ahead_hide_each_others_waits() -> None:
+    """Of two blocks each hides a half of the other's waits; a last wave counts by the blocks that it has."""
+    walk = H200.fitted.online.overlap
+    waits = replace(BLOCKS, tile=(StageWork((), 1000.0),), overlap=walk)
+    one, two = (blocks_us(replace(waits, blocks=n * H200.num_multiprocessors), H200) - walk.least_us for n in (1, 2))
+    assert one == pytest.approx(2 * two) == pytest.approx(walk.counted_share * cycles_us(1000.0))
+    whole, more = (blocks_us(replace(waits, resident=1, blocks=n), H200) - walk.least_us for n in (132, 198))
+    assert more == pytest.approx(1.75 * whole)
+
+
+def test_parts_of_a_kernel_run_side_by_side() -> None:
+    """Two alike parts that fill the device take more than one of them and less than both; a small one beside a long one takes nothing."""
+    one = price_work(Work(blocks=(BLOCKS,)), H200).arithmetic_us
+    both = price_work(Work(blocks=(BLOCKS, BLOCKS)), H200).arithmetic_us
+    assert one == blocks_us(BLOCKS, H200) and both == pytest.approx(2 * H200.fitted.packed.side_by_side * one)
+    small = replace(BLOCKS, blocks=1, tile=TILE[:1])
+    assert price_work(Work(blocks=(BLOCKS, small)), H200).arithmetic_us == one
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("blocks", [1, 132, 133, 700, 5000])
+def test_the_bound_of_blocks_holds_for_fewer_resident_ones_and_for_turns(blocks: int, turns: int) -> None:
+    """The same tiles by blocks that take several of them, and with less room, never take less time than the bound says."""
+    least = least_blocks_us(replace(BLOCKS, blocks=blocks * turns, resident=8), H200)
+    for resident in (1, 2, 5, 8):
+        assert blocks_us(replace(BLOCKS, blocks=blocks, turns=turns, resident=resident), H200) >= least

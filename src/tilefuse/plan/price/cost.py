@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tilefuse.domain.roofline import Parts, price_work
+from tilefuse.domain.roofline import Parts, busy_us_by_unit, price_work
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Work
+from tilefuse.domain.work import Unit, Work
 from tilefuse.plan.pattern import Cost
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template
 
+# Units that stages keep busy, as explanations name them.
+UNIT_NAMES: tuple[tuple[Unit, str], ...] = (
+    ("threads", "threads"), ("tensor", "tensor cores"), ("special", "special functions"), ("shared", "shared memory"), ("l2", "port to L2"))
 STAGES_WITHIN = "; the time of a kernel of stages is part of its arithmetic time"
 STAGES_ORIGIN = "issue slots and latencies of the kernel's stages, estimated by the scheduler"
 
@@ -83,6 +86,7 @@ class AnalyticCost:
         def rate(field: str) -> str:
             return origin_by_field.get(field, "not measured")
 
+        busy_us = busy_us_by_unit(work, device)
         within = STAGES_WITHIN if work.blocks else ""
         computed = STAGES_ORIGIN if work.blocks else f"flops_per_s: {rate('flops_per_s')}"
         return (
@@ -96,6 +100,8 @@ class AnalyticCost:
             Figure("time of partial sectors", parts.partial_us, "us", f"partial_sectors_per_s: {rate('partial_sectors_per_s')}"),
             Figure("time to start blocks", parts.started_us, "us", f"blocks_per_s: {rate('blocks_per_s')}"),
             Figure("arithmetic time", parts.arithmetic_us, "us", computed),
+            *(Figure(f"busy {name}", busy_us.get(unit, 0.0), "us", "cycles of stages, over all multiprocessors; part of arithmetic time")
+              for unit, name in UNIT_NAMES),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.parts import connected_parts
-from tilefuse.domain.roofline import blocks_at_once
+from tilefuse.domain.roofline import blocks_at_once, crowding_us, launches_us
 from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
@@ -223,8 +223,8 @@ def _occupancy_conflict(groups: tuple[PackedGroup, ...], device: DeviceSpec, thr
         num_bytes = g.program.bytes_moved * len(g.parts)
         alone = min(blocks_at_once(threads, own_registers, own_shared, device) * threads, fitted.streaming_threads)
         if num_bytes >= fitted.small_bytes and together < alone:
-            lost_us += num_bytes / device.global_bytes_per_s * 1e6 * (1 - together / alone)
-    saved_us = device.graph_launch_us * (num_parts - 1)
+            lost_us += crowding_us(num_bytes, together, alone, device)
+    saved_us = launches_us(num_parts - 1, device)
     if lost_us <= saved_us:
         return None
     return Rejected(Reason.REGISTERS, f"{together} threads a multiprocessor would be left, which costs {lost_us:.2f} us; "

@@ -55,7 +55,9 @@ def test_stages_are_timed_by_their_cycles() -> None:
     assert isinstance(made, TileProgram)
     parts = AnalyticCost(H200).parts(made)
     assert 0 < parts.arithmetic_us < made.flops / H200.flops_per_s * 1e6
-    assert any("stages" in f.origin for f in AnalyticCost(H200).figures(made))
+    figures = {f.name: f for f in AnalyticCost(H200).figures(made)}
+    assert "stages" in figures["arithmetic time"].origin
+    assert figures["busy tensor cores"].value > figures["busy threads"].value > 0 == figures["busy special functions"].value
 
 
 def test_few_blocks_reach_only_their_share_of_the_bandwidth() -> None:
