@@ -302,10 +302,13 @@ def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Val
 # flush subnormal numbers to zero, including the caller's arithmetic (gcc's documentation of -mdaz-ftz).
 HOST_FAST_MATH = ("-fassociative-math", "-freciprocal-math", "-fno-signed-zeros", "-fno-trapping-math", "-fno-math-errno",
                   "-ffinite-math-only")
+# Optimising the checks takes longer and makes them no faster (g++ 12, softmax of 512 x 1024 f32 in three kernels, one core: 3.9 s to
+# compile and 0.105 s a run with -O3, 2.2 and 0.107 with -O1, 2.2 and 0.33 with -O0).
+HOST_CHECKED = ("-O1",)
 
 
 def compiler_flags(device: DeviceSpec, options: Options) -> tuple[str, ...]:
     """Compiler flags that the options require, in addition to the executor's usual ones."""
-    if not options.fast_math:
-        return ()
-    return ("--use_fast_math",) if device.kind == "cuda" else HOST_FAST_MATH
+    if device.kind == "cuda":
+        return ("--use_fast_math",) if options.fast_math else ()
+    return (HOST_CHECKED if options.check else ()) + (HOST_FAST_MATH if options.fast_math else ())

@@ -8,7 +8,7 @@ import torch
 from tests.unit.plan.generators.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.lowering.in_place import in_place_updates
-from tilefuse.driver.lowering.lower import lower
+from tilefuse.driver.lowering.lower import compiler_flags, lower
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.planner import plan_graph
 from tilefuse.runtime.program import Program
@@ -43,3 +43,10 @@ def test_an_update_is_not_in_place_where_its_kernel_reads_a_window_of_the_old_co
     plan = plan_graph(graph, {}, H200, Options())
     assert len(plan.kernels) == 1
     assert in_place_updates(plan) == {}
+
+
+def test_the_checking_mode_is_compiled_with_few_optimisations() -> None:
+    """A program of checked kernels is compiled in half the time; nothing else is compiled in another way for it."""
+    assert compiler_flags(ON_HOST, Options(check=True)) == ("-O1",) and compiler_flags(ON_HOST, Options()) == ()
+    assert compiler_flags(ON_HOST, Options(check=True, fast_math=True)) == ("-O1", *compiler_flags(ON_HOST, Options(fast_math=True)))
+    assert compiler_flags(H200, Options(check=True)) == ()
