@@ -122,7 +122,7 @@ class Work:
     operations        operations by unit; units work side by side
     endings           how the kernel's sums end, one for each part that ends in such a way
     blocks            cycles and waits of blocks of stages, one record for each part of the kernel
-    stage_us          a latency chain that traffic and operations hide
+    stage_us          a latency chain, or a measured time of arithmetic, that traffic and operations hide
     serial_us         waits that nothing hides
     serial_bytes      bytes that move while nothing else does
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes

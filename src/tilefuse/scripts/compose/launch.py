@@ -42,7 +42,7 @@ class LaunchSizes:
         self.extents = {name: size.most + 1 for name, size in self.sizes.items()}
 
     def _chunks(self, walk_tiles: Operand) -> Operand:
-        """Blocks along a walk of so many tiles. Each takes at most `iterations` of them.
+        """Blocks along a walk of `walk_tiles` tiles. Each takes at most `iterations` of them.
 
         Sizes below the expected ones have as many blocks as these, and blocks then take fewer tiles.
         """

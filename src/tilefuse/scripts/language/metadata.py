@@ -91,20 +91,20 @@ class MetadataReader:
 
     # -- values of one key
 
-    def take(self, table: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
+    def take(self, table: Mapping[str, Any], key: str, kind: type, default: Any, prefix: str = "") -> Any:
         """The value of a key if it has the kind; else the default, and a fault."""
         value = table.get(key, default)
         if key in table and (not isinstance(value, kind) or kind is int and isinstance(value, bool)):
             words = {str: "a text in quotes", list: "a list in [ ]", dict: "a table in { }", bool: "true or false"}
-            self.slip(where + key, f"{value!r} is not {words[kind]}", f"for example {_EXAMPLES.get(key, key + ' = ...')}")
+            self.slip(prefix + key, f"{value!r} is not {words[kind]}", f"for example {_EXAMPLES.get(key, key + ' = ...')}")
             return default
         return value
 
-    def known_keys(self, table: Mapping[str, Any], known: tuple[str, ...], where: str = "") -> None:
+    def known_keys(self, table: Mapping[str, Any], known: tuple[str, ...], prefix: str = "") -> None:
         """Records a fault for every unknown key."""
         for key in table:
             if key not in known:
-                self.slip(where + key, f"unknown key (value {_short(table[key])})",
+                self.slip(prefix + key, f"unknown key (value {_short(table[key])})",
                           nearest(key, known) or f"known keys: {', '.join(known)}")
 
     def texts(self, table: Mapping[str, Any], key: str) -> tuple[str, ...]:
@@ -298,27 +298,27 @@ class MetadataReader:
 
     def implementations(self, function: ElementaryFunction, table: Mapping[str, Any], fields: Any, number: int) -> Iterator[Implementation]:
         """Every geometry of one [[implementation]] table."""
-        where = f"implementation[{number}]."
+        prefix = f"implementation[{number}]."
         if not isinstance(fields, dict):
-            self.slip(where[:-1], f"{_short(fields)} is no table", "write [[implementation]] on one line, then its keys")
+            self.slip(prefix[:-1], f"{_short(fields)} is no table", "write [[implementation]] on one line, then its keys")
             return
-        self.known_keys(fields, IMPLEMENTATION_KEYS, where)
-        name = self.take(fields, "name", str, "", where)
+        self.known_keys(fields, IMPLEMENTATION_KEYS, prefix)
+        name = self.take(fields, "name", str, "", prefix)
         if not re.fullmatch(_NAME, name):
-            self.slip(where + "name", f"{name!r} is no name", 'letters, digits and _, for example name = "registers"')
+            self.slip(prefix + "name", f"{name!r} is no name", 'letters, digits and _, for example name = "registers"')
             return
         before = len(self.slips)
         constants = self.take(table, "macros", dict, {})
-        source, routines = self.routine_text(function, table, fields, name, where)
+        source, routines = self.routine_text(function, table, fields, name, prefix)
         if len(self.slips) > before:
             return
-        for threads, macros in self.geometries(fields, table, where):
+        for threads, macros in self.geometries(fields, table, prefix):
             values = {"VEC": 16 // function.dtype.itemsize, "BX": threads[0], "BY": threads[1], **macros}
-            extents = self.tile(function, fields, values, where)
+            extents = self.tile(function, fields, values, prefix)
             if extents is None:
                 return
             values |= {f"TILE_{size.upper()}": extent for size, extent in extents.items()}
-            places = self.places(function, fields, values, threads, extents, where)
+            places = self.places(function, fields, values, threads, extents, prefix)
             if places is None:
                 return
             title = " ".join([name, f"{threads[0]}x{threads[1]}", *(f"{k}={v}" for k, v in macros.items() if k not in constants)])
@@ -326,37 +326,38 @@ class MetadataReader:
             yield Implementation(title, Geometry(threads, extents, values), places, routines, source, file)
 
     def geometries(self, fields: Mapping[str, Any], table: Mapping[str, Any],
-                   where: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+                   prefix: str) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
         """Threads and macros: every combination of the listed values, with the function's own."""
-        threads = self.take(fields, "threads", list, [], where)
-        macros = self.take(fields, "macros", dict, {}, where) | self.take(table, "macros", dict, {})
+        threads = self.take(fields, "threads", list, [], prefix)
+        macros = self.take(fields, "macros", dict, {}, prefix) | self.take(table, "macros", dict, {})
         lists: list[list[int]] = []
         for key, values in macros.items():
             listed = values if isinstance(values, list) else [values]
             if not re.fullmatch(r"[A-Z][A-Z0-9_]*", key) or key in _RESERVED:
-                self.slip(f"{where}macros.{key}", f"{key} is no name of a macro", "capital letters; VEC, BX, BY, REAL and INDEX are taken")
+                self.slip(f"{prefix}macros.{key}", f"{key} is no name of a macro", "capital letters; VEC, BX, BY, REAL and INDEX are taken")
             if not listed or any(type(v) is not int for v in listed):
-                self.slip(f"{where}macros.{key}", f"{values!r} is no list of whole numbers", f"{key} = [1, 2, 4]")
+                self.slip(f"{prefix}macros.{key}", f"{values!r} is no list of whole numbers", f"{key} = [1, 2, 4]")
                 listed = []
             lists.append(listed)
         if not threads:
-            self.slip(where + "threads", "no number of threads is given", "threads = [[128, 1], [256, 1]]")
+            self.slip(prefix + "threads", "no number of threads is given", "threads = [[128, 1], [256, 1]]")
         for pair in threads:
             if not (isinstance(pair, list) and len(pair) == 2 and all(type(t) is int and t > 0 for t in pair)):
-                self.slip(where + "threads", f"{pair!r} is no pair (x, y) of positive numbers", "threads = [[32, 8]]")
+                self.slip(prefix + "threads", f"{pair!r} is no pair (x, y) of positive numbers", "threads = [[32, 8]]")
             elif pair[0] * pair[1] > MOST_THREADS:
-                self.slip(where + "threads", f"{pair[0]} x {pair[1]} are {pair[0] * pair[1]} threads, a block has at most {MOST_THREADS}")
+                self.slip(prefix + "threads", f"{pair[0]} x {pair[1]} are {pair[0] * pair[1]} threads, a block has at most {MOST_THREADS}")
             else:
                 for values in product(*lists):
                     yield (pair[0], pair[1]), dict(zip(macros, values, strict=True))
 
-    def tile(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], where: str) -> dict[str, int] | None:
+    def tile(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int],
+             prefix: str) -> dict[str, int] | None:
         """Words of an element along each size; None, with a fault, if one is missing or no positive number."""
-        tile = self.take(fields, "tile", dict, {}, where)
-        self.known_keys(tile, function.sizes, where + "tile.")
+        tile = self.take(fields, "tile", dict, {}, prefix)
+        self.known_keys(tile, function.sizes, prefix + "tile.")
         sizes: dict[str, int] = {}
         for size in function.sizes:
-            key = f"{where}tile.{size}"
+            key = f"{prefix}tile.{size}"
             if size not in tile:
                 self.slip(key, "is missing: how many words an element has along this size", f'tile = {{ {size} = "4 * VEC * BX" }}')
                 return None
@@ -371,16 +372,16 @@ class MetadataReader:
         return sizes
 
     def places(self, function: ElementaryFunction, fields: Mapping[str, Any], macros: Mapping[str, int], threads: tuple[int, int],
-               extents: Mapping[str, int], where: str) -> dict[str, Place] | None:
+               extents: Mapping[str, int], prefix: str) -> dict[str, Place] | None:
         """The place of each element, for one geometry; None, with a fault, if one is wrong."""
         listed: dict[str, Any] = {}
-        for names, value in self.take(fields, "places", dict, {}, where).items():
+        for names, value in self.take(fields, "places", dict, {}, prefix).items():
             listed |= dict.fromkeys((n.strip() for n in names.split(",")), value)
         parameters = (*function.inputs, *function.outputs)
-        self.known_keys(listed, tuple(p.name for p in parameters if p.extents), where + "places.")
+        self.known_keys(listed, tuple(p.name for p in parameters if p.extents), prefix + "places.")
         places: dict[str, Place] = {}
         for p in parameters:
-            key = f"{where}places.{p.name}"
+            key = f"{prefix}places.{p.name}"
             if not p.extents:
                 if p in function.outputs:
                     places[p.name] = ThreadMapping((), ())
@@ -436,18 +437,18 @@ class MetadataReader:
     # -- routines
 
     def routine_text(self, function: ElementaryFunction, table: Mapping[str, Any], fields: Mapping[str, Any], name: str,
-                     where: str) -> tuple[str, dict[str, str]]:
+                     prefix: str) -> tuple[str, dict[str, str]]:
         """(C text, routine -> name of its C function); the number of parameters is checked."""
-        file = self.text_folder / self.take(fields, "text", str, f"{name}.h", where)
+        file = self.text_folder / self.take(fields, "text", str, f"{name}.h", prefix)
         try:
             source = file.read_text(encoding="utf-8")
         except OSError as error:
-            self.slip(where + "text", f"{file} cannot be read: {error.strerror}",
+            self.slip(prefix + "text", f"{file} cannot be read: {error.strerror}",
                       'put the routines there, or name their file: text = "..."')
             return "", {}
         forms = self.routine_forms(function)
-        renamed = self.take(fields, "routines", dict, {}, where)
-        self.known_keys(renamed, tuple(forms), where + "routines.")
+        renamed = self.take(fields, "routines", dict, {}, prefix)
+        self.known_keys(renamed, tuple(forms), prefix + "routines.")
         routines = {r: str(renamed.get(r, r.replace(' ', '_'))) for r in forms}
         for special in ("combine", "finish"):
             if special in table:
@@ -456,10 +457,10 @@ class MetadataReader:
         for routine, function_name in routines.items():
             form = forms.get(routine) or _SPECIAL[routine]
             if function_name not in defined:
-                self.slip(f"{where}routines.{routine}", f"{file.name} defines no routine {function_name}",
+                self.slip(f"{prefix}routines.{routine}", f"{file.name} defines no routine {function_name}",
                           nearest(function_name, defined) or f"TF_ROUTINE void {function_name}({', '.join(form)})", str(file))
             elif defined[function_name] != len(form):
-                self.slip(f"{where}routines.{routine}", f"{function_name} takes {defined[function_name]} parameters, the generated code "
+                self.slip(f"{prefix}routines.{routine}", f"{function_name} takes {defined[function_name]} parameters, the generated code "
                           f"gives {len(form)}", f"TF_ROUTINE void {function_name}({', '.join(form)})", str(file))
         return source, routines
 
