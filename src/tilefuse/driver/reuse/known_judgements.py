@@ -29,7 +29,8 @@ def judgements(device: DeviceSpec, options: Options) -> Iterator[JudgementStore 
 
     Measured times decide prices too and belong to no family; with `verify`, everything is computed again.
     """
-    if not (known_programs.enabled and options.cache and options.plan_cache) or options.measure or options.verify >= 2:
+    is_own = known_programs.enabled and known_programs.only_own_templates()
+    if not (is_own and options.cache and options.plan_cache) or options.measure or options.verify >= 2:
         yield None
         return
     store = store_of(cache_of(options.cache, options.cache_dir).folder, family(device, options))

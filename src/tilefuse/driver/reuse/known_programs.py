@@ -27,6 +27,7 @@ from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.runtime.stores.measurements import journal_path
 from tilefuse.runtime.stores.program_store import ProgramStore, StoredProgram
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.registry import kernel_templates
 
 # Rooms whose files decide the program of a graph. Frontends do not: the graph's text is part of the key.
 DECIDING_ROOMS = ("base", "target", "ir", "runtime", "passes", "kernel", "domain", "printers", "emit", "templates", "plan", "driver",
@@ -44,7 +45,12 @@ def is_keepable(options: Options) -> bool:
     """Whether programs of these options are looked up and stored: not where the compile times, checks, dumps or shows anything."""
     return (enabled and options.cache and options.plan_cache and not options.measure and options.verify < 2 and not options.dump_dir
             and not options.stop_after and not any(map(trace.current().shows, STAGE_ARTIFACTS))
-            and _only_own_passes(f"{options.passes},{options.device_passes}"))
+            and only_own_templates() and _only_own_passes(f"{options.passes},{options.device_passes}"))
+
+
+def only_own_templates() -> bool:
+    """Whether all registered kernel templates are the package's: the fingerprint does not cover the files of others."""
+    return all(type(t).__module__.startswith("tilefuse.") for t in kernel_templates())
 
 
 def _only_own_passes(pipeline: str) -> bool:
