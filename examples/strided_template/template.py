@@ -9,6 +9,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import by_memory_order, flat_axes
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound
@@ -17,7 +18,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic
 from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.template import Ending, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
 from tilefuse.templates.walk_legality import first_refusal
 
@@ -83,7 +84,7 @@ class StridedTemplate(WalkTemplate[Strided]):
         """Every boundary value once: neighbouring threads share sectors, and nothing is read again."""
         return LevelTraffic(program.bytes_moved, 0)
 
-    def endings(self, program: TileProgram) -> tuple[Ending, ...]:
+    def endings(self, choice: Strided, program: TileProgram) -> tuple[Ending, ...]:
         """None: no thread waits for another."""
         return ()
 
