@@ -53,9 +53,10 @@ class StridedTemplate(WalkTemplate[Strided]):
 
     def refusal(self, choice: Strided, domain: Domain, device: DeviceSpec) -> Rejected | None:
         """Grids that no device starts."""
-        return first_refusal((choice.blocks >= 1, f"{choice.blocks} blocks compute nothing", "blocks=1, or more"),
-                             (1 <= choice.threads <= device.max_threads_per_block, f"{choice.threads} threads are no block of {device.name}",
-                              f"1 to {device.max_threads_per_block}"))
+        most = device.max_threads_per_block
+        return first_refusal(
+            (choice.blocks >= 1, f"{choice.blocks} blocks compute nothing", "blocks=1, or more"),
+            (1 <= choice.threads <= most, f"{choice.threads} threads a block, and {device.name} has at most {most}", "a smaller block"))
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Strided, ...]:
         """Half and twice as many blocks."""

@@ -7,7 +7,6 @@ import math
 import re
 import runpy
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +18,15 @@ from examples.strided_template import Strided, StridedTemplate
 from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
 from tilefuse.base.errors import UserError
 from tilefuse.domain.tile import TileProgram
+from tilefuse.driver import torch_backend
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.runtime.compilers.nvrtc import compile_cuda, parse_resources
-from tilefuse.target.catalog import A100, host_device
+from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates import registry
 from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours, program_with
@@ -42,6 +43,16 @@ def strided() -> Iterator[None]:
     """The template is registered while a test runs."""
     with registered(StridedTemplate()):
         yield
+
+
+@contextlib.contextmanager
+def without_template() -> Iterator[None]:
+    """The template is not registered inside."""
+    template = registry._template_by_record.pop(Strided)
+    try:
+        yield
+    finally:
+        registry.register(template)
 
 
 def scaled(rows: int, columns: int, dtype: str = "f32") -> str:
@@ -81,7 +92,7 @@ def test_its_text_gives_the_choice_back() -> None:
     assert program_by_hand(program, parse_template(program.notation), H200) == program
     other = program_by_hand(program, parse_template("y [GRID,GRID-CTA_64]; blocks=7; cta_size=64;"), H200)
     assert choice_of(other) == Strided(("r0", "r1"), 7, 64) and other.launch.num_blocks == 7
-    for text, why in (("y [GRID,GRID-CTA_256]; blocks=0;", "0 blocks"), ("y [GRID,GRID-CTA_4096]; blocks=1;", "4096 threads"),
+    for text, why in (("y [GRID,GRID-CTA_256]; blocks=0;", "too small"), ("y [GRID,GRID-CTA_4096]; blocks=1;", "4096 threads"),
                       ("y [CTA_256,GRID]; blocks=1;", "does not fit")):
         with pytest.raises(UserError, match=why):
             program_by_hand(program, parse_template(text), H200)
@@ -101,14 +112,14 @@ def test_its_price_follows_from_its_work() -> None:
 def test_all_its_choices_compute_the_map(tmp_path: Path) -> None:
     """In checking mode, which finds accesses outside of buffers and elements that nobody stored; also grids larger than the map."""
     base = program_of(scaled(3001, 97))
-    choices = (base.choice, *neighbours(base, H200), Strided(("r0", "r1"), 3, 31), Strided(("r1", "r0"), 5, 64), Strided(("r0", "r1"), 9000, 96))
+    choices = (*neighbours(base, H200), Strided(("r0", "r1"), 3, 31), Strided(("r1", "r0"), 5, 64), Strided(("r0", "r1"), 9000, 96))
     programs = [p for p in (program_with(base, c, H200) for c in choices) if isinstance(p, TileProgram)]
     assert len(programs) == len(choices) == 6
     kernels = [(compose(p, H200), True) for p in programs]
     library = build_together(kernels, tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
     draw = np.random.default_rng()
     inputs = {i.name: draw.standard_normal(i.type.shape).astype(np.float32) for i in base.graph.inputs}
-    wanted = interpret(base.graph, inputs)["y"]
+    (wanted,) = interpret(base.graph, inputs)
     for number, (kernel, _) in enumerate(kernels):
         arrays = {b.name: inputs[b.origin].ravel() for b in kernel.parameters if b.origin in inputs}
         results, status, report = call(getattr(library, f"{kernel.name}_{number}"), kernel, arrays)
@@ -123,15 +134,15 @@ def test_models_run_through_it(dtype: torch.dtype) -> None:
     """Odd sizes, transposed operands, NaN and infinities; an update in place overwrites what each thread has read itself."""
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         x.add_(w.t())
-        return x * x - w.t()
+        return x * w.t()
 
     x, w = ((torch.randn(shape) * 4).to(dtype) for shape in ((257, 33), (33, 257)))
     if dtype.is_floating_point:
         x[3, 5], x[8, 1], w[0, 0] = math.nan, math.inf, -math.inf
-    device = replace(host_device(), num_multiprocessors=2, max_threads_per_multiprocessor=256)
     updated, wanted_x = x.clone(), x.clone()
-    assert [k.program.template for k in tilefuse.compile(step, (x, w), target=device).plan.kernels] == ["strided"]
-    result, wanted = tilefuse.compile(step, (x.clone(), w), device="host")(updated, w), step(wanted_x, w)
+    torch_backend.reset()
+    result, wanted = torch.compile(step, backend="tilefuse")(updated, w), step(wanted_x, w)
+    assert "strided" in torch_backend.explain()
     torch.testing.assert_close(result, wanted, equal_nan=True)
     torch.testing.assert_close(updated, wanted_x, equal_nan=True)
 
@@ -149,18 +160,24 @@ def test_its_cuda_compiles_and_counts_beyond_32_bits() -> None:
 def test_explanations_show_its_tiles() -> None:
     """As those of any kernel."""
     generated = tilefuse.compile(lambda x: torch.exp(x) * x, (torch.randn(3001, 517),), target="h200")
-    text = generated.explain()
-    assert "strided" in text and "block" in text
+    kernel = generated.explain(json=True)["kernels"][0]
+    assert kernel["template"] == "strided" and kernel["notation"].startswith("mul [GRID,GRID-CTA_256]; blocks=1056;")
+    assert {t["level"]: dict(t["tile"]) for t in kernel["tiles"]} == {
+        "grid": {"r0": 3001 * 517}, "block": {"element": 6 * 256}, "thread": {"element": 6}}
 
 
 def test_plans_with_it_are_not_mistaken_for_plans_without(tmp_path: Path) -> None:
-    """Plans of earlier runs are taken by the compiler's files, which say nothing of a template from outside."""
-    def template() -> str:
+    """Kept programs are found by the compiler's own files, which say nothing of a template from outside."""
+    def notation() -> str:
         generated = tilefuse.compile(lambda x: torch.exp(x) * x, (torch.ones(3001, 517),), target="h200", cache_dir=str(tmp_path))
-        return generated.plan.kernels[0].program.template if generated.plan.steps else generated.kernels[0].source.split("schedule: ")[1][:60]
+        return generated.kernels[0].source.partition("schedule: ")[2].partition("\n")[0]
 
-    assert template() == "strided"
-    assert template() == "strided"
+    with without_template():
+        usual = notation()
+    assert "vector=4" in usual
+    assert "blocks=1056" in notation()
+    with without_template():
+        assert notation() == usual
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -175,19 +192,14 @@ def test_the_page_shows_the_template_as_it_is() -> None:
     for file, text in pieces:
         assert text in (ROOT / "examples/strided_template" / file).read_text(encoding="utf-8"), text
     (program,) = (text for file, text in blocks("python") if not file)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with without_template(), contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(program, "docs/adding_a_template.md", "exec"), {})
     assert printed.getvalue() in PAGE
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """The kernel of the page; the template is registered by the example itself."""
-    template = kernel_template(Strided((), 1, 1))
-    with contextlib.ExitStack() as without:
-        from tilefuse.templates import registry
-
-        del registry._template_by_record[Strided]
-        without.callback(registry._template_by_record.__setitem__, Strided, template)
+    with without_template():
         runpy.run_module("examples.strided_template", run_name="__main__")
     out = capsys.readouterr().out
     assert blocks("cuda")[0][1] in out
