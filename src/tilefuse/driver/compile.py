@@ -154,13 +154,13 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
              given_up: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None, seed: Seed | None = None) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
-    free_results: numbers of results that may get other strides than `result_layouts` says, where that is faster.
-    static: inputs (parameters) from which what is prepared gets launches of its own, so that it can be kept from call to call.
-    given_up: inputs that nobody holds but the call, whose memory is free after their last use.
+    free_results: numbers of results that may get other strides than those in `result_layouts`, where that is faster.
+    static: inputs (parameters); values computed from them alone get launches of their own, so that they can be stored across calls.
+    given_up: inputs that only the call holds; their memory is free after their last use.
     measurer: times kernels on the device, which must be present; without it costs are predictions.
-    printed: hears of each kernel as soon as it is printed.
-    seed: decisions of a plan of other sizes that planning starts from; parts that are planned apart (`static`) start from nothing.
-    Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for what is our slip.
+    printed: receives each kernel as soon as it is printed.
+    seed: decisions of a plan of other sizes that planning starts from; parts that are planned separately (`static`) use none.
+    Raises: VerifyError for a graph that breaks a rule; OptionError for an unknown pass; InternalError for an error of the compiler.
     """
     now = trace.current()
     ready = prepare(graph, constants=constants, input_layouts=input_layouts, device=device, options=options,

@@ -254,9 +254,10 @@ def compile_part(gm: torch.fx.GraphModule, kind: str, name: str, settings: Setti
                  sizes: str = "", known: Trace | None = None) -> Callable[[list[Any]], Any]:
     """One graph as a boxed callable: compiled, or run by torch where it cannot be.
 
-    whole: whether it is all of what torch calls, not a part between nodes that torch runs. told: hears of a graph that was compiled whole.
-    around: for a graph that torch traced before; by default it does so now. sizes: those of the graph, where torch traced it for any.
-    known: the trace of the graph, where it was imported before.
+    whole: whether it is the whole graph that torch calls, not a part between nodes that torch runs.
+    told: receives the trace of a graph that was compiled whole.
+    around: surroundings of a graph that torch traced before; by default those of the current trace.
+    sizes: the graph's sizes, where torch traced it for any. known: the trace of the graph, if it was imported before.
     Raises: CompilerError of every kind with `strict`; otherwise ToolchainError only.
     """
     trace = known

@@ -207,7 +207,7 @@ def _constant_quotient(e: Affine, by: int, extents: Extents) -> int | None:
 
 
 def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
-    """floor(e / by), simplified with what the extents allow. Exact for every point of the domain."""
+    """floor(e / by), simplified by means of the extents. Exact for every point of the domain."""
     if by <= 0:
         raise ValueError(f"division of an index by {by}: the divisor must be positive")
     if by == 1:
@@ -241,7 +241,7 @@ def floordiv(e: Affine, by: int, extents: Extents) -> Affine:
 
 
 def mod(e: Affine, by: int, extents: Extents) -> Affine:
-    """e mod by (never negative), simplified with what the extents allow. Exact for every point of the domain."""
+    """e mod by (never negative), simplified by means of the extents. Exact for every point of the domain."""
     if by <= 0:
         raise ValueError(f"remainder of an index by {by}: the divisor must be positive")
     if by == 1:

@@ -210,7 +210,7 @@ def _typed_literals(text: str) -> str:
         if piece in "(,":
             start = len(converted)
         elif piece == ")":
-            start = len(converted) + len(pieces)  # what ends here is no literal
+            start = len(converted) + len(pieces)  # a closed call is no literal
     return _LITERAL.sub(r"T(\1)", "".join(converted))
 
 

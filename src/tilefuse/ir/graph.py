@@ -82,7 +82,7 @@ class Node:
 
     @property
     def category(self) -> str:
-        """The kind without what follows the dot: map, gather, reduce, scan, scatter, library."""
+        """The kind up to the dot: map, gather, reduce, scan, scatter, library."""
         return self.kind.partition(".")[0]
 
     @property

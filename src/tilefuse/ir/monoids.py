@@ -95,7 +95,7 @@ def _chan(a: Components, b: Components, dtype: DType) -> Components:
 
 
 def log_added(a: Any, b: Any, dtype: DType) -> Any:
-    """log(exp(a) + exp(b)) as the larger plus what the smaller adds; equal operands (also infinite ones) add log 2."""
+    """log(exp(a) + exp(b)) as the larger plus the logarithm of 1 + exp(-|a - b|); equal operands (also infinite ones) add log 2."""
     gap = call("neg", call("abs", call("sub", a, b)))
     added = call("select", call("eq", a, b), const(math.log(2.0), dtype), call("log1p", call("exp", gap)))
     return call("add", call("maximum", a, b), added)

@@ -102,8 +102,8 @@ class PassContext:
         return layouts
 
     def once(self, item: Pass, node: Node, fn: Callable[[Node], Node]) -> Node:
-        """fn(node), where the pass looks at each node alone and a second look changes nothing: what it gave before is not looked
-        at again when the pass stands in the pipeline twice."""
+        """fn(node), for a pass that looks at each node alone and changes nothing at a second look: where the pipeline contains the pass
+        twice, results of the first time are not visited again."""
         text = str(item)
         if self.settled.get((text, id(node))) is node:
             return node
@@ -251,7 +251,8 @@ class Pipeline:
     def check(self, given: Properties = frozenset(), attributes: Collection[str] = ()) -> Properties:
         """The properties that hold after the last pass, if `given` hold before the first. attributes: those that the context has.
 
-        Raises: PipelineError when a pass requires what nothing before it establishes, or depends on what nothing before it provides.
+        Raises: PipelineError when a pass requires a property that no earlier pass establishes, or depends on an attribute that none
+        provides.
         """
         lacking = self.missing_attribute(attributes)
         if lacking is not None:

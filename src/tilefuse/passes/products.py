@@ -1,4 +1,4 @@
-"""Small matrix products as reductions, so that they can share a kernel with what is around them."""
+"""Small matrix products as reductions, so that they can share a kernel with their neighbours."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

@@ -2,7 +2,7 @@
 
 Exact means: equal bit for bit for every operand, up to which NaN. The tests try every exact rule on NaN, infinities, zeros of
 both signs and subnormals. A rule must not repeat a subexpression that is more than a read or a constant: bodies are trees, and
-what is repeated is computed twice.
+a repeated subexpression is computed twice.
 """
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def signed_operand(e: Expr, types: Types) -> Expr | None:
 
 @rule("floor(floor(%x[]))", "ceil(round(%x[]))", "trunc(floor(%x[]))", "round(ceil(%x[]))", "sign(sign(%x[]))")
 def rounding_of_integer(e: Expr, types: Types) -> Expr | None:
-    """Rounding what is rounded already, and the sign of a sign."""
+    """Rounding of a rounded value, and the sign of a sign."""
     match e:
         case Call("floor" | "ceil" | "round" | "trunc", (Call("floor" | "ceil" | "round" | "trunc", _) as inner,)):
             return inner

@@ -86,7 +86,7 @@ def simplify_node(node: Node) -> Node:
 @register_pass
 @dataclass(frozen=True)
 class SimplifyIndex(Pass):
-    """Bring every index expression into normal form with what the extents allow, and drop settled guards.
+    """Bring every index expression into normal form for the given extents, and drop settled guards.
 
     (6*i + j) // 6 with j < 6 becomes i; k*m*(x // m) + k*(x % m) becomes k*x; axes of extent 1 become 0. A guard that always holds is
     replaced by its branch, one that never holds by the other; bounds implied by the guards around are dropped.

@@ -25,7 +25,7 @@ class Pattern:
     def graph(self, whole: Graph, name: str = "pattern") -> Graph:
         """The pattern as a graph of its own: inputs are its boundary values, results the values it writes.
 
-        Cost: linear in the pattern, whatever the size of the whole graph.
+        Cost: linear in the pattern, independent of the size of the whole graph.
         """
         nodes = tuple(whole.node_by_name[n] for n in self.nodes)
         inputs = tuple(Input(v, whole.type_of(v)) for v in node_inputs(nodes))
@@ -51,9 +51,9 @@ class Cost:
 class PlannedKernel:
     """One kernel of a plan.
 
-    program   how it is computed; kernels that are equal up to names hold the same object, with the first one's names
+    program   its template and launch; kernels that are equal up to names hold the same object, with the first one's names
     binding   (value in `program.graph`, value of the plan's graph) of every boundary value
-    generator what proposed the pattern: "single", "connect", "recompute", "substitution", "exploratory", "walk", "packing", "pack" (by
+    generator proposer of the pattern: "single", "connect", "recompute", "substitution", "exploratory", "walk", "packing", "pack" (by
               greedy planning), "text"
     limit_us  the time its boundary bytes need at the device's full bandwidth
     """
@@ -139,16 +139,16 @@ class RejectedMerge:
 class Search:
     """Record of an integer program's search.
 
-    planner       whose plan this is: "ilp" the integer program's; "both" greedy connecting's, for no choice of candidates that was found
-                  saves more; "greedy" greedy connecting's, which is cheaper once kernels are packed, or for which no program could be made;
-                  "seeded" an earlier plan's at other sizes, which the program packed
-    objective_us  time that the chosen candidates save against one kernel a unit: the sum of f(P) of FusionStitching 4.1
-    bound_us      what no choice of the candidates exceeds; `proven`: the objective is as high, up to the solver's tolerance
-    rounds, cuts  how often the solver ran, and conditions added in between; equal parts of the program count once
+    planner       origin of the plan: "ilp" the integer program; "both" greedy connecting, when no known choice of candidates saves more;
+                  "greedy" greedy connecting, when its plan is cheaper after packing, or no program could be built; "seeded" an earlier
+                  plan at other sizes, which the program packed
+    objective_us  time that the chosen candidates save compared with one kernel per unit: the sum of f(P) of FusionStitching 4.1
+    bound_us      upper bound on the objective of any choice of candidates; `proven`: equal to the objective up to the solver's tolerance
+    rounds, cuts  number of solver runs, and rows added in between; equal components of the program count once
     greedy_us     predicted time of the plan of greedy connecting
-    peak_bytes    most bytes of intermediate values alive at one time
-    candidates    (generator, how many it proposed that have a schedule)
-    rejected      (reason, how many)
+    peak_bytes    peak bytes of intermediate values alive at one time
+    candidates    (generator, number of its candidates that have a schedule)
+    rejected      (reason, number of candidates)
     """
 
     planner: str
@@ -214,14 +214,13 @@ class Plan:
 
     steps      in order of execution
     layouts    strides of values that are not dense row-major
-    rejected   merges that were tried and not taken, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
-    search     how the integer program found it; None: greedy connecting alone
-    draft      what plans of other sizes may start from; start: what this one started from, if not from nothing
-    timed_calls  measured time of library calls by the node that they compute, of those that were timed: calls of the plan, and calls that
-               its kernels stand for
-    Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold, `unfused_us` that of one
-    kernel a node and a call a product; `unfused_bytes` is what these kernels would read and write, `unfused_kernels` their number and
-    `unfused_kernels_us` their time, `alone_us` that of each by its node.
+    rejected   merges that were tried and refused, at most `found.MAX_REJECTED_KEPT` of them; `num_rejected` counts all
+    search     record of the integer program's search; None: greedy connecting alone
+    draft      decisions from which plans of other sizes may start; start: the earlier plan that this one started from, if any
+    timed_calls  measured times of library calls by the node that they compute: calls of the plan, and calls that its kernels replace
+    Units: `objective_us` is the predicted time of all kernels and of the products that a kernel could hold; `unfused_us` is the time of
+    one kernel per node and one call per product. `unfused_bytes` are the bytes that these kernels would read and write,
+    `unfused_kernels` is their number, `unfused_kernels_us` their time, and `alone_us` the time of each by its node.
     """
 
     graph: Graph

@@ -39,15 +39,15 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
                cost_model: CostModel | None = None, scheduler: Scheduler | None = None, layouts: Layouts | None = None,
                products: Products | None = None, store: Store | None = None, seed: Seed | None = None,
                given_up: Collection[str] = ()) -> Plan:
-    """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel a node, as priced.
+    """The plan of a graph: every node in a kernel, a library call or a view. Never slower than one kernel per node, by predicted time.
 
-    input_layouts, result_layouts: strides that the caller gives and wants; layouts: strides decided for all other values.
+    input_layouts, result_layouts: strides of the caller's inputs and required strides of results; layouts: strides of all other values.
     products: library operators that kernels may hold; by default small matrix products (`options.stitch`).
-    store: what was judged before by the same cost model, for the same device and options; what is new is added to it.
+    store: earlier judgements by the same cost model, for the same device and options; new ones are added.
     seed: decisions of a plan of other sizes to start from; where they do not fit, the plan is the one made without them.
-    given_up: inputs that nobody holds but the call: packing lets go of them in time.
+    given_up: inputs that only the call holds: packing does not prolong their lives.
     Cost: about linear in the nodes; each pattern structure that the store does not know is scheduled once.
-    Raises: OptionError for a ceiling on memory that nobody would keep; InternalError where the scheduler refuses a single node.
+    Raises: OptionError for a ceiling on memory that the selected planner ignores; InternalError where the scheduler refuses a single node.
     """
     if options.peak_memory_mb and not (options.fuse and options.planner == "ilp"):
         other = "fuse=false" if not options.fuse else f"planner={options.planner}"

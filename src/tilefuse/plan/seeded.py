@@ -3,7 +3,7 @@
     earlier plan, before packing  ->  node by node onto the graph  ->  every kernel scheduled and priced at its new sizes
         no schedule, or dearer than its parts             ->  given up: taken apart as it was joined, or its nodes are single again
         neighbours are cheaper as one, or recomputed      ->  merged and recomputed, as greedy connecting does from nothing
-    what stands is packed anew
+    the resulting kernels are packed again
 
 Only the assignment of nodes to kernels is reused: legality, templates, tiles and prices are computed for the new sizes. Where kernels with
 products compare differently with the library's calls than before, that choice is open again, and the plan is made without the seed.

@@ -43,7 +43,7 @@ class LaunchAttribute(ctypes.Structure):
 
 
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig. Source: CUDA driver interface, cuda.h; a test compares it with what cuda.bindings lays out."""
+    """CUlaunchConfig. Source: CUDA driver interface, cuda.h; a test compares it with the layout of cuda.bindings."""
 
     _fields_ = [("grid_x", ctypes.c_uint), ("grid_y", ctypes.c_uint), ("grid_z", ctypes.c_uint),
                 ("block_x", ctypes.c_uint), ("block_y", ctypes.c_uint), ("block_z", ctypes.c_uint),

@@ -108,7 +108,7 @@ class Tuner:
                     break
             complete = start + BATCH >= len(candidates) if len(candidates) > 1 else True
         finally:
-            # An interrupt keeps what was found so far.
+            # After an interrupt, all results so far are stored.
             stored = self._stored(program, form, base, best, best_program, trials, complete, refused)
         return stored
 

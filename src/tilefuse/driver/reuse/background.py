@@ -223,7 +223,7 @@ class BackgroundProcess:
 
 
 def send(pipe: IO[bytes], message: Any) -> None:
-    """Writes a message with its length before it. Raises: OSError where nobody reads."""
+    """Writes a message with its length before it. Raises: OSError where the reader has ended."""
     data = pickle.dumps(message)
     pipe.write(LENGTH.pack(len(data)) + data)
     pipe.flush()

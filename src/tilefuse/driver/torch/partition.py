@@ -1,9 +1,9 @@
 """Chooses the values that a training step saves between forward and backward: a minimum cut of the joint graph, weighted by memory traffic.
 
-    kept           a write where nothing else brings the value to memory, a read, and memory until the backward takes it
-    made again     arithmetic; the operands again where a reduction walks them or where they were used far ahead; a write and a read where
-                   a library operator of the backward takes it
-    always kept    what a library operator, a random operator or torch itself made
+    saved          a write unless the value is written anyway, a read, and memory until the backward reads it
+    recomputed     arithmetic; reads of the operands where a reduction reads them or where they were used far ahead; a write and a read
+                   where a library operator of the backward reads it
+    always saved   results of library operators, of random operators, and of torch itself
 
 Views and detached values are free. The cut decides; torch's partitioner gets the decision node by node and divides the graph: it keeps
 random operators, effects and writes into arguments in order. Graphs with user checkpoints are left to torch.

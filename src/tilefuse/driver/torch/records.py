@@ -48,11 +48,11 @@ class Compilation:
 
     contexts    of the calls on whose behalf it was compiled, the innermost first
     roots       code of the functions that those contexts call; callers: their names
-    code        of the frame; function, file, line tell it
+    code        of the frame, with its function, file and line
     graph       name of its graph, which programs begin their names with; "" where it has none
     inputs      names of the graph's inputs in the user's program, in order
-    in_torch    (name of a part, reason) of what torch runs of the graph
-    recompiled  why what was compiled before could not be called; failed: why torch gave the frame up
+    in_torch    (name, reason) of the parts of the graph that torch runs
+    recompiled  reason why earlier compiled code could not be called; failed: reason why torch gave the frame up
     """
 
     compile_id: str

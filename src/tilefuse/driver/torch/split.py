@@ -61,7 +61,7 @@ class Split:
     results: tuple[tuple[int | None, Any, tuple[int, ...] | None], ...]
 
     def foreign(self) -> list[str]:
-        """Names of what torch runs, each once."""
+        """Names of the operators that torch runs, each once."""
         nodes = (n for part in self.parts if not part.ours for n in part.module.graph.nodes)
         calls = (n for n in nodes if n.op == "call_function" and n.target is not operator.getitem and not _is_write(n))
         return list(dict.fromkeys(map(_name, calls)))

@@ -163,7 +163,7 @@ class Gradients:
         sum_axes = [(a, s) for a, s in zip(axes, shape, strict=True) if a in used and s > 1]
         if len(sum_axes) == sum(s > 1 for s in shape):
             sum_axes = list(zip(axes, shape, strict=True))
-        if _has_lookup(body):  # a reduction has none: what it sums is a gather's result
+        if _has_lookup(body):  # a reduction has none: its operand is a gather's result
             inner = [*((a, s) for a, s in sum_axes if s > 1), *free]
             terms = b.map("terms", self.work(name), [s for _, s in inner], [a for a, _ in inner], body)
             body = Read(terms, tuple(axis(a) for a, _ in inner))
@@ -342,7 +342,7 @@ def _axes_in(e: Expr) -> set[str]:
     return axes
 
 
-INNER = Read("", ())  # stands for the sum in what is left outside of it
+INNER = Read("", ())  # represents the sum in the part outside of it
 
 
 def _factored(body: Expr, free: set[str]) -> tuple[Expr | None, Expr]:

@@ -125,7 +125,7 @@ def packing_pays(graph: Graph, node: Node, device: DeviceSpec) -> bool:
     """Whether a convolution whose weight must be packed at every call is faster channels last: always on tensor cores.
 
     Source: on an H200 cuDNN's tensor-core kernels read channels last only; a row-major fp16 call converts operand, weight and result
-    itself, so that packing the weight moves what would be moved anyway (ResNet-50, batch 1: 54 such conversions took 154 of 565 us).
+    itself, so that packing the weight moves the same bytes (ResNet-50, batch 1: 54 such conversions took 154 of 565 us).
     """
     return has_tensor_cores(node, device) and has_channels_last(graph.type_of(node.operands[WEIGHT_OPERAND[node.kind]]).shape)
 

@@ -5,9 +5,9 @@
     f(x)  f(y)                          ->  one kernel over one space          like iteration spaces
 
 Kernels of a plan at equal depth (counted from the inputs) or equal height (counted from the results) never depend on each other, and
-merging kernels of equal depth only never closes a cycle. There is no limit on how many are packed: the scheduler says what one launch
-holds, and what it refuses is halved. Here unions are proposed, and the integer program decides; what greedy planning packs by itself
-(`pack_kernels.py`) is its start, and what stands where no program is solved.
+merging kernels of equal depth only never closes a cycle. Their number is not limited here: the scheduler decides how many
+one launch holds, and a refused union is halved. This file proposes unions, and the integer program decides. The packed kernels of greedy
+planning (`pack_kernels.py`) are its start, and the result where no program is solved.
 Source: FusionStitching 4.2 and 5.1, "kernel packing", figure 5 (a).
 """
 from __future__ import annotations

@@ -103,8 +103,8 @@ def _partitions(candidates: Candidates, kinds: set[str]) -> set[int]:
 def segments(candidates: Candidates, parting: set[int]) -> Iterator[tuple[int, ...]]:
     """Units between partition operators, in a topological order sorted by the number of partition operators before each unit.
 
-    Units with equal numbers are neighbours in that order, on whatever branch they lie, so there are as few segments as possible. None of
-    them depends on another through a partition operator, so each segment is convex and all together are free of cycles.
+    Units with equal numbers are neighbours in that order, on all branches, so there are as few segments as possible. None of them depends
+    on another through a partition operator, so each segment is convex and all together are free of cycles.
     """
     before: dict[int, int] = {}
     units_by_place: dict[int, list[int]] = {}

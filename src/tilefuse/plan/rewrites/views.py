@@ -36,8 +36,8 @@ def is_window(graph: Graph, view: View) -> bool:
 
 
 def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:
-    """The layouts of values with memory of their own. A view has the layout that its base gives it, whatever was decided for it as a
-    value."""
+    """The layouts of values with memory of their own. A view has the layout that its base gives it, and not one that was decided for it as
+    a value."""
     return {value: strides for value, strides in layouts.items() if value not in views}
 
 

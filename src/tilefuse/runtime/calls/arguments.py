@@ -87,7 +87,7 @@ def all_numpy(tensors: Sequence[Any]) -> bool:
 
 
 def as_tensor(array: Any, name: str) -> torch.Tensor:
-    """A torch tensor over the same memory. Raises: TypeMismatchError for what is no tensor."""
+    """A torch tensor over the same memory. Raises: TypeMismatchError for any other object."""
     if isinstance(array, torch.Tensor):
         return array
     dtype: Any = getattr(array, "dtype", None)
@@ -165,7 +165,7 @@ def bind_constant(array: Any, value: Value, device: torch.device, copies: bool =
 
     copies: copy a tensor even where it fits (arrays of NumPy come from importers, which keep no reference).
 
-    Raises: TypeMismatchError or ShapeError when the data is not what the program was compiled for.
+    Raises: TypeMismatchError or ShapeError when the data does not match the compiled type.
     """
     tensor = as_tensor(array, value.name).detach()
     want = TORCH_DTYPES[value.dtype]

@@ -99,7 +99,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 def time_calls(calls: Mapping[str, Call], device: torch.device, budget: Budget, measured: str = "call") -> dict[str, CallTimes]:
     """Times of the callables, which alternate in rounds, so that disturbances of the machine affect all of them.
 
-    Raises: OptionError for an unknown quantity, or one that the host does not have; whatever a call raises.
+    Raises: OptionError for an unknown quantity, or one that the host does not have; any error of a call.
     """
     if measured not in MEASURED:
         raise OptionError(f"nothing called {measured!r} is measured", hint=", ".join(MEASURED))

@@ -133,7 +133,7 @@ Results = LentResults | SavedResults | CopiedResults | MixedResults
 def given_results(results: Sequence[torch.Tensor], lent: Collection[int], are_saved: bool = False) -> Results:
     """These results for a caller; those with the numbers `lent` may be lent.
 
-    are_saved: only autograd sees what is lent.
+    are_saved: only autograd sees the lent results.
     """
     are_saved = are_saved and shows_holders()
     if len(lent) == len(results):

@@ -45,7 +45,7 @@ class Begun:
             self.futures[key.digest] = self._pool.submit(self._built, key, kernel)
 
     def end(self) -> None:
-        """Drops what is not begun; waits for nothing."""
+        """Drops the compiles that have not begun; does not wait."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _built(self, key: CacheKey, kernel: KernelCode) -> CacheEntry:

@@ -57,7 +57,7 @@ def find_compiler(cxx: str | None = None) -> tuple[str, ...]:
 
 
 def compiler_command(cxx: str = "") -> tuple[str, ...]:
-    """The C++ compiler's command: `cxx`, or what this process's environment gives (see `find_compiler`)."""
+    """The C++ compiler's command: `cxx`, or the one of this process's environment (see `find_compiler`)."""
     return find_compiler(cxx or os.environ.get("CXX") or None)
 
 
@@ -123,7 +123,7 @@ def compile_host(kernels: Sequence[KernelCode], command: tuple[str, ...]) -> lis
                          hint=f"command: {shlex.join(arguments)}", notes=[log[-4000:]])
 
 
-# Headers, and the macro that decides what one of them reads.
+# Headers, and the macro that selects parts of one of them.
 INCLUDE_LINE = re.compile(r"^[ \t]*#[ \t]*(?:include\b|undef _GLIBCXX_).*$", re.MULTILINE)
 
 

@@ -25,7 +25,7 @@ FIRST = b'extern "C" __global__ void first(float* a) { a[threadIdx.x] += 1.0f; }
 
 
 def send(pipe: IO[bytes], fields: Sequence[bytes]) -> None:
-    """Writes a message. Raises: OSError where nobody reads."""
+    """Writes a message. Raises: OSError where the reader has ended."""
     pipe.write(b"".join([NUMBER.pack(len(fields)), *(NUMBER.pack(len(f)) for f in fields), *fields]))
     pipe.flush()
 

@@ -51,7 +51,7 @@ class JudgementStore:
             self._texts[digest] = self._new[digest] = text
 
     def refresh(self) -> None:
-        """Reads what other processes have added since."""
+        """Reads the entries that other processes have added since."""
         with self._guard:
             self._is_read = True
             added: dict[str, str] = {}
