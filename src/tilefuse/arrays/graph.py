@@ -14,7 +14,7 @@ from tilefuse.ir.building.tensor_complex import physical
 from tilefuse.ir.graph import Graph
 
 # Held while a structure and its graph are made, and while nodes get their values or forget how they came about: another thread's
-# evaluation of a shared array between two walks would make the walks differ.
+# evaluation of a shared array between two visits would make the visits differ.
 walking = threading.RLock()
 
 
@@ -127,7 +127,7 @@ def nodes_outside(arrays: Sequence[Array], own: Collection[ArrayNode | None]) ->
 def structure_of(nodes: Sequence[ArrayNode]) -> tuple[tuple[object, ...], list[ArrayNode]]:
     """A key that is equal for equal programs of equal operand types and strides, and the leaves in the order of the graph's inputs.
 
-    Cost: one walk, about a microsecond a node.
+    Cost: one visit of the nodes, about a microsecond per node.
     """
     at: dict[ArrayNode, int] = {}
     parts: list[object] = []

@@ -25,7 +25,7 @@ CLASSES = {"product": "Product", "convolution": "Convolution", "attention": "Att
 
 @dataclass(slots=True)
 class _Draft:
-    """The text while the steps are walked. `saved`: names of the copies that later steps read, by their number."""
+    """The text while the steps are visited. `saved`: names of the copies that later steps read, by their number."""
 
     spec: ProgramSpec
     on_gpu: bool

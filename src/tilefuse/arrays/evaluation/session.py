@@ -142,7 +142,7 @@ class Session:
         return unflatten(form, iter(results[:len(items)]))
 
     def _assignments_below(self, nodes: Sequence[ArrayNode]) -> list[ArrayNode]:
-        """The assignments from whose values these nodes are computed, in order. Walked once for the same fetches."""
+        """The assignments from whose values these nodes are computed, in order. Visited once for the same fetches."""
         fetched, below = self._below.get(nodes[0], ((), ()))
         if [r() for r in fetched] != nodes or any(r() is None for r in below):
             with walking:

@@ -1,4 +1,4 @@
-"""`scan`: a step repeated over the first dimension of arrays, with a state carried from turn to turn.
+"""`scan`: a step repeated over the first dimension of arrays, with a state carried from step to step.
 
 The steps are recorded one after the other. Equal kernels are planned, compiled and cached once; one that reads its turn's part of an
 array reads it at a place of its own, and is another kernel.
@@ -18,7 +18,7 @@ from tilefuse.base.errors import ShapeError, TypeMismatchError, UserError
 
 # Number of steps whose outputs are concatenated at a time.
 PIECE = 32
-# Each turn is recorded, so a graph has as many times a step's nodes: beyond this compiling takes minutes.
+# Each step is recorded, so a graph has as many times its nodes: beyond this compiling takes minutes.
 MOST_TURNS = 4096
 
 
@@ -26,7 +26,7 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
          reverse: bool = False) -> tuple[Any, Any]:
     """(last state, all outputs) of `state, y = fn(state, x)` for each x along the first dimension of the arrays in `xs`.
 
-    init, xs, state and y may be arrays or trees of arrays; outputs are stacked along a new first dimension. length: the number of turns,
+    init, xs, state and y may be arrays or trees of arrays; outputs are stacked along a new first dimension. length: the number of steps,
     where `xs` is None. reverse: from the last x to the first; outputs lie where their x lies.
     Shapes: xs: [N, ...] -> outputs: [N, ...]
     Raises: ShapeError where first dimensions differ; TypeMismatchError where a step changes the form, shape or type of the state;
@@ -45,7 +45,7 @@ def scan(fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any = None, *
     types = [x.node.type for x in map(_array, start)]
     outputs: list[list[Any]] = []
     out_form: Any = None
-    # A scan of no turns takes one all the same, over zeros: its outputs have a form, shapes and types.
+    # A scan of no steps records one all the same, over zeros: its outputs have a form, shapes and types.
     for number in range(turns)[::-1 if reverse else 1] if turns else (0,):
         slices = [x[number] if turns else zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in leaves]
         outcome = fn(state, unflatten(form, iter(slices)))

@@ -1,7 +1,7 @@
-"""ONNX models to graphs: `import_onnx` walks the model's nodes once, in order.
+"""ONNX models to graphs: `import_onnx` visits the model's nodes once, in order.
 
 A node whose operands are all known is evaluated (shapes, weights); else its lowering in `onnx_ops_*.py` is called; else the
-function body that the ONNX standard (or the model) gives for it is walked in its place. Control flow is in `frontends/onnx/ops_control.py`.
+function body that the ONNX standard (or the model) gives for it is visited in its place. Control flow is in `frontends/onnx/ops_control.py`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Scope:
 
 
 class ModelImporter:
-    """The state of one import: the builder, the data of constants, and the scope being walked."""
+    """The state of one import: the builder, the data of constants, and the current scope."""
 
     def __init__(self, model: onnx.ModelProto, title: str) -> None:
         self.model = model
@@ -125,11 +125,11 @@ class ModelImporter:
         self.weight_titles: dict[str, str] = {}
         self.renames: dict[str, str] = {}
         self.scope = Scope(opsets_of(model.opset_import))
-        self.reached: onnx.NodeProto | None = None  # the main graph's node being walked
-        self.walking: list[tuple[str, str]] = []  # the model's own functions around the node being walked
+        self.reached: onnx.NodeProto | None = None  # the current node of the main graph
+        self.walking: list[tuple[str, str]] = []  # the model's own functions around the current node
 
     def run(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, np.ndarray]) -> Imported:
-        """Walks the main graph."""
+        """Visits the main graph."""
         proto = self.model.graph
         initializers = {t.name for t in proto.initializer} | {t.values.name for t in proto.sparse_initializer}
         self._bind_initializers(proto)
@@ -290,7 +290,7 @@ class ModelImporter:
         return results
 
     def _expand(self, node: onnx.NodeProto, schema: defs.OpSchema, call: Call) -> list[Value | None]:
-        """The operator's function body from the ONNX standard, walked. Raises: UnsupportedOpError when it has none."""
+        """The operator's function body from the ONNX standard, visited. Raises: UnsupportedOpError when it has none."""
         text: bytes = b""
         if schema.has_function:
             text = body_text(schema.get_function_with_opset_version, schema.function_opset_versions, call.opset)

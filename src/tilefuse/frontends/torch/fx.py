@@ -1,6 +1,6 @@
 """From an FX graph of ATen operators (made by AOTAutograd or torch.export) to a tilefuse graph.
 
-The walk is one pass over the nodes: placeholders become inputs, operators of `TORCH_OPS` their lowering, any other operator a
+The import visits the nodes once: placeholders become inputs, operators of `TORCH_OPS` their lowering, any other operator a
 library node that calls torch, in-graph copies into inputs become updates. Sizes are those torch derived for this compile;
 symbolic ones are specialised, so that torch recompiles for other shapes.
 
@@ -156,7 +156,7 @@ class _Walk:
         self.builder = TorchBuilder(self.name)
 
     def run(self) -> Imported:
-        """Walks all nodes. Raises: UnsupportedError, InternalError (a lowering gave another type than torch derived)."""
+        """Visits all nodes. Raises: UnsupportedError, InternalError (a lowering gave another type than torch derived)."""
         results: list[str] = []
         outputs: list[Output] = []
         for node in self.gm.graph.nodes:

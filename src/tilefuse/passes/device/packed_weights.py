@@ -44,7 +44,7 @@ def allows_channels_last(graph: Graph, device: DeviceSpec, option: str, given: L
                          free: Set[str] = frozenset()) -> bool:
     """Whether layouts may be changed for convolutions.
 
-    option: "always", "never", or "auto": where the library's convolutions gain more by it than kernels take to turn the caller's tensors.
+    option: "always", "never", or "auto": where the library's convolutions gain more by it than kernels take to copy the caller's tensors.
     given: strides of inputs; wanted: strides of results; free: results whose strides the compiler chooses.
     """
     if option != "auto":

@@ -110,7 +110,7 @@ def root_of(value: Value, values: Mapping[str, Value]) -> tuple[str, int]:
 
 @dataclass(slots=True)
 class _Draft:
-    """The plan while the steps are walked."""
+    """The plan while the steps are visited."""
 
     spec: ProgramSpec
     values: dict[str, Value]
