@@ -59,7 +59,7 @@ class ModelForm:
         return [".".join(path) for path, output in zip(paths, self.outputs) if output.result is not None or output.argument is not None]
 
     def rebuild(self) -> Callable[[list[Any]], Any] | None:
-        """The results' structure around a flat list of outputs; None: the list itself. One tensor or a tuple of them needs no visit of a tree."""
+        """The results' structure around a flat list of outputs; None: the list itself. One tensor or a tuple needs no visit of a tree."""
         if self.results is None:
             return None
         if self.results == pytree.tree_structure(0):

@@ -1,7 +1,7 @@
 """ONNX models to graphs: `import_onnx` visits the model's nodes once, in order.
 
-A node whose operands are all known is evaluated (shapes, weights); else its lowering in `onnx_ops_*.py` is called; else the
-function body that the ONNX standard (or the model) gives for it is visited in its place. Control flow is in `frontends/onnx/ops_control.py`.
+A node whose operands are all known is evaluated (shapes, weights); else its lowering in `ops_*.py` is called; else the function body that
+the ONNX standard (or the model) gives for it is imported in its place. Control flow is in `ops_control.py`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ModelImporter:
         self.renames: dict[str, str] = {}
         self.scope = Scope(opsets_of(model.opset_import))
         self.reached: onnx.NodeProto | None = None  # the current node of the main graph
-        self.walking: list[tuple[str, str]] = []  # the model's own functions around the current node
+        self.visiting: list[tuple[str, str]] = []  # the model's own functions around the current node
 
     def run(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, np.ndarray]) -> Imported:
         """Visits the main graph."""
@@ -153,7 +153,7 @@ class ModelImporter:
             self.scope.values[name] = Value(array=np.asarray(array))
         for node in needed_nodes(proto):
             self.reached = node
-            self._walk([node])
+            self._visit([node])
         results = []
         for out in proto.output:
             self.reached = next((node for node in proto.node if out.name in node.output), None)
@@ -206,7 +206,7 @@ class ModelImporter:
         try:
             self._bind_initializers(graph)
             self.scope.values.update({i.name: a for i, a in zip(graph.input, arguments)})
-            self._walk(graph.node)
+            self._visit(graph.node)
             return [self.scope.find(o.name) for o in graph.output]
         finally:
             self.scope = outer
@@ -220,7 +220,7 @@ class ModelImporter:
             inner.values[missing] = ABSENT
         outer, self.scope = self.scope, inner
         try:
-            self._walk(function.node)
+            self._visit(function.node)
             defined = [name in inner.values for name in function.output]  # a body may omit the value of an optional output
             return [
                 inner.values[name] if there and inner.values[name] is not ABSENT else None for name, there in zip(function.output, defined)
@@ -228,7 +228,7 @@ class ModelImporter:
         finally:
             self.scope = outer
 
-    def _walk(self, nodes: Sequence[onnx.NodeProto]) -> None:
+    def _visit(self, nodes: Sequence[onnx.NodeProto]) -> None:
         for node in nodes:
             results = self._node(node)
             for name, value in zip(node.output, results):
@@ -246,13 +246,13 @@ class ModelImporter:
         label = node.name or next((o for o in node.output if o), node.op_type)
         if local is not None:
             call = Call(self, node.op_type, domain, opset, opset, label, operands, attributes, num_outputs)
-            if (domain, node.op_type) in self.walking:
-                raise call.wrong(f"function {node.op_type} calls itself, by way of {' -> '.join(name for _, name in self.walking)}")
-            self.walking.append((domain, node.op_type))
+            if (domain, node.op_type) in self.visiting:
+                raise call.wrong(f"function {node.op_type} calls itself, by way of {' -> '.join(name for _, name in self.visiting)}")
+            self.visiting.append((domain, node.op_type))
             try:
                 return self.run_function(local, call)
             finally:
-                self.walking.pop()
+                self.visiting.pop()
         schema = schema_of(node.op_type, opset, domain)
         if schema is None:
             raise UnsupportedOpError(

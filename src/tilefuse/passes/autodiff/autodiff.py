@@ -49,7 +49,7 @@ def gradient_graph(
         else:
             for _ in range(times):
                 gradients.add_value(name, seed)
-    _walk_back(graph, gradients)
+    _visit_backwards(graph, gradients)
     results = tuple(gradients.result(name) for name in wrt)
     b = gradients.build
     return replace(graph, inputs=tuple(b.inputs), nodes=tuple(b.nodes), results=(*(values if with_values else ()), *results))
@@ -88,7 +88,7 @@ def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
     return active
 
 
-def _walk_back(graph: Graph, gradients: Gradients) -> None:
+def _visit_backwards(graph: Graph, gradients: Gradients) -> None:
     """Contributes every active node's gradient to its operands, users before their operands."""
     calls: dict[object, list[Node]] = {}
     for node in graph.nodes:
