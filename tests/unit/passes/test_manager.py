@@ -149,10 +149,10 @@ def test_a_long_chain_passes_in_near_linear_time() -> None:
         for n in range(num_nodes):
             x = b.elementwise("add" if n % 2 else "mul", x, 1.5 + n % 7)
         graph = b.finish([x])
-        began = time.perf_counter()
+        began = time.process_time()
         after = Pipeline.parse(DEFAULT_PIPELINE).run(graph)
         assert len(after.nodes) == num_nodes
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     small = min(seconds(1000), seconds(1000))
     assert seconds(4000) < 12 * small + 0.5

@@ -191,12 +191,12 @@ def test_time_grows_about_linearly() -> None:
     """Five times the nodes take less than fifteen times as long (quadratic growth would take 25 times)."""
     def seconds(count: int) -> float:
         graph = layers(count)
-        began = time.perf_counter()
+        began = time.process_time()
         planned(graph)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     seconds(5)
-    assert seconds(500) < 15 * max(seconds(100), 0.02)
+    assert min(seconds(500), seconds(500)) < 15 * max(min(seconds(100), seconds(100)), 0.02)
 
 
 def test_a_chain_of_maps_is_recomputed_where_that_saves_writing_its_end() -> None:
