@@ -111,17 +111,17 @@ class WalkTemplate(KernelTemplate[C]):
     def refusal(self, choice: C, domain: Domain, device: DeviceSpec) -> Rejected | None:
         """Why a pattern has no kernel of a choice on the device; None where it has one."""
 
+    @abstractmethod
     def in_one_pass(self, domain: Domain) -> Domain:
         """The domain with reductions joined that this walk computes in one pass; the same object where there are none."""
-        return domain
 
+    @abstractmethod
     def keeps_elements(self, choice: C) -> bool:
         """Whether rows (or columns) stay on chip between the walks over them."""
-        return False
 
+    @abstractmethod
     def sums_vectors(self, choice: C) -> bool:
         """Whether one thread reads rows in vectors, with a chain of sums for each lane."""
-        return False
 
     # -- from a text to a program ----------------------------------------------------------------------------------------------
 
@@ -167,10 +167,6 @@ class WalkTemplate(KernelTemplate[C]):
     def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
         """None: a walk is one pattern."""
         return ()
-
-    def part_refusal(self, program: TileProgram) -> Rejected | None:
-        """A walk whose blocks know nothing of each other may be a part."""
-        return None
 
     def likeness(self, program: TileProgram) -> Hashable | None:
         """None: extents stand in the body of a walk."""

@@ -85,9 +85,17 @@ class ColumnsTemplate(WalkTemplate[Columns]):
         """The blocks of each tile that share its columns."""
         return Launch(num_tiles(domain, choice) * choice.split, choice.threads_x * choice.threads_y)
 
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """The domain itself: reductions down a column are passes of their own."""
+        return domain
+
     def keeps_elements(self, choice: Columns) -> bool:
         """Whether registers hold the columns."""
         return choice.on_chip
+
+    def sums_vectors(self, choice: Columns) -> bool:
+        """False: each lane of a vector is a column of its own."""
+        return False
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
@@ -114,6 +122,10 @@ class ColumnsTemplate(WalkTemplate[Columns]):
                 LevelTile("block", ((reduced, share), (kept, c.vector * c.threads_x))),
                 LevelTile("warp", ((reduced, c.chunks * max(WARP // c.threads_x, 1)), (kept, min(c.threads_x, WARP) * c.vector))),
                 LevelTile("thread", ((reduced, c.chunks), (kept, c.vector))))
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """None: its blocks know nothing of each other, or meet through global memory."""
+        return None
 
     def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Columns | None:
         """More or fewer threads down each column."""

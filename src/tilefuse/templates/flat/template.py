@@ -91,6 +91,18 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         vectors = max(num_vectors(choice, domain.extents), min(length_of(domain, choice.order), 1))
         return Launch(-(-vectors // (choice.threads * choice.steps)), choice.threads)
 
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """The domain itself: threads share no reductions."""
+        return domain
+
+    def keeps_elements(self, choice: Pointwise) -> bool:
+        """False: no reduction needs an element again."""
+        return False
+
+    def sums_vectors(self, choice: Pointwise) -> bool:
+        """False: each lane of a vector is a point of its own."""
+        return False
+
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
@@ -109,6 +121,10 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         each, walked = choice.vector * choice.steps, "*".join(choice.order) or "element"
         return (LevelTile("grid", extents_of(program.domain, choice.order)), LevelTile("block", ((walked, each * launch.num_threads),)),
                 LevelTile("warp", ((walked, each * min(WARP, launch.num_threads)),)), LevelTile("thread", ((walked, each),)))
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """None: its blocks know nothing of each other."""
+        return None
 
     def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Pointwise | None:
         """A flat walk takes any number of threads."""

@@ -36,6 +36,7 @@ MAX_GROUPS = 24
 # Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
 MAX_SIBLING_OPERANDS = 16
 
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """The template of a packed kernel: groups take the launch's blocks one after the other."""

@@ -77,6 +77,18 @@ class TransposeTemplate(WalkTemplate[Transpose]):
         tiles = -(-domain.extents[choice.read_axis] // choice.columns) * -(-domain.extents[choice.write_axis] // choice.rows)
         return Launch(others * tiles, choice.threads)
 
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """The domain itself: threads share no reductions."""
+        return domain
+
+    def keeps_elements(self, choice: Transpose) -> bool:
+        """False: no reduction needs an element again."""
+        return False
+
+    def sums_vectors(self, choice: Transpose) -> bool:
+        """False: each lane of a vector is a point of its own."""
+        return False
+
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
@@ -90,6 +102,10 @@ class TransposeTemplate(WalkTemplate[Transpose]):
         return (LevelTile("grid", extents_of(program.domain, c.order)),
                 LevelTile("block", ((c.write_axis, c.rows), (c.read_axis, c.columns))),
                 LevelTile("warp", (("element", each * min(WARP, c.threads)),)), LevelTile("thread", (("element", each),)))
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """None: its blocks know nothing of each other."""
+        return None
 
     def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Transpose | None:
         """A tile takes any number of threads."""
