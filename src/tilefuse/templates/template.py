@@ -126,9 +126,10 @@ class KernelTemplate(ABC, Generic[C]):
     @property
     @abstractmethod
     def priority(self) -> int:
-        """Place in the order in which templates are asked (`choose.py`): the first that take a pattern are compared with each other only.
+        """Place in the order in which templates are asked (`choose.py`), lower numbers first.
 
-        Walks have no estimate of their time besides memory traffic, by which they could be compared with stages.
+        The first priority whose templates take a pattern decides, and only templates of one priority are compared by price: a walk that
+        holds a pattern is taken although stages might hold it too.
         """
 
     @abstractmethod
