@@ -29,11 +29,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PackedGroup:
-    """Parts that run one body. program: the tile program of the body, for the largest part. flat: its domain is in flat form."""
+    """Parts that run one body.
+
+    program: the tile program of the body, for the largest part. any_size: its domain is that of a `SizedForm`, and parts differ in size.
+    """
 
     program: TileProgram
     parts: tuple[Part, ...]
-    flat: bool = False
+    any_size: bool = False
 
     @property
     def num_blocks(self) -> int:

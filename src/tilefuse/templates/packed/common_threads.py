@@ -12,8 +12,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template
 
 
-def packable(program: TileProgram) -> Rejected | None:
-    """Why a tile program cannot be one of several in a kernel; None where it can."""
+def part_refusal(program: TileProgram) -> Rejected | None:
+    """Why a program cannot be one part of a packed kernel; None where it can."""
     return kernel_template(program.choice).part_refusal(program)
 
 
@@ -26,7 +26,7 @@ def with_threads(program: TileProgram, threads: int, device: DeviceSpec) -> Choi
 def common_threads(programs: Sequence[TileProgram], device: DeviceSpec) -> int | Rejected:
     """The number of threads a block that all programs can have, at the least cost in bytes that could have been moved instead.
 
-    Requires: all are `packable`.
+    Requires: `part_refusal` has nothing against any of them.
     """
     candidates = dict.fromkeys(p.choice.num_threads for p in programs)
     costs = [(cost_bytes, threads) for threads in candidates if (cost_bytes := _cost_bytes(programs, threads, device)) is not None]

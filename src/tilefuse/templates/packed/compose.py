@@ -23,7 +23,7 @@ def compose_packed(program: TileProgram, choice: Packed, device: DeviceSpec) -> 
     bodies: list[Kernel] = []
     first_block = 0
     for packed in choice.groups:
-        if packed.flat:
+        if packed.any_size:
             body = any_size_of(packed.program).compose(packed, device, taken)
         else:
             body = kernel_template(packed.program.choice).compose(packed.program, device, taken=taken)
@@ -59,7 +59,7 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
             name = free_identifier(f"{slot.name}_of_{number_of_member}", taken)
             parameters.append(replace(slot, name=name, num_elements=size, origin=origin))
             arguments.append(name)
-        numbers = any_size_of(packed.program).numbers(packed, part) if packed.flat else ()
+        numbers = any_size_of(packed.program).numbers(packed, part) if packed.any_size else ()
         names.update((name, max(names.get(name, 0), value + 1)) for name, value in numbers)
         members.append(Member(tuple(arguments), part.num_blocks, tuple(value for _, value in numbers)))
     return Group(first_block, body.parameters, tuple(members), body.body, tuple(names.items()), (), body.narrow), parameters

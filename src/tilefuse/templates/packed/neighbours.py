@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.neighbours import neighbours, program_with
-from tilefuse.templates.packed.common_threads import packable, with_threads
+from tilefuse.templates.packed.common_threads import part_refusal, with_threads
 from tilefuse.templates.packed.packed import Packed, regrouped
 from tilefuse.templates.parts import PackedGroup
 
@@ -22,7 +22,7 @@ def packed_neighbours(base: Packed, device: DeviceSpec) -> tuple[Packed, ...]:
 
 
 def _near(base: Packed, device: DeviceSpec) -> Iterator[Packed]:
-    if device.kind == "cuda" and all(g.flat for g in base.groups):
+    if device.kind == "cuda" and all(g.any_size for g in base.groups):
         for threads in (128, 256, 512):
             choices = [c for g in base.groups if (c := with_threads(g.program, threads, device)) is not None]
             if len(choices) == len(base.groups):
@@ -34,12 +34,12 @@ def _near(base: Packed, device: DeviceSpec) -> Iterator[Packed]:
 
 def _bodies(group: PackedGroup, threads: int, device: DeviceSpec) -> Iterator[PackedGroup]:
     """The parts of a group with other bodies of as many threads."""
-    if group.flat:
+    if group.any_size:
         yield from (regrouped(group, choice) for choice in _flat_choices(group.program, threads, device))
         return
     for near in neighbours(group.program, device)[1:]:
         body = program_with(group.program, near, device) if near.num_threads == threads else None
-        if isinstance(body, TileProgram) and packable(body) is None:
+        if isinstance(body, TileProgram) and part_refusal(body) is None:
             yield PackedGroup(body, tuple(replace(p, num_blocks=body.launch.num_blocks) for p in group.parts))
 
 

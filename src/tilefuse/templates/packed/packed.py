@@ -21,7 +21,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize, SizedForm
 from tilefuse.templates.choose import choose_program
-from tilefuse.templates.packed.common_threads import common_threads, packable, with_threads
+from tilefuse.templates.packed.common_threads import common_threads, part_refusal, with_threads
 from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request, has_products
@@ -90,7 +90,7 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
         return Rejected(Reason.TOO_MANY_OPERANDS, f"{operands} tensors, at most {MAX_OPERANDS} in one launch")
     distinct = {s.structure: s.program for s in work}
     for program in distinct.values():
-        if (why := packable(program)) is not None:
+        if (why := part_refusal(program)) is not None:
             return why
     device = request.device
     threads = common_threads(tuple(distinct.values()), device)
@@ -187,14 +187,14 @@ def _group(members: list[_Scheduled], form_of: dict[int, SizedForm | None], devi
     largest = max(range(len(forms)), key=lambda n: (forms[n].num_elements, -n))
     program = replace(members[largest].program, internal=forms[largest].domain)
     parts = tuple(_part(s.part, 0, form.num_elements) for s, form in zip(members, forms, strict=True))
-    return regrouped(PackedGroup(program, parts, flat=True), any_size_of(program).choice(program, threads, device))
+    return regrouped(PackedGroup(program, parts, any_size=True), any_size_of(program).choice(program, threads, device))
 
 
 def regrouped(group: PackedGroup, choice: Choice) -> PackedGroup:
     """A group of parts of any size with the body of another choice."""
     any_size = any_size_of(group.program)
     parts = tuple(replace(p, num_blocks=any_size.num_blocks(choice, p.num_elements)) for p in group.parts)
-    return PackedGroup(any_size.body(group.program, choice, max(p.num_blocks for p in parts)), parts, flat=True)
+    return PackedGroup(any_size.body(group.program, choice, max(p.num_blocks for p in parts)), parts, any_size=True)
 
 
 def any_size_of(program: TileProgram) -> AnySize[Any]:
@@ -272,6 +272,6 @@ def _notation(groups: tuple[PackedGroup, ...]) -> str:
 
 
 def _parameters(groups: tuple[PackedGroup, ...], threads: int) -> tuple[tuple[str, object], ...]:
-    texts = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.flat else "")
+    texts = ((f"group {n}", f"{len(g.parts)} x {g.program.notation}" + (" of any size" if g.any_size else "")
              + "".join(f", {name} {value}" for name, value in g.program.parameters)) for n, g in enumerate(groups))
     return (*texts, ("threads", threads))

@@ -17,7 +17,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.neighbours import program_with
 from tilefuse.templates.notation import Schedule, Template
-from tilefuse.templates.packed.common_threads import packable, with_threads
+from tilefuse.templates.packed.common_threads import part_refusal, with_threads
 from tilefuse.templates.packed.packed import Packed, packed_like, regrouped
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.walk import walk_template
@@ -33,42 +33,42 @@ def packed_by_hand(program: TileProgram, template: Template, device: DeviceSpec)
     """
     packed = program.choice
     assert isinstance(packed, Packed)
-    wanted: dict[int, Template] = {}
+    template_by_group: dict[int, Template] = {}
     counted = bool(template.parts)
     for count, part in template.parts or tuple((1, part) for part in _by_part(packed, template)):
         place = _place(packed, part)
         where = part.schedules[0].span
-        if place in wanted:
+        if place in template_by_group:
             raise UserError(f"two templates of one part: %{part.schedules[0].name} is computed by a part that has one", where=where)
         members = len(packed.groups[place].parts)
         if counted and count != members:
             raise UserError(f"the part of %{part.schedules[0].name} has {members} members, and the template {count}", where=where,
                             hint=f"{members} x {{ ... }}")
-        wanted[place] = _with_own_names(packed.groups[place], part)
-    groups = [_by_hand(g, wanted[n], device) if n in wanted else g for n, g in enumerate(packed.groups)]
-    threads = _common(packed, groups, wanted)
-    made = tuple(g if g.program.choice.num_threads == threads else _with_threads(g, threads, device) for g in groups)
-    found = packed_like(program, made, device, threads)
-    if isinstance(found, Rejected):
-        raise UserError(f"the template cannot be met: {found}", where=next(iter(wanted.values())).schedules[0].span)
-    return found
+        template_by_group[place] = _with_own_names(packed.groups[place], part)
+    groups = [_by_hand(g, template_by_group[n], device) if n in template_by_group else g for n, g in enumerate(packed.groups)]
+    threads = _common(packed, groups, template_by_group)
+    alike = tuple(g if g.program.choice.num_threads == threads else _with_threads(g, threads, device) for g in groups)
+    packed_program = packed_like(program, alike, device, threads)
+    if isinstance(packed_program, Rejected):
+        raise UserError(f"the template cannot be met: {packed_program}", where=next(iter(template_by_group.values())).schedules[0].span)
+    return packed_program
 
 
 def _by_part(packed: Packed, template: Template) -> tuple[Template, ...]:
     """A list of schedules as one template a part. Raises: UserError for unlike schedules of alike members; as `_place`."""
-    found: dict[int, list[Schedule]] = {}
+    schedules_by_group: dict[int, list[Schedule]] = {}
     for schedule in template.schedules:
         place = _place(packed, replace(template, schedules=(schedule,)))
         group = packed.groups[place]
         (own,) = _with_own_names(group, Template((schedule,))).schedules
-        said = found.setdefault(place, [])
-        for other, before in ((o, _with_own_names(group, Template((o,))).schedules[0]) for o in said):
+        schedules = schedules_by_group.setdefault(place, [])
+        for other, before in ((o, _with_own_names(group, Template((o,))).schedules[0]) for o in schedules):
             if before.name == own.name and (before.attrs, before.keep) != (own.attrs, own.keep):
                 raise UserError(f"%{schedule.name} and %{other.name} are computed alike, and their schedules differ", where=schedule.span,
                                 hint="members of one part share its template")
-        if all(_with_own_names(group, Template((o,))).schedules[0].name != own.name for o in said):
-            said.append(schedule)
-    return tuple(replace(template, schedules=tuple(s)) for s in found.values()) or (template,)
+        if all(_with_own_names(group, Template((o,))).schedules[0].name != own.name for o in schedules):
+            schedules.append(schedule)
+    return tuple(replace(template, schedules=tuple(s)) for s in schedules_by_group.values()) or (template,)
 
 
 def _place(packed: Packed, template: Template) -> int:
@@ -93,27 +93,27 @@ def _with_own_names(group: PackedGroup, template: Template) -> Template:
 
 
 def _by_hand(group: PackedGroup, template: Template, device: DeviceSpec) -> PackedGroup:
-    if group.flat:
+    if group.any_size:
         return regrouped(group, walk_template(group.program.choice).choice_by_hand(group.program, template, device))
-    made = program_by_hand(group.program, template, device)
-    if (why := packable(made)) is not None:
+    body = program_by_hand(group.program, template, device)
+    if (why := part_refusal(body)) is not None:
         raise UserError(f"a part of a packed kernel cannot be like this: {why}", where=template.schedules[0].span)
-    return _with_program(group, made)
+    return _with_program(group, body)
 
 
 def _with_program(group: PackedGroup, program: TileProgram) -> PackedGroup:
     return PackedGroup(program, tuple(replace(p, num_blocks=program.launch.num_blocks) for p in group.parts))
 
 
-def _common(packed: Packed, groups: Sequence[PackedGroup], wanted: dict[int, Template]) -> int:
+def _common(packed: Packed, groups: Sequence[PackedGroup], template_by_group: dict[int, Template]) -> int:
     """The number of threads of all parts. Raises: UserError where templates ask for different ones."""
     asked: dict[int, int] = {}
-    for n in wanted:
+    for n in template_by_group:
         threads = groups[n].program.choice.num_threads
         if threads != packed.threads:
             asked.setdefault(threads, n)
     if len(asked) > 1:
-        where = wanted[max(asked.values())].schedules[0].span
+        where = template_by_group[max(asked.values())].schedules[0].span
         raise UserError(f"parts of {' and '.join(map(str, sorted(asked)))} threads a block; a launch has one number", where=where)
     return next(iter(asked), packed.threads)
 
@@ -121,11 +121,11 @@ def _common(packed: Packed, groups: Sequence[PackedGroup], wanted: dict[int, Tem
 def _with_threads(group: PackedGroup, threads: int, device: DeviceSpec) -> PackedGroup:
     """A group that follows the others' number of threads."""
     choice = with_threads(group.program, threads, device)
-    if group.flat and choice is not None:
+    if group.any_size and choice is not None:
         return regrouped(group, choice)
-    made = None if choice is None else program_with(group.program, choice, device)
-    if made is None or isinstance(made, Rejected):
-        told = f": {made}" if isinstance(made, Rejected) else ""
-        raise UserError(f"the part of %{group.program.graph.results[0]} has no form with blocks of {threads} threads{told}",
+    body = None if choice is None else program_with(group.program, choice, device)
+    if body is None or isinstance(body, Rejected):
+        why = f": {body}" if isinstance(body, Rejected) else ""
+        raise UserError(f"the part of %{group.program.graph.results[0]} has no form with blocks of {threads} threads{why}",
                         hint=f"it has {group.program.choice.num_threads} now")
-    return _with_program(group, made)
+    return _with_program(group, body)

@@ -101,7 +101,7 @@ def test_what_depends_on_more_than_the_position_has_no_flat_form(text: str) -> N
 
 def test_alike_parts_are_one_group_and_larger_groups_come_first() -> None:
     choice = packed(side_by_side([row_sum(4, 64), update(1000), update(30, 3), row_sum(4, 64)], shared=("rate",)).graph)
-    assert [(g.flat, len(g.parts)) for g in choice.groups] == [(True, 2), (False, 2)]
+    assert [(g.any_size, len(g.parts)) for g in choice.groups] == [(True, 2), (False, 2)]
     assert [p.num_elements for p in choice.groups[0].parts] == [1000, 90]
 
 

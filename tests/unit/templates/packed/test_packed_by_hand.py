@@ -55,7 +55,7 @@ def test_parts_are_found_by_the_values_of_any_member() -> None:
 
 
 def test_members_of_unlike_size_walk_alike() -> None:
-    flat = next(g for g in by_hand("ub [GRID-CTA_128]; vector=2; steps=2;").groups if g.flat)
+    flat = next(g for g in by_hand("ub [GRID-CTA_128]; vector=2; steps=2;").groups if g.any_size)
     assert isinstance(flat.program.choice, Pointwise) and (flat.program.choice.vector, flat.program.choice.steps) == (2, 2)
     assert [p.num_blocks for p in flat.parts] == [6, 2]
 
@@ -64,7 +64,7 @@ def test_schedules_without_pack_are_told_apart_by_their_values() -> None:
     """Figure 5 (a) of FusionStitching lists them; members of one part say the same."""
     made = by_hand("rx [GRID-CTA_2,CTA_64]; ua [GRID-CTA_128]; ry [GRID-CTA_2,CTA_64];")
     rows = next(g for g in made.groups if isinstance(g.program.choice, Rows))
-    flat = next(g for g in made.groups if g.flat)
+    flat = next(g for g in made.groups if g.any_size)
     assert (rows.program.choice.threads, rows.program.choice.rows) == (64, 2) and made.threads == 128  # type: ignore[union-attr]
     assert isinstance(flat.program.choice, Pointwise) and flat.program.choice.threads == 128
     assert by_hand("ua [CTA]; cta_size=128;").threads == 128, "one block takes the longest member"

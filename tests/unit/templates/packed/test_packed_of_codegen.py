@@ -162,7 +162,7 @@ def test_shared_memory_is_the_largest_of_the_parts_and_blocks_are_the_sum() -> N
     program = packed("templates", H200)
     assert isinstance(program.choice, Packed)
     kernel = compose(program, H200)
-    alone = [compose(replace(g.program, name="alone"), H200).launch for g in program.choice.groups if not g.flat]
+    alone = [compose(replace(g.program, name="alone"), H200).launch for g in program.choice.groups if not g.any_size]
     assert kernel.launch.shared_bytes == max(launch.shared_bytes for launch in alone)
     assert kernel.launch.num_blocks == sum(g.num_blocks for g in kernel.groups)
     assert {launch.num_threads for launch in alone} == {kernel.launch.num_threads}
