@@ -101,11 +101,11 @@ class Parts:
 
         Arithmetic below half of the traffic's time adds less than the spread of measured times of routines.
         """
-        if self.overlap_power == inf:
-            return max(self.moved_us, self.arithmetic_us, self.chain_us)
-        arithmetic_us = self.arithmetic_us if self.arithmetic_us > self.moved_us / 2 else 0.0
-        powers: float = sum(part_us**self.overlap_power for part_us in (self.moved_us, arithmetic_us, self.chain_us))
-        return float(powers ** (1 / self.overlap_power))
+        moved_us, power = self.moved_us, self.overlap_power
+        if power == inf:
+            return max(moved_us, self.arithmetic_us, self.chain_us)
+        arithmetic_us = self.arithmetic_us if self.arithmetic_us > moved_us / 2 else 0.0
+        return float((moved_us**power + arithmetic_us**power + self.chain_us**power) ** (1 / power))
 
     @property
     def us(self) -> float:

@@ -4,6 +4,7 @@ All follow from the metadata: elements, threads, thread-to-data mappings. Times 
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -75,7 +76,7 @@ class Facts:
     remapped: int
     ragged: float = 0.0
 
-    @property
+    @functools.cached_property
     def bytes_moved(self) -> int:
         """All bytes between global memory and the chip."""
         return sum(m.num_bytes for m in self.moved)
@@ -187,10 +188,11 @@ class ElementFacts:
         """The facts of one walk."""
         walk, unroll, num_tiles = decision.direction, decision.unroll, self.num_tiles
         blocks = {d: -(-n // decision.iterations) if d == walk else n for d, n in num_tiles.items()}
+        once_a_block = prod(blocks.values())
 
         def moved(o: _Operand) -> Moved:
-            # An operand that the walk does not move is loaded once a block, everything else once a tile.
-            times = self.live if walk in o.axes else prod(n if d != walk else blocks[d] for d, n in num_tiles.items())
+            # Elements that the walk does not change move once for each block, all others once for each tile.
+            times = self.live if walk in o.axes else once_a_block
             row = self.words[o.axes[-1]] * o.word_bytes if len(o.axes) == 2 else ONE_ROW_BYTES
             return Moved(*o.names, times * o.words * o.word_bytes, len(o.axes) < len(num_tiles), not o.shared_words, row, o.word_bytes)
 
@@ -202,7 +204,7 @@ class ElementFacts:
             flight += copies * (o.held or -(-o.words // self.threads)) * o.word_bytes
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         exchanges = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
-        facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, prod(blocks.values()),
+        facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, once_a_block,
                       unroll, exchanges, max(held, LEAST_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0, self.remapped,
                       min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
         return self.finished(facts, decision, blocks)
