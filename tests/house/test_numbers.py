@@ -10,8 +10,8 @@ from tilefuse.target.device import H200
 from tilefuse.target.fitted.evidence import NO_RECORD, figures_of
 
 # Fitted numbers that still stand in the lines of a room: module constants, and unnamed numbers in functions. Each ceiling only falls.
-MODULE_CEILINGS = {"templates/rows": 0, "templates": 0, "plan": 0, "passes/device": 0, "scripts": 0}
-INLINE_CEILINGS = {"templates": 2, "plan": 0, "passes/device": 0, "scripts": 0}
+MODULE_CEILINGS = {"domain": 0, "emit": 0, "templates/rows": 0, "templates": 0, "plan": 0, "passes/device": 0, "scripts": 0}
+INLINE_CEILINGS = {"domain": 0, "emit": 0, "templates": 2, "plan": 0, "passes/device": 0, "scripts": 0}
 # Figures whose measurement nobody wrote down.
 UNRECORDED_CEILING = 45
 

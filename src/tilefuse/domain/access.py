@@ -1,6 +1,7 @@
 """Memory accesses of a kernel's walk over its domain: contiguous axes, vector widths, bytes moved."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd, prod
@@ -10,6 +11,7 @@ from tilefuse.ir.affine import Affine, Extents, delinearise, simplify
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Call, Guard
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.walks import FlatFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def by_memory_order(names: tuple[str, ...], accessed: list[Access], extents: Ext
     for lead in sorted(usable, key=key, reverse=True):
         strides = {a: stride_of(lead.offset, a) for a in names}
         if all(s is not None and (s != 0 or extents[a] == 1) for a, s in strides.items()):
-            return tuple(sorted(names, key=lambda a: (-abs(strides[a] or 0) if extents[a] > 1 else -(1 << 62))))
+            return tuple(sorted(names, key=lambda a: (-abs(strides[a] or 0) if extents[a] > 1 else -sys.maxsize)))
     return names
 
 
@@ -157,21 +159,14 @@ class Traffic:
     flops: int
 
 
-# Operations per term of a reduction by one thread. A sum takes a load (at a quarter of the rate of additions), its address and an addition;
-# squared deviations take Chan's formula with a division. Threads that share a reduction load vectors and divide once per batch.
-# Source: H200, norm of [128, 32, 254, 254] f32, channels last to row-major: 594 us; with sums of four channels in every thread 693 us;
-# with their squared deviations too 1621 us.
-ALONE_TERM_FLOPS, ALONE_M2_FLOPS = 12, 70
-
-
-def _combine_flops(instance: Instance) -> int:
+def _combine_flops(instance: Instance, fitted: FlatFigures) -> int:
     """Operations that combine one element into a reduction; 0 for a map."""
     if instance.serial:
-        return ALONE_M2_FLOPS if instance.node.detail == "m2" else ALONE_TERM_FLOPS
+        return fitted.squares_term_flops if instance.node.detail == "m2" else fitted.term_flops
     return 1 if instance.node.category != "map" else 0
 
 
-def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
+def traffic(domain: Domain, sizes: Mapping[str, int], fitted: FlatFigures) -> Traffic:
     """Ideal traffic of a domain. `sizes`: size of every boundary value. Units: bytes."""
     read: dict[str, int] = {}
     written = 0
@@ -191,5 +186,5 @@ def traffic(domain: Domain, sizes: Mapping[str, int]) -> Traffic:
         # In a flat walk, every thread that needs a single-thread reduction recomputes it.
         everywhere = {*domain.kept, *domain.reduced} if instance.serial and alone else {*domain.reduced} if instance.shared else set()
         axes = set(instance.depends) | everywhere | {a for a, _ in instance.serial}
-        flops += (flops_of(instance.body) + _combine_flops(instance)) * prod(domain.extents[a] for a in axes)
+        flops += (flops_of(instance.body) + _combine_flops(instance, fitted)) * prod(domain.extents[a] for a in axes)
     return Traffic(sum(read.values()), written, flops)

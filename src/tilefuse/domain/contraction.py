@@ -11,27 +11,14 @@ from math import prod
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, MMA_ROWS, WARP
+from tilefuse.target.fitted.stages import MultiplyFigures
 
 ROW, COLUMN, INNER = "row", "column", "inner"
-# Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32. Source: PTX ISA, warp-level matrix instructions.
-MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
-WARP = 32
-# Fused multiply-adds per cycle of one multiprocessor (see `product_cycles`).
-FMA_PER_CYCLE, MMA_PER_CYCLE, TF32_PER_CYCLE = 128.0, 1300.0, 640.0
-# Upper bound on that rate for every tiling, by `Tiling.arithmetic`; None: threads compute.
-RATE_BY_ARITHMETIC = {None: FMA_PER_CYCLE, "": MMA_PER_CYCLE, "tf32": TF32_PER_CYCLE, "split": TF32_PER_CYCLE / 3}
-# F32 products on tensor cores, in cycles: latency from one step to the next of the same warp; the part of it that the instructions of one
-# tile and step fill; and the least remaining wait.
-F32_STEP_LATENCY, F32_INSTRUCTIONS_CYCLES, F32_LEAST_LATENCY = 40.0, 20.0, 5.0
 # Matrix instructions whose accumulators one warp can hold: 64 registers per lane, and 160 if rows are reduced in registers.
 MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
-# Cost of one shared-memory read, in units of one fused multiply-add of a warp (a multiprocessor issues four per cycle).
-# Source: H200, an LSTM step with eightfold bank conflicts: 2.4 us per product, all of it shared-memory reads.
-SPLIT_READ = 3.0
-# Right operands that threads read from global memory: issue slots per load, and elements per thread in flight.
-# Source: H200, 12 products of 32 x 256 by 256 x 256 in f32: 55 us word by word, 31 us with 16 loads of 16 bytes in flight.
-DIRECT_READ, DIRECT_ELEMENTS = 4.0, 32
-
+# Sides of a thread's tile, and most sums in it. Units: elements.
+TRIED_SIDES, MAX_SUMS = (1, 2, 3, 4, 5, 6, 8), 40
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -126,7 +113,7 @@ def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> boo
 
 
 @functools.cache
-def tile_mma(rows: int, columns: int, warps: int, arithmetic: str = "") -> Tiling:
+def tile_mma(fitted: MultiplyFigures, rows: int, columns: int, warps: int, arithmetic: str = "") -> Tiling:
     """The cheapest warp tile by instructions and shared-memory reads of the busiest warp."""
     tall, wide = rows // MMA_ROWS, -(-columns // MMA_COLUMNS)
     step = MMA_INNER_F32 if arithmetic else MMA_INNER
@@ -139,50 +126,48 @@ def tile_mma(rows: int, columns: int, warps: int, arithmetic: str = "") -> Tilin
             if tall % m or wide % n or m * n > MAX_INSTRUCTIONS:
                 continue
             turns = -(-(tall // m) * (wide // n) // warps)
-            reads = _split_cost(m, n) if arithmetic == "split" else 0.5 * (2 * m + n)
+            reads = _split_cost(fitted, m, n) if arithmetic == "split" else 0.5 * (2 * m + n)
             candidates.append((turns * (m * n + reads), m, n))
     _, m, n = min(candidates)
     return Tiling("mma", m, n, step=step, arithmetic=arithmetic)
 
 
-def _split_cost(m: int, n: int) -> float:
-    """Cost of reading the f32 operands of m x n tiles and splitting them into high and low parts. Units: three matrix instructions.
-
-    Source: the assembler's output: 14 instructions per left fragment, 8 per right one, 20 issue slots per three matrix instructions.
-    """
-    return (14 * m + 8 * n) / 20
+def _split_cost(fitted: MultiplyFigures, m: int, n: int) -> float:
+    """Cost of reading the f32 operands of m x n tiles and splitting them into high and low parts. Units: three matrix instructions."""
+    return (fitted.left_instructions * m + fitted.right_instructions * n) / fitted.split_slots
 
 
-def product_cycles(t: Tiling, places: int, columns: int, inner: int, threads: int, held: bool = False) -> tuple[float, float]:
+def product_cycles(fitted: MultiplyFigures, t: Tiling, places: int, columns: int, inner: int, threads: int,
+                   held: bool = False) -> tuple[float, float]:
     """(busy time of a multiprocessor for one product's tile, further wait of the block). Units: cycles.
 
     places: rows over all lead indices; held: the left operand lies in registers.
-    Source: Luo et al. 2024, arXiv:2402.13499: mma.sync reaches about 62 % of an H100's dense rate (4096 FLOP of 16 bits, 1024 FMA of tf32
-    per cycle).
     """
     m, n = t.rows, t.columns
     if t.unit == "fma":
         items = places * columns // (m * n) * t.split
         busy = items / (-(-items // threads) * threads)
-        reads = (0.6 * (m + n) if t.strip else 1.6 * (m + n) if t.split == 1 else SPLIT_READ * _split_passes(m, n, t.side)) / (m * n)
-        return places * columns * inner / FMA_PER_CYCLE * (1.0 + reads) / busy, inner / t.split * 4
+        passes = _split_passes(m, n, t.side) if t.split > 1 else m + n
+        reads = (fitted.read if t.strip else fitted.scattered_read if t.split == 1 else fitted.split_read) * passes / (m * n)
+        return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
     if not t.arithmetic:
-        return multiplications / MMA_PER_CYCLE * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)), 0.0
-    rate = RATE_BY_ARITHMETIC[t.arithmetic]
+        return multiplications / fitted.mma_per_cycle * (1.0 + 0.5 * ((0 if held else 2 * m) + n) / (m * n)), 0.0
+    rate = fitted.rate(t.arithmetic)
     # Other instructions of the four warp schedulers. About half of them issue while the tensor cores are busy.
-    others = ((12 if held else 14) * m + 8 * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
+    left = fitted.held_left_instructions if held else fitted.left_instructions
+    others = (left * m + fitted.right_instructions * n) / 4 / (m * n) / (MMA_ROWS * MMA_COLUMNS * MMA_INNER_F32)
     # Warps without a tile idle, and each warp waits for the accumulators of its previous step.
     warps, tiles = threads // WARP, covered // (MMA_ROWS * MMA_COLUMNS * m * n)
     turns = -(-tiles // warps)
-    wait = max(F32_STEP_LATENCY - F32_INSTRUCTIONS_CYCLES * m * n, F32_LEAST_LATENCY)
+    wait = max(fitted.step_cycles - fitted.instruction_cycles * m * n, fitted.least_wait_cycles)
     return multiplications * (1 / rate + 0.5 * others) * turns * warps / tiles, turns * inner / t.step * wait
 
 
-def least_wait(inner: int, arithmetic: str | None) -> float:
+def least_wait(fitted: MultiplyFigures, inner: int, arithmetic: str | None) -> float:
     """Lower bound on the second result of `product_cycles`, a block's wait. Units: cycles."""
-    return 0.0 if arithmetic == "" else inner * min(F32_LEAST_LATENCY / MMA_INNER_F32, 4 / WARP)
+    return 0.0 if arithmetic == "" else inner * min(fitted.least_wait_cycles / MMA_INNER_F32, 4 / WARP)
 
 
 def f32_pad(extent: int, inner_last: bool) -> int:
@@ -195,7 +180,8 @@ def f32_pad(extent: int, inner_last: bool) -> int:
 
 
 @functools.cache
-def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right: bool, direct: int = 0) -> Tiling:
+def tile_fma(fitted: MultiplyFigures, rows: int, columns: int, inner: int, threads: int, inner_last_right: bool,
+             direct: int = 0) -> Tiling:
     """The cheapest thread tile by multiplications, reads and shuffles of the busiest thread. Lanes split the inner axis if there are fewer
     tiles than threads.
 
@@ -204,9 +190,9 @@ def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right
     """
     step = next(s for s in (4, 2, 1) if inner % s == 0)
     candidates: list[tuple[float, int, int, int]] = []
-    for m in (1, 2, 3, 4, 5, 6, 8):
-        for n in (1, 2, 3, 4, 5, 6, 8):
-            if rows % m or columns % n or m * n > 40 or direct and n > direct:
+    for m in TRIED_SIDES:
+        for n in TRIED_SIDES:
+            if rows % m or columns % n or m * n > MAX_SUMS or direct and n > direct:
                 continue
             tiles = (rows // m) * (columns // n)
             split = 1
@@ -217,15 +203,15 @@ def tile_fma(rows: int, columns: int, inner: int, threads: int, inner_last_right
             turns = -(-tiles * split // threads)
             # Multiplications, reads (one per `step` elements of a row or column), and the shuffles of split lanes.
             if direct:
-                reads = 1.2 * m + DIRECT_READ
+                reads = 2 * fitted.read * m + fitted.direct_read
             elif split > 1:
-                reads = SPLIT_READ * _split_passes(m, n, _side(split, columns // n, inner_last_right))
+                reads = fitted.split_read * _split_passes(m, n, _side(split, columns // n, inner_last_right))
             else:
-                reads = 0.6 * _wavefronts(m, n, columns // n)[0]
+                reads = fitted.read * _wavefronts(m, n, columns // n)[0]
             work = turns * (inner / split * (m * n + reads) + 3.0 * _shuffles(m * n, split))
             candidates.append((work, m, n, split))
     _, m, n, split = min(candidates, key=lambda f: (f[0], -f[1] * f[2]))
-    while direct and inner % (2 * step * split) == 0 and 2 * step * n <= DIRECT_ELEMENTS:
+    while direct and inner % (2 * step * split) == 0 and 2 * step * n <= fitted.direct_elements:
         step *= 2
     return Tiling("fma", m, n, split, _side(split, columns // n, inner_last_right), step,
                   _wavefronts(m, n, columns // n)[1] if split == 1 else 0)

@@ -36,6 +36,8 @@ from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 SERIAL_REDUCTION_LIMIT = 32
 # Largest overlapping window, in elements, that one thread reduces.
 LARGEST_WINDOW = 4096
+# Least results of a very short reduction across memory that one thread each reduces: enough for every thread of a device.
+MANY_RESULTS = 1 << 15
 
 
 class Conflict(Exception):
@@ -61,7 +63,7 @@ def is_serial_reduction(node: Node) -> bool:
     windowed, overlapping = _windows(node)
     if windowed and (size <= SERIAL_REDUCTION_LIMIT or overlapping and size <= LARGEST_WINDOW):
         return True
-    return is_short_across_memory(node) and prod(node.type.shape) >= 4096 * 8
+    return is_short_across_memory(node) and prod(node.type.shape) >= MANY_RESULTS
 
 
 def _windows(node: Node) -> tuple[bool, bool]:

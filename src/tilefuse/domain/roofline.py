@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
-from tilefuse.domain.contraction import FMA_PER_CYCLE
 from tilefuse.domain.work import BlockWork, Unit, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
@@ -23,8 +22,6 @@ EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
 
 # Registers that every thread gets at least.
 LEAST_REGISTERS = 16
-# Threads of the blocks for which `OverlapFigures.alone_share` was fitted.
-ALONE_THREADS = 256
 # Relative difference of two ways to add up the same cycles, at most.
 ROUNDING = 1e-9
 
@@ -200,7 +197,7 @@ def crowding_us(num_bytes: int, num_threads: int, enough_threads: int, device: D
 
 def clock_hz(device: DeviceSpec) -> float:
     """Cycles a second at which threads reach the device's rate. Source: DeviceSpec.flops_per_s."""
-    return device.flops_per_s / (device.num_multiprocessors * 2 * FMA_PER_CYCLE)
+    return device.flops_per_s / (device.num_multiprocessors * 2 * device.fitted.stitch.multiply.fma_per_cycle)
 
 
 def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
@@ -256,7 +253,7 @@ def least_blocks_us(work: BlockWork, device: DeviceSpec) -> float:
 
 def _waiting(work: BlockWork, busy: float) -> float:
     """Cycles that one block waits for a tile, its instructions that cannot overlap with each other included."""
-    return sum([s.wait_cycles for s in work.tile]) + work.overlap.alone_share * busy * sqrt(ALONE_THREADS / work.threads)
+    return sum([s.wait_cycles for s in work.tile]) + work.overlap.alone_share * busy * sqrt(work.overlap.alone_threads / work.threads)
 
 
 def operations_per_s(unit: str, device: DeviceSpec) -> float:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
-
-ALIGNMENT_BYTES = 16
+from tilefuse.target.memory import ACCESS_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str
 
 def aligned(num_bytes: int) -> int:
     """`num_bytes` rounded up to the alignment of vector accesses. Units: bytes."""
-    return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return -(-num_bytes // ACCESS_BYTES) * ACCESS_BYTES
 
 
 def conflict(a: Request, b: Request) -> bool:

@@ -110,9 +110,13 @@ class TileProgram:
         return self.bytes_read + self.bytes_written
 
 
+# Of a kernel's name, before planning makes it unique.
+MOST_CHARACTERS = 48
+
+
 def kernel_name(graph: Graph) -> str:
     """A readable C name from the values that the kernel writes. Planning makes it unique."""
-    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:48]
+    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:MOST_CHARACTERS]
 
 
 def print_tile(program: TileProgram, device: DeviceSpec) -> str:

@@ -19,6 +19,7 @@ from tilefuse.ir.dtype import BOOL, F64, I32, I64, DType
 from tilefuse.ir.resolver import Resolver
 from tilefuse.ir.scalar import Call, Const, Index, checked_extent, const
 from tilefuse.kernel.checked_index import counts_from_end
+from tilefuse.kernel.expression import INT32_MAX
 from tilefuse.kernel.ir import Assign, Comment, Declare, InRange, KernelLeaf, KExpr, Load, Reg
 
 # Strict and non-strict comparison by which an arg-reduction prefers an element.
@@ -97,11 +98,11 @@ class Emitter(Statements, Resolver[ResolvedLeaf, KernelLeaf]):
         monoid = KERNEL_MONOIDS[instance.node.detail]
         starts = monoid.identity(self.dtype(instance.body))
         if monoid.name in ARG_COMPARISON:
-            return (starts[0], const(2**31 - 1, I32)) if self._narrow_position(instance) else starts
+            return (starts[0], const(INT32_MAX, I32)) if self._narrow_position(instance) else starts
         return starts
 
     def _narrow_position(self, instance: Instance) -> bool:
-        return 0 < prod(e for _, e in instance.node.over) < 2**31 - 1
+        return 0 < prod(e for _, e in instance.node.over) < INT32_MAX
 
     def finished(self, instance: Instance, parts: list[Reg]) -> KExpr:
         """The result of a reduction from its components."""

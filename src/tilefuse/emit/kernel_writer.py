@@ -142,7 +142,7 @@ class KernelWriter:
     def _cache(self, value: str, num_elements: int) -> str:
         """Cache hint of an input: "stream" for large values, which are read once; "keep" for values that rows or lanes share."""
         largest = max((self._extent(v.name) for v in self.program.graph.inputs), default=0)
-        return "stream" if num_elements * 4 >= largest and num_elements >= 4096 else "keep"
+        return "stream" if num_elements * 4 >= largest and num_elements >= self.device.fitted.traffic.streamed_elements else "keep"
 
     @property
     def leaving(self) -> str:

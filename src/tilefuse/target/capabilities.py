@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 Capability = tuple[int, int]
 
-# Barriers of a thread block, the one of all its threads among them (bar.sync).
-BLOCK_BARRIERS = 16
+# Threads of a warp; most threads of a block; barriers of a block, the one of all its threads among them (bar.sync).
+WARP, BLOCK_THREADS, BLOCK_BARRIERS = 32, 1024, 16
+# Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32.
+MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
 
 # From here on, code may use instructions of one architecture alone, and is compiled for its variant "a".
 _OWN_INSTRUCTIONS: Capability = (9, 0)

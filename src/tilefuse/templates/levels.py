@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -18,7 +19,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
 
-UNLIMITED = 1 << 62
+UNLIMITED = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)

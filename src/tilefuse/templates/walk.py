@@ -91,7 +91,7 @@ class WalkTemplate(KernelTemplate[C]):
         if pattern.device.kind == "host":
             domain = wide_squares(domain, self.sums_vectors(choice))
         sizes = {v: t.num_bytes for v, t in graph.type_by_name.items()}
-        moved = traffic(domain, sizes)
+        moved = traffic(domain, sizes, pattern.device.fitted.flat)
         launch = Launch(0, 1) if has_no_points(domain) else self.launch(choice, domain)
         return TileProgram(
             name=kernel_name(graph), graph=graph, choice=choice,

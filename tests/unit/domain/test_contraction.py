@@ -13,10 +13,6 @@ from hypothesis import strategies as st
 from tilefuse.domain.contraction import (
     INNER,
     MAX_ROW_INSTRUCTIONS,
-    MMA_COLUMNS,
-    MMA_INNER,
-    MMA_ROWS,
-    WARP,
     contraction_of,
     f32_pad,
     matrix_arithmetic,
@@ -28,6 +24,8 @@ from tilefuse.ir.affine import evaluate
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, F64, I64
 from tilefuse.ir.graph import Graph
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_ROWS, WARP
+from tilefuse.target.device import H200
 
 
 def product_graph(left: tuple[int, ...], right: tuple[int, ...], turned: tuple[bool, bool]) -> Graph:
@@ -67,7 +65,7 @@ def test_what_is_no_contraction() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 64), st.integers(1, 96), st.integers(1, 130), st.sampled_from((32, 64, 128, 256)), st.booleans())
 def test_thread_tiles_cover_the_tile(rows: int, columns: int, inner: int, threads: int, inner_last_right: bool) -> None:
-    t = tile_fma(rows, columns, inner, threads, inner_last_right)
+    t = tile_fma(H200.fitted.stitch.multiply, rows, columns, inner, threads, inner_last_right)
     assert t.unit == "fma" and rows % t.rows == 0 and columns % t.columns == 0
     assert inner % (t.step * t.split) == 0
     lanes = t.split * t.side
@@ -83,7 +81,7 @@ def test_thread_tiles_cover_the_tile(rows: int, columns: int, inner: int, thread
 @given(st.integers(1, 12), st.integers(1, 24), st.sampled_from((1, 2, 4, 8)))
 def test_warp_tiles_cover_the_tile(tall: int, wide: int, warps: int) -> None:
     for arithmetic in ("", "split", "tf32"):
-        t = tile_mma(tall * MMA_ROWS, wide * MMA_COLUMNS, warps, arithmetic)
+        t = tile_mma(H200.fitted.stitch.multiply, tall * MMA_ROWS, wide * MMA_COLUMNS, warps, arithmetic)
         assert t.unit == "mma" and t.arithmetic == arithmetic and tall % t.rows == 0 and wide % t.columns == 0
         # Sums of one thread: four a matrix instruction.
         assert 4 * prod((t.rows, t.columns)) <= 64
@@ -91,7 +89,7 @@ def test_warp_tiles_cover_the_tile(tall: int, wide: int, warps: int) -> None:
 
 @pytest.mark.parametrize("columns", [1, 7, 13, 300])
 def test_a_warp_has_all_columns_where_instructions_reach_beyond_them(columns: int) -> None:
-    t = tile_mma(64, columns, 4, "split")
+    t = tile_mma(H200.fitted.stitch.multiply, 64, columns, 4, "split")
     assert t.rows == 1 and 0 <= 8 * t.columns - columns < 8
     assert 4 * t.columns <= 4 * MAX_ROW_INSTRUCTIONS
 

@@ -24,10 +24,10 @@ from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 
 # An attribute of padded products: no kernel of ours holds them.
 PADDED = "padded"
-ALIGNED_BYTES = 16
 # Places in the sizes (rows, inner, columns) of a product.
 ROW, INNER, COLUMN = 0, 1, 2
 
@@ -139,7 +139,7 @@ def _runs_along_first(graph: Graph, value: str) -> bool:
 
 def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
     """The product's sizes; those along which memory runs are rounded up to whole 16 bytes."""
-    each = ALIGNED_BYTES // node.type.dtype.itemsize
+    each = ACCESS_BYTES // node.type.dtype.itemsize
     along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in _operands(graph, node)}
     rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
     return rows, inner, columns

@@ -12,9 +12,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of, window_of
 from tilefuse.ir.scalar import Read
 from tilefuse.plan.pattern import View
-
-# Alignment that kernels assume of their operands' addresses.
-ALIGNMENT_BYTES = 16
+from tilefuse.target.memory import ACCESS_BYTES
 
 
 def as_view(graph: Graph, node: Node, base_strides: tuple[int, ...]) -> View | None:
@@ -32,7 +30,7 @@ def is_window(graph: Graph, view: View) -> bool:
     """Whether a view is a dense part of its base, aligned like a tensor of its own."""
     type_ = graph.type_of(view.value)
     dense = view.strides == row_major_strides(type_.shape)
-    return dense and type_.num_bytes < graph.type_of(view.base).num_bytes and view.offset * type_.dtype.itemsize % ALIGNMENT_BYTES == 0
+    return dense and type_.num_bytes < graph.type_of(view.base).num_bytes and view.offset * type_.dtype.itemsize % ACCESS_BYTES == 0
 
 
 def without_views(layouts: Layouts, views: Mapping[str, View]) -> dict[str, tuple[int, ...]]:

@@ -32,6 +32,7 @@ from tilefuse.scripts.language.elementary import (
 from tilefuse.scripts.language.meaning import check_meaning
 from tilefuse.scripts.language.numbers import coordinate, whole_number
 from tilefuse.scripts.language.syntax import WORDS, parse_calls
+from tilefuse.target.capabilities import BLOCK_THREADS
 
 METADATA = "function.toml"
 FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types", "over", "operator", "neutral", "padding", "meaning",
@@ -40,7 +41,6 @@ FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types
 COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
 COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
-MOST_THREADS = 1024
 # Characters of a wrong value that an error quotes.
 LONGEST_QUOTED = 60
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)\s*(?:\[\s*([a-z]\w*)\s*(?:,\s*([a-z]\w*)\s*)?\])?\Z")
@@ -344,8 +344,8 @@ class MetadataReader:
         for pair in threads:
             if not (isinstance(pair, list) and len(pair) == 2 and all(type(t) is int and t > 0 for t in pair)):
                 self.slip(prefix + "threads", f"{pair!r} is no pair (x, y) of positive numbers", "threads = [[32, 8]]")
-            elif pair[0] * pair[1] > MOST_THREADS:
-                self.slip(prefix + "threads", f"{pair[0]} x {pair[1]} are {pair[0] * pair[1]} threads, a block has at most {MOST_THREADS}")
+            elif pair[0] * pair[1] > BLOCK_THREADS:
+                self.slip(prefix + "threads", f"{pair[0]} x {pair[1]} are {pair[0] * pair[1]} threads, a block has at most {BLOCK_THREADS}")
             else:
                 for values in product(*lists):
                     yield (pair[0], pair[1]), dict(zip(macros, values, strict=True))

@@ -19,8 +19,7 @@ import numpy as np
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import Affine, axis, evaluate, mod, number, substitute
 from tilefuse.scripts.language.elementary import ThreadMapping
-
-WARP = 32
+from tilefuse.target.capabilities import WARP
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 
 _LUO = "latencies of an H100, Luo et al. 2024, arXiv:2402.13499"
+_MATRIX_RATE = ("Luo et al. 2024, arXiv:2402.13499: mma.sync reaches about 62 % of an H100's dense rate, 4096 FLOP of 16 bits and 1024 "
+                "multiply-adds of tf32 a cycle")
+_DIRECT = "one H200, 12 products of 32 x 256 by 256 x 256 in f32: 55 us word by word, 31 with 16 loads of 16 bytes in flight"
+_ASSEMBLER = "assembler, sm_90a"
 _ATTENTION = "one H200, attention of f16 in eleven tiles, within 15 %"
 _SLOWDOWN = ("one H200: copies by blocks of 128 and of 512 threads differ by 3 per cent, row reductions by about 10 for each doubling of "
              "the threads a row")
@@ -19,6 +23,9 @@ class OverlapFigures:
 
     alone_share: float = measured(
         0.8, "1", "Share of a tile's instructions that a block of 256 threads cannot overlap with each other.",
+        "one H200, products with softmax, two to four blocks a multiprocessor")
+    alone_threads: int = measured(
+        256, "threads a block", "Threads of the blocks for which `alone_share` was fitted.",
         "one H200, products with softmax, two to four blocks a multiprocessor")
     waits_hidden: bool = measured(
         False, "1", "Whether blocks of a multiprocessor wait at different times, so that each hides a part of the others' waits.",
@@ -51,19 +58,59 @@ class WalkOverlapFigures(OverlapFigures):
 
 
 @dataclass(frozen=True, slots=True)
+class MultiplyFigures:
+    """Products inside kernels, on one multiprocessor."""
+
+    fma_per_cycle: float = measured(
+        128.0, "multiply-adds a cycle", "Rate of threads in f32.",
+        "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")
+    mma_per_cycle: float = measured(1300.0, "multiply-adds a cycle", "Rate of the matrix unit for 16-bit operands.", _MATRIX_RATE)
+    tf32_per_cycle: float = measured(640.0, "multiply-adds a cycle", "Rate of the matrix unit for tf32 operands.", _MATRIX_RATE)
+    step_cycles: float = measured(
+        40.0, "cycles", "Latency of f32 products on the matrix unit, from one step of a warp to its next.", NO_RECORD)
+    instruction_cycles: float = measured(
+        20.0, "cycles", "Part of that latency that the instructions of one tile and step fill.", NO_RECORD)
+    least_wait_cycles: float = measured(5.0, "cycles", "Least remaining wait.", NO_RECORD)
+    read: float = measured(
+        0.6, "multiply-adds of a warp", "A pass through shared memory for an element of the inner axis.", NO_RECORD)
+    scattered_read: float = measured(
+        1.6, "multiply-adds of a warp", "The same where a warp's tiles share no strip of columns.", NO_RECORD)
+    left_instructions: int = measured(
+        14, "instructions", "Reading and splitting a fragment of the left operand in f32.", _ASSEMBLER)
+    held_left_instructions: int = measured(12, "instructions", "Splitting one that registers hold.", _ASSEMBLER)
+    right_instructions: int = measured(8, "instructions", "Reading and splitting a fragment of the right operand.", _ASSEMBLER)
+    split_slots: int = measured(20, "issue slots", "Three matrix instructions.", _ASSEMBLER)
+    split_read: float = measured(
+        3.0, "multiply-adds of a warp", "A read of shared memory where lanes split the inner axis.",
+        "one H200, an LSTM step with eightfold bank conflicts: 2.4 us a product, all of it reads of shared memory")
+    direct_read: float = measured(4.0, "multiply-adds of a warp", "A load of a right operand from global memory.", _DIRECT)
+    direct_elements: int = measured(32, "elements a thread", "Elements of such an operand in flight.", _DIRECT)
+
+    def rate(self, arithmetic: str | None) -> float:
+        """Upper bound on the rate of every tiling with this arithmetic; None: threads multiply. Units: multiply-adds a cycle."""
+        match arithmetic:
+            case None:
+                return self.fma_per_cycle
+            case "":
+                return self.mma_per_cycle
+        return self.tf32_per_cycle / 3 if arithmetic == "split" else self.tf32_per_cycle
+
+
+@dataclass(frozen=True, slots=True)
 class StitchFigures:
     """Stitched kernels: stages over one tile, composed in one block."""
 
+    multiply: MultiplyFigures = MultiplyFigures()
     base_registers: int = measured(24, "registers a thread", "Registers beside a product's sums and operands.", NO_RECORD)
     least_registers: int = measured(56, "registers a thread", "Least registers of a thread.", NO_RECORD)
     left_fragment_registers: int = measured(
-        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", "assembler, sm_90a")
+        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", _ASSEMBLER)
     right_fragment_registers: int = measured(
-        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", "assembler, sm_90a")
+        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", _ASSEMBLER)
     row_value_registers: int = measured(
-        30, "registers a thread", "Maps and reductions that go on along the rows of a product's sums.", "assembler, sm_90a")
+        30, "registers a thread", "Maps and reductions that go on along the rows of a product's sums.", _ASSEMBLER)
     held_operand_registers: int = measured(
-        40, "registers a thread", "Addresses and values of products whose left operand stays in registers.", "assembler, sm_90a")
+        40, "registers a thread", "Addresses and values of products whose left operand stays in registers.", _ASSEMBLER)
     fewer_elements: int = measured(
         8, "1", "Elements of a reader over those of a heavy map, from which on the map is kept: its functions would be evaluated for every "
         "element of the reader.",
@@ -75,7 +122,7 @@ class StitchFigures:
         128, "sums a thread", "Sums that a thread keeps where threads multiply.", "assembler, sm_90a: 163 registers hold 128 of them")
     matrix_sums: int = measured(
         64, "sums a thread", "Sums that a thread keeps where the matrix unit multiplies, whose operands take registers too.",
-        "assembler, sm_90a")
+        _ASSEMBLER)
     row_elements: int = measured(32, "elements", "Elements of a row that a lane keeps for each value of a stage of rows.", NO_RECORD)
     stage_cycles: float = measured(150.0, "cycles", "Wait of a stage whatever its size: shared memory and barrier.", _LUO)
     global_cycles: float = measured(700.0, "cycles", "Wait of a stage for global memory.", _LUO)
@@ -100,12 +147,12 @@ class StitchFigures:
 class OnlineFigures:
     """Walks between two products (attention)."""
 
-    matrix_registers: int = measured(44, "registers a thread", "Registers beside the arrays, with the matrix unit.", "assembler, sm_90a")
-    thread_registers: int = measured(40, "registers a thread", "Registers beside the arrays, where threads multiply.", "assembler, sm_90a")
+    matrix_registers: int = measured(44, "registers a thread", "Registers beside the arrays, with the matrix unit.", _ASSEMBLER)
+    thread_registers: int = measured(40, "registers a thread", "Registers beside the arrays, where threads multiply.", _ASSEMBLER)
     left_fragment_registers: int = measured(
-        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", "assembler, sm_90a")
+        12, "registers a thread", "Left operand of f32 for 16 rows on tensor cores, with its low parts.", _ASSEMBLER)
     right_fragment_registers: int = measured(
-        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", "assembler, sm_90a")
+        16, "registers a thread", "Four right operands of f32 on tensor cores, with their low parts.", _ASSEMBLER)
     special_per_cycle: float = measured(
         16.0, "functions a cycle and multiprocessor", "Rate of the special unit.",
         "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")

@@ -8,6 +8,8 @@ from tilefuse.target.fitted.evidence import NO_RECORD, measured
 _COLUMN_MEANS = "one H200, means of f32 down the columns, us: 196 x [1024, 333] 63.4, 4 x [4096, 4095] 67.5, 1 x [65536, 1023] 66.5"
 _ACROSS = ("one H200, 16 x [196, 768] f16 turned: 36 us flat, 6.6 with 8 lanes, 4.9 with 16, 4.1 with 32; copied in the first order as "
            "well: 37, 7.7, 6.4, 8.6 (f32: 35, 8.4, 8.7 with 8 and 16)")
+_ALONE = ("one H200, norm of [128, 32, 254, 254] f32, channels last to row-major, us: 594; with sums of four channels in every thread "
+          "693; with their squared deviations too 1621")
 _SHORT_AXES = "one H200, convolution weights and images of a ResNet-18 training step, channels last"
 _ROWS = ("one H200, last steps of batch norms, us for 1, 2, 4 and 8 rows a thread: one tensor read 17.2 14.7 14.8 15.1 (f32), 33.1 27.8 "
          "27.9 28.3 (bf16); several 24.0 22.8 22.8 21.8 (bf16), 74.3 75.3 76.0 77.0 (f32)")
@@ -30,6 +32,12 @@ class FlatFigures:
     several_tensor_share: int = measured(
         2, "1", "Bytes that rows share over bytes that stream, from which on several rows a thread pay where several tensors are read.",
         _ROWS)
+    term_flops: int = measured(
+        12, "operations a term", "A term of a sum by one thread: a load at a quarter of the rate of additions, its address, an addition.",
+        _ALONE)
+    squares_term_flops: int = measured(
+        70, "operations a term", "The same for squared deviations: Chan's formula with a division. Threads that share a reduction load "
+        "vectors and divide once per batch.", _ALONE)
     lanes_across: int = measured(32, "lanes", "Lanes of a warp along the turned axis, where results have one order.", _ACROSS)
     lanes_across_two_orders: int = measured(16, "lanes", "Lanes of a warp along the turned axis, where results have both orders.", _ACROSS)
     shortest_side: int = measured(
@@ -122,6 +130,8 @@ class TrafficFigures:
         24.0, "bytes a cycle and multiprocessor", "Rate of L2 for one multiprocessor when all ask.",
         "DeviceSpec.resident_curve: 16 MiB in 2.659 us, 24.1 bytes a cycle of 1.98 GHz for each of 132 multiprocessors",
         "tilefuse calibrate")
+    streamed_elements: int = measured(
+        4096, "elements", "Smallest input whose loads leave the caches first; rows and lanes may share smaller ones.", NO_RECORD)
     pending_l2_share: float = measured(
         0.25, "1", "Share of L2 that settled operands may take, which are prefetched before the previous kernel ends.",
         NO_RECORD)

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.columns.choose import choose_columns

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from math import prod
 
 from tilefuse.domain.access import Access, flat_axes, stride_of
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.scalar import Bound
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.flat.record import Pointwise
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize

@@ -8,9 +8,10 @@ products may also lie what reduces these rows (`row_chain.py`). Source: PTX ISA,
 """
 from __future__ import annotations
 
-from tilefuse.domain.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, WARP, Tiling, whole_rows
+from tilefuse.domain.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, Tiling, whole_rows
 from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import axis, number
+from tilefuse.target.capabilities import WARP
 from tilefuse.templates.staged.row_chain import keep_rows
 from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilefuse.domain.contraction import FMA_PER_CYCLE, WARP, product_cycles
+from tilefuse.domain.contraction import product_cycles
 from tilefuse.domain.regions import num_elements
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, StageWork, Unit
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.record import Stitched
@@ -85,7 +86,7 @@ class _StageOfBlock:
         self.operations += 2 * num_elements(piece.region) * contraction.inner
         held = any(plan.pieces[k].value == contraction.left for k in plan.held & set(plan.sources[key]))
         places, columns = num_elements(piece.region[:-1]), piece.region[-1].extent
-        busy, wait = product_cycles(stage.tiling, places, columns, contraction.inner, self._threads, held)
+        busy, wait = product_cycles(self._fitted.multiply, stage.tiling, places, columns, contraction.inner, self._threads, held)
         self._cycles["tensor" if stage.tiling.unit == "mma" else "threads"] += busy
         for source in plan.sources[key]:
             if not plan.pieces[source].stored and source not in plan.held:
@@ -108,7 +109,7 @@ class _StageOfBlock:
         self.operations += steps * flops
         kept = piece.key in self._plan.held or stage.kind == "product" and stage.columns and not piece.stored
         access = 0 if kept else fitted.product_access_cycles if stage.kind == "product" else fitted.tile_access_cycles
-        self._cycles["threads"] += steps * (flops + access) / FMA_PER_CYCLE
+        self._cycles["threads"] += steps * (flops + access) / fitted.multiply.fma_per_cycle
         extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
         self._outside(piece, steps, extent_of)
         if piece.kind == "reduce":
@@ -188,7 +189,8 @@ def least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: Devic
         elif piece.kind == "product":
             products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
-            other += elements * prod(e for _, e in stitcher.over(piece.value)) * stitcher.flops(piece.value) / FMA_PER_CYCLE
+            steps = elements * prod(e for _, e in stitcher.over(piece.value))
+            other += steps * stitcher.flops(piece.value) / device.fitted.stitch.multiply.fma_per_cycle
     fitted = device.fitted.stitch
     resident = max(1, min(device.max_threads_per_multiprocessor // threads,
                           device.registers_per_multiprocessor // (threads * fitted.least_registers)))
@@ -212,7 +214,8 @@ def least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: Least, threads: int
             piece = cut.pieces[key]
             inner = cut.contractions[piece.value].inner
             if stage.tiling.unit == "fma":
-                busy, alone = product_cycles(stage.tiling, num_elements(piece.region[:-1]), piece.region[-1].extent, inner, threads)
+                busy, alone = product_cycles(device.fitted.stitch.multiply, stage.tiling, num_elements(piece.region[:-1]),
+                                             piece.region[-1].extent, inner, threads)
                 cycles += busy
                 longest = max(longest, alone)
             else:

@@ -17,7 +17,6 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import (
     COLUMN,
     INNER,
-    RATE_BY_ARITHMETIC,
     ROW,
     Tiling,
     least_wait,
@@ -33,6 +32,7 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
 from tilefuse.target.fitted.stages import StitchFigures
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
 
@@ -182,7 +182,7 @@ class Stitcher(StitchPattern):
 
     def best_rate(self, product: str) -> float:
         """Multiplications a cycle that no tiling of a product exceeds on one multiprocessor."""
-        return RATE_BY_ARITHMETIC[self.arithmetic(product)]
+        return self.fitted.multiply.rate(self.arithmetic(product))
 
     def arithmetic(self, product: str) -> str | None:
         """`matrix_arithmetic` of a product."""
@@ -202,7 +202,8 @@ class Stitcher(StitchPattern):
                 continue
             longest[node.name] = max((longest.get(v, 0.0) for v, _ in self.touches(node.name)), default=0.0)
             if node.name in self.contractions:
-                longest[node.name] += self.fitted.stage_cycles + least_wait(self.contractions[node.name].inner, self.arithmetic(node.name))
+                wait = least_wait(self.fitted.multiply, self.contractions[node.name].inner, self.arithmetic(node.name))
+                longest[node.name] += self.fitted.stage_cycles + wait
         return max(longest.values(), default=0.0)
 
     # -- stages -----------------------------------------------------------------------------------------------------------
@@ -298,12 +299,13 @@ class Stitcher(StitchPattern):
         arithmetic = matrix_arithmetic(contraction, *types[0])
         if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
                 self._plain_rows(plan, k, not arithmetic) for k in products):
-            warps = tile_mma(rows, columns, threads // 32, arithmetic or "")
+            warps = tile_mma(self.fitted.multiply, rows, columns, threads // 32, arithmetic or "")
             if not arithmetic:
                 return warps
             each = self._threads(pieces, products, threads)
             places = num_elements(first.region[:-1])
-            mma, fma = (sum(product_cycles(t, places, columns, contraction.inner, threads)) for t in (warps, each))
+            fitted = self.fitted.multiply
+            mma, fma = (sum(product_cycles(fitted, t, places, columns, contraction.inner, threads)) for t in (warps, each))
             return warps if mma < fma else each
         for left, right in types:
             if left.name not in ("f16", "bf16", "f32", "f64") or right != left:
@@ -318,7 +320,8 @@ class Stitcher(StitchPattern):
         itemsize = self.graph.type_of(contraction.right).dtype.itemsize
         is_direct = (contraction.right not in self.inside and not contraction.inner_last_right
                      and contraction.inner * columns * itemsize > self.fitted.direct_bytes)
-        return tile_fma(rows, columns, contraction.inner, threads, contraction.inner_last_right, 16 // itemsize if is_direct else 0)
+        direct = ACCESS_BYTES // itemsize if is_direct else 0
+        return tile_fma(self.fitted.multiply, rows, columns, contraction.inner, threads, contraction.inner_last_right, direct)
 
     def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
         """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""

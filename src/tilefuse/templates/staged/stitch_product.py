@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.domain.contraction import COLUMN, INNER, ROW, WARP, Contraction, Tiling
+from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, Tiling
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.target.capabilities import WARP
 from tilefuse.templates.staged.stitch_items import Items
 from tilefuse.templates.staged.stitch_plan import Piece, Stage
 from tilefuse.templates.staged.stitch_points import at_point, keep

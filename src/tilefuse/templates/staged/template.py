@@ -7,10 +7,10 @@ from math import log2, prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.kernel.ir import Kernel
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tilefuse.domain.contraction import MMA_COLUMNS, MMA_ROWS, WARP, Tiling
+from tilefuse.domain.contraction import Tiling
 from tilefuse.domain.regions import Region, num_elements
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan

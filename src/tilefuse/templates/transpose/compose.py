@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.domain.access import flat_axes, is_vector, stride_of
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Resolved, Touch
 from tilefuse.emit.kernel_writer import Held, KernelWriter
 from tilefuse.ir.affine import Affine, Extents, axis, floordiv, mod, number, substitute
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.transpose.record import Transpose

@@ -5,11 +5,11 @@ from dataclasses import replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import WARP
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Ending
 from tilefuse.emit.kernel_writer import KernelWriter
+from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import LevelTile, extents_of

@@ -17,12 +17,11 @@ from math import prod
 
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Level
+from tilefuse.target.capabilities import BLOCK_THREADS, WARP
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.starts import vectors_of
 from tilefuse.templates.whole_in_block import block_of_whole_dims
-
-WARP, MOST_THREADS = 32, 1024
 
 
 def with_rows_of_blocks(template: Template, choice: Rows, domain: Domain, kept_of: Mapping[str, tuple[int, ...]]) -> Template:
@@ -53,7 +52,7 @@ def _in_rows(schedule: Schedule, choice: Rows, domain: Domain, kept: tuple[int, 
         rows = _as_many_rows(rows, attrs[num_kept:], choice, cta_size)
     num_rows = rows[1].count or 1 if len(rows) == 2 else 1
     takes_warps = any(s.worker is Worker.WARP for a in attrs[:num_kept] for s in a)
-    threads = (cta_size or MOST_THREADS * takes_warps) // num_rows
+    threads = (cta_size or BLOCK_THREADS * takes_warps) // num_rows
     reduced = tuple(_counted(a, takes_warps, threads, choice, domain) if n == 0 else a for n, a in enumerate(attrs[num_kept:]))
     is_shared = bool(reduced) and reduced[0][-1].worker is Worker.CTA
     keep = tuple(level for level in schedule.keep if level is not Level.SHARED or is_shared)
@@ -92,4 +91,4 @@ def _counted(attr: Attr, takes_warps: bool, threads: int, choice: Rows, domain: 
         # A block with more rows than warps gives each row a part of a warp's lanes: the largest power of two that fits.
         return (Step(Worker.WARP, min(WARP, 1 << max(threads, 1).bit_length() - 1)),)
     vectors = vectors_of(domain, choice)
-    return (Step(Worker.CTA, threads or max(choice.threads, min(MOST_THREADS, max(2 * WARP, -(-vectors // WARP) * WARP)))),)
+    return (Step(Worker.CTA, threads or max(choice.threads, min(BLOCK_THREADS, max(2 * WARP, -(-vectors // WARP) * WARP)))),)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import INNER, MMA_ROWS, WARP, contraction_of, f32_pad, matrix_arithmetic
+from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic
 from tilefuse.domain.roofline import price_work
 from tilefuse.ir.dtype import DType
+from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.levels import boundary_work

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilefuse.domain.contraction import INNER, MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.domain.contraction import INNER
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.templates.staged.online.operands import load_lanes
 from tilefuse.templates.staged.online.plan import LANES, STEP, OnChip, OnlinePlan
 from tilefuse.templates.staged.online.products import WALK

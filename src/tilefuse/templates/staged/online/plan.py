@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilefuse.domain.contraction import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm, Operand
 from tilefuse.templates.staged.online.record import Online

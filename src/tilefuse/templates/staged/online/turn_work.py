@@ -5,19 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilefuse.domain.contraction import (
-    FMA_PER_CYCLE,
-    MMA_COLUMNS,
-    MMA_INNER_F32,
-    MMA_PER_CYCLE,
-    WARP,
-    Tiling,
-    product_cycles,
-)
+from tilefuse.domain.contraction import Tiling, product_cycles
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, Expr, Guard, Index, Lookup, Read, children, walk
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER_F32, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.plan import LANES, OnlinePlan, operands, padded, registers_of
@@ -61,7 +54,7 @@ def _blocks(plan: OnlinePlan, score: Score, turns: int, device: DeviceSpec) -> B
     # Maximum, sum, rescaling and conversion of a score are four operations; what is summed up is seldom rescaled.
     share = fitted.matrix_beside if plan.unit == "mma" and not plan.arithmetic else fitted.thread_beside
     beside: tuple[tuple[Unit, float], ...] = (
-        ("threads", elements * (score.flops + 4) / FMA_PER_CYCLE * share),
+        ("threads", elements * (score.flops + 4) / device.fitted.stitch.multiply.fma_per_cycle * share),
         ("special", elements * score.special / fitted.special_per_cycle / 2 * share))
     moved_bytes = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))
     moved = moved_bytes / device.fitted.traffic.l2_bytes_per_cycle
@@ -74,17 +67,18 @@ def _blocks(plan: OnlinePlan, score: Score, turns: int, device: DeviceSpec) -> B
 
 def _products(plan: OnlinePlan, device: DeviceSpec) -> tuple[Unit, float]:
     """Cycles of the products of one turn, and the unit that multiplies."""
-    form, choice = plan.form, plan.choice
+    form, choice, fitted = plan.form, plan.choice, device.fitted.stitch.multiply
     multiplications = choice.rows * choice.columns * _depth(plan)
     if plan.unit != "mma":
-        return "threads", multiplications / FMA_PER_CYCLE * (device.fitted.online.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
+        return "threads", multiplications / fitted.fma_per_cycle * (device.fitted.online.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
     if not plan.arithmetic:
-        return "tensor", multiplications / MMA_PER_CYCLE
+        return "tensor", multiplications / fitted.mma_per_cycle
     t = Tiling("mma", plan.warp_rows, choice.columns // MMA_COLUMNS, step=MMA_INNER_F32, arithmetic=plan.arithmetic)
-    cycles = sum(product_cycles(t, choice.rows, choice.columns, plan.inner(n), choice.threads, True)[0] for n in range(len(form.scores)))
+    cycles = sum(product_cycles(fitted, t, choice.rows, choice.columns, plan.inner(n), choice.threads, True)[0]
+                 for n in range(len(form.scores)))
     for n in range(len(form.weighted)):
         t = replace(t, columns=plan.width(n) // MMA_COLUMNS)
-        cycles += product_cycles(t, choice.rows, plan.width(n), choice.columns, choice.threads, True)[0]
+        cycles += product_cycles(fitted, t, choice.rows, plan.width(n), choice.columns, choice.threads, True)[0]
     return "tensor", cycles
 
 
