@@ -27,7 +27,7 @@ SCRIPT_LIMITS = frozenset({
 })
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
-    "ACCUMULATORS", "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE",
+    "COLUMN", "COPY_BYTES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE",
     "SCORE_TOLERANCE_US", "STEP", "TIE", "WEIGHT_OPERAND",
 }) | SCRIPT_STRUCTURAL
 # Bounds on searches and on the size of generated code, and the values that a search tries.

@@ -6,15 +6,13 @@ from math import ceil
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses, by_memory_order, vector_limit, widest_vector
+from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.domain.resolved import Domain, resolved_dtype
 from tilefuse.domain.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import ColumnStart, column_start, columns_of_tile, num_tiles
-
-# Accumulators of a reduction, a column.
-ACCUMULATORS = {"m2": 3, "argmax": 3, "argmin": 3}
 
 
 def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
@@ -205,9 +203,10 @@ def _registers(domain: Domain, device: DeviceSpec, batch: int, width: int, kept_
     shared = [i for i in domain.instances if i.shared]
     squares = [i for i in shared if i.node.detail == "m2"]
     # A sum over the values of an m2 follows from its accumulators.
-    accumulators = [ACCUMULATORS.get(i.node.detail, 1) * (max(4, resolved_dtype(i.body, domain).itemsize) // 4)
-                    for i in shared if i in squares or all(i.body != s.body for s in squares)]
-    return batch * width * kept_bytes // 4 + width * sum(accumulators) + device.fitted.columns.other_registers
+    components = [c for i in shared if i in squares or all(i.body != s.body for s in squares)
+                  for c in KERNEL_MONOIDS[i.node.detail].identity(resolved_dtype(i.body, domain))]
+    accumulators = sum(max(4, c.dtype.itemsize) // 4 for c in components)
+    return batch * width * kept_bytes // 4 + width * accumulators + device.fitted.columns.other_registers
 
 
 def _short_columns(device: DeviceSpec, kept: tuple[str, ...], reduced: tuple[str, ...], width: int, count: int, length: int,
