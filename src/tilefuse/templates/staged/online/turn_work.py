@@ -70,7 +70,8 @@ def _products(plan: OnlinePlan, device: DeviceSpec) -> tuple[Unit, float]:
     form, choice, fitted = plan.form, plan.choice, device.fitted.stitch.multiply
     multiplications = choice.rows * choice.columns * _depth(plan)
     if plan.unit != "mma":
-        return "threads", multiplications / fitted.fma_per_cycle * (device.fitted.online.double_cost if form.sum_dtype.itemsize == 8 else 1.0)
+        double_cost = device.fitted.online.double_cost if form.sum_dtype.itemsize == 8 else 1.0
+        return "threads", multiplications / fitted.fma_per_cycle * double_cost
     if not plan.arithmetic:
         return "tensor", multiplications / fitted.mma_per_cycle
     t = Tiling("mma", plan.warp_rows, choice.columns // MMA_COLUMNS, step=MMA_INNER_F32, arithmetic=plan.arithmetic)
