@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 
 _COLUMN_MEANS = "one H200, means of f32 down the columns, us: 196 x [1024, 333] 63.4, 4 x [4096, 4095] 67.5, 1 x [65536, 1023] 66.5"
-_COLUMN_SUMS = ("one H200, column sums of 1024 x 65536 f32, us: blocks of 256 threads 62.5, of 128 60.7, the best 25 of 962 kernels by hand "
-                "60.2 to 60.9; eight blocks of 256 a multiprocessor with four rows ahead 74.7, with eight 163.8, which spill")
+_COLUMN_SUMS = ("one H200, column sums of 1024 x 65536 f32, us: blocks of 256 threads 62.5, of 128 60.7, the best 25 of 962 kernels by "
+                "hand 60.2 to 60.9; eight blocks of 256 a multiprocessor with four rows ahead 74.7, with eight 163.8, which spill")
 _ACROSS = ("one H200, 16 x [196, 768] f16 turned: 36 us flat, 6.6 with 8 lanes, 4.9 with 16, 4.1 with 32; copied in the first order as "
            "well: 37, 7.7, 6.4, 8.6 (f32: 35, 8.4, 8.7 with 8 and 16)")
 _ALONE = ("one H200, norm of [128, 32, 254, 254] f32, channels last to row-major, us: 594; with sums of four channels in every thread "
