@@ -27,8 +27,8 @@ _FEW_ELEMENTS = ("one H200, gradients of layer norm, f32, us with 16 and with 8 
                  "72.4, 70.7; 8192 74.1, 71.4; 32768 74.4, 70.7; 65536 74.3, 71.9; RMS norm 8192 72.7, 71.4; 32768 72.9, 70.2; 65536 "
                  "74.1, 71.7; "
                  "by single blocks (not used) 1024 69.8, 71.6; 4096 70.9, 72.9")
-_CARRIED_REGISTERS = ("assembler, sm_90a, gradients of norms over 256 to 262144: RMS norm f16 95 to 128, layer norm f16 120 to 128, both f32 "
-                      "71 to 111, no spills; blocks of 512 threads run alone, those of 256 by twos")
+_CARRIED_REGISTERS = ("assembler, sm_90a, gradients of norms over 256 to 262144: RMS norm f16 95 to 128, layer norm f16 120 to 128, both "
+                      "f32 71 to 111, no spills; blocks of 512 threads run alone, those of 256 by twos")
 _LIGHT = ("one H200, gradients of RMS norm, us with 112 and with 131 blocks: 4096 f16 70.3, 75.2; 4096 bf16 71.6, 76.5; 8192 f16 71.5, "
           "74.2; two sums of layer norm 75.3, 73.4; f32 71.7, 71.4")
 _LONG_CLUSTERS = ("one H200, gradients, f32, us with 14 and with 15 clusters of 8: layer norm of 32768 69.7, 70.4; RMS norm of 32768 68.5, "
