@@ -15,12 +15,13 @@ from benchmarks import stitched, workloads
 from benchmarks.timing import Timing, time_calls
 from tilefuse.base.options import Options
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate, import_model
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.plan.pattern import Plan, PlannedKernel
-from tilefuse.plan.price.products import library_product_us
+from tilefuse.plan.price.products import library_work
 from tilefuse.runtime.calls.library import LIBRARY, TORCH_DTYPES
 from tilefuse.target.device import DeviceSpec
 
@@ -31,7 +32,7 @@ SEED = 61
 
 @dataclass(frozen=True)
 class Call:
-    """A product that a plan leaves to the library: its place in the graph and what the planner reckons with. Units: microseconds."""
+    """A product that a plan leaves to the library: its place in the graph, and its time by the model of calls. Units: microseconds."""
 
     label: str
     node: Node
@@ -93,7 +94,7 @@ def planned(name: str, imported: Imported, device: DeviceSpec, options: Options)
         if node.kind == "library.matmul" and contraction_of(node, plan.graph) is not None:
             told = " by ".join("x".join(map(str, plan.graph.type_of(v).shape)) for v in step.operands[:2])
             calls.setdefault(told, Call(f"{name} call {told}", node, plan.graph, {**plan.layouts, **views},
-                                        library_product_us(node, plan.graph, device)))
+                                        price_work(library_work(node, plan.graph, device), device).us))
     return list(kernels.values()), list(calls.values())
 
 

@@ -15,6 +15,7 @@ from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padded_products import PADDED
+from tilefuse.plan.price.library_tiles import ProductSizes, product_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
@@ -78,12 +79,21 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 
 def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
-    """The library's time for a product, launch included. Units: microseconds. Source: `library_work`, priced by `roofline.price_work`."""
-    return price_work(library_work(node, graph, device), device).us
+    """The library's time for a product, launch included, by which plans choose between kernel and call.
+
+    Units: microseconds. Source: `decision_work`, priced by `roofline.price_work`.
+    """
+    return price_work(decision_work(node, graph, device), device).us
 
 
-def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
-    """Work of the library's call for a product. Source: `ProductFigures`. Requires: the node is a product."""
+def decision_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
+    """Work of the library's call for a product, by which plans choose between kernel and call. Source: `ProductFigures.call_estimate`."""
+    by_tiles = device.fitted.products.call_estimate == "tiles"
+    return (library_work if by_tiles else rates_work)(node, graph, device)
+
+
+def rates_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
+    """Work of the library's call by bytes, rate and length of the inner axis. Source: `ProductFigures`. Requires: the node is a product."""
     contraction, fitted = contraction_of(node, graph), device.fitted.products
     assert contraction is not None, "asked of products only"
     left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
@@ -95,6 +105,18 @@ def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
                 operations=(Operations(2 * node.type.num_elements * contraction.inner, unit,
                                        fitted.narrow_efficiency if narrow else fitted.efficiency),),
                 stage_us=fitted.least_us + min(inner_us * contraction.inner, fitted.longest_inner_us))
+
+
+def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
+    """Work of the library's call for a product. Source: `library_tiles.product_work`. Requires: the node is a product."""
+    contraction = contraction_of(node, graph)
+    assert contraction is not None, "asked of products only"
+    left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
+    unit = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
+    *lead, rows, columns = node.type.shape
+    sizes = ProductSizes(prod(lead), rows, columns, contraction.inner, unit, left.dtype.itemsize, left.num_bytes + right.num_bytes,
+                         node.type.num_bytes)
+    return product_work(sizes, device)
 
 
 def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: DeviceSpec) -> Work:

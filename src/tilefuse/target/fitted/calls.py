@@ -11,6 +11,7 @@ _UNALIGNED = ("one H200, cuBLAS of CUDA 13.0, 2026-11-22, us unaligned and padde
               "4.8; 1024 x 1001 x 4096 72, 14; 4096 x 4096 x 1001 325, 45; 4096 x 197 x 197 13.4, 4.0 (f16); 82, 30; 268, 89; 10.7, 6.8 "
               "(tf32)")
 _NARROW = "one H200: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take about 345 us each"
+_SHORT = "one H200: 1500 products of 300 x 16 by 16 x 300 take about 345 us, and their bytes 143"
 _CONVOLUTIONS = ("one H200, cuDNN and torch 2.11, 2026-11-22, 64 to 512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph"
                  " replays")
 _WINDOWS_F32 = ("one H200, torch 2.11, us row-major and channels last: 64 channels to 64, 3x3 over [167, 56, 56] 340, 191; 256 to 256 "
@@ -25,9 +26,120 @@ _OWN_KERNEL = ("one H200, CUDA graphs of single products with weights in no cach
                "by 1024 x 1024 4.90, 6.18, 5.36; f32 64 x 512 by 512 x 512 7.96, 7.08, 5.87")
 
 
+_CHOICE = ("compiled for an H200, not run: by tiles the plans of multi-interests (predicted at 345 us instead of 380) and of var-encoder "
+           "(46.4 instead of 48.7) and one of 10 large graphs have other kernels, which nobody measured; 14 plans and 346 patterns stay")
+_FIT = ("one H200, cuBLAS of CUDA 13.0, graph replays: calls of whole plans (planner-h200-20261122-080215.json), products of 1 to 16384 "
+        "rows, padded products of 200 to 5032 (findings.md). {} Those that were held out: {}")
+_FIT_COMMAND = "python -m benchmarks planner"
+_FIT_THREADS = _FIT.format("Fitted to 27 products in f32 of 7 to 2724 us; predicted over measured at the quartiles 0.98, 1.00, 1.02.",
+                           "13, among them those of planner-h200-20261123-042624.json: 1.06, 1.13, 1.17.")
+_FIT_HALVES = _FIT.format("Fitted to 33 products in f16 and bf16 of 4 to 210 us; predicted over measured at the quartiles 0.99, 1.05, "
+                          "1.12.", "22: 0.98, 1.05, 1.16.")
+_FIT_TF32 = _FIT.format("Fitted to 10 products in tf32 of 7 to 392 us; predicted over measured at the quartiles 0.92, 1.00, 1.02.",
+                        "6: 0.94, 0.95, 1.01.")
+_LATENCY = "Time to fill the first tiles and to store the last ones, beside the launch."
+_FULL_TILE = "Results in work on a multiprocessor from which on it reaches the rate of a large product."
+_EXPONENT = "Share of that rate with fewer results in work: their share of `full_tile`, to this power."
+_INNER = "Time for every element of a block's part of the inner axis: latency that one block cannot hide."
+_SPLIT = "Time to begin adding the sums of pieces where the inner axis is split among blocks."
+_OPERANDS = "Share of the tiles' reads of operands that reach L2: blocks of a cluster share some, and L1 has some."
+_PIECE = "Shortest piece of a split inner axis."
+
+
+@dataclass(frozen=True, slots=True)
+class TilingFigures:
+    """How long the library's kernels take for a product by tiles and waves (`plan/price/library_tiles.py`).
+
+    tiles: rows and columns of the tiles that its kernels have; splits: numbers of pieces of the inner axis.
+    """
+
+    tiles: tuple[tuple[int, int], ...]
+    splits: tuple[int, ...]
+    latency_us: float
+    full_tile: int
+    exponent: float
+    inner_us: float
+    split_us: float
+    operand_share: float
+    least_piece: int
+
+
+_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_TILES_MEANING, _SPLITS_MEANING = "Tiles that the library chooses from.", "Numbers of pieces of the inner axis that it chooses from."
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadTiling(TilingFigures):
+    """Products in f32 and f64 without the matrix unit."""
+
+    tiles: tuple[tuple[int, int], ...] = measured(_TILES[2:], "(rows, columns)", _TILES_MEANING, _FIT_THREADS, _FIT_COMMAND)
+    splits: tuple[int, ...] = measured(_SPLITS, "pieces", _SPLITS_MEANING, _FIT_THREADS, _FIT_COMMAND)
+    latency_us: float = measured(5.5, "us", _LATENCY, _FIT_THREADS, _FIT_COMMAND)
+    full_tile: int = measured(5400, "elements", _FULL_TILE, _FIT_THREADS, _FIT_COMMAND)
+    exponent: float = measured(0.2, "1", _EXPONENT, _FIT_THREADS, _FIT_COMMAND)
+    inner_us: float = measured(0.0066, "us an element", _INNER, _FIT_THREADS, _FIT_COMMAND)
+    split_us: float = measured(0.8, "us", _SPLIT, _FIT_THREADS, _FIT_COMMAND)
+    operand_share: float = measured(0.9, "1", _OPERANDS, _FIT_THREADS, _FIT_COMMAND)
+    least_piece: int = measured(112, "elements", _PIECE, _FIT_THREADS, _FIT_COMMAND)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfTiling(TilingFigures):
+    """Products of 16-bit operands on the matrix unit."""
+
+    tiles: tuple[tuple[int, int], ...] = measured(_TILES, "(rows, columns)", _TILES_MEANING, _FIT_HALVES, _FIT_COMMAND)
+    splits: tuple[int, ...] = measured(_SPLITS, "pieces", _SPLITS_MEANING, _FIT_HALVES, _FIT_COMMAND)
+    latency_us: float = measured(2.0, "us", _LATENCY, _FIT_HALVES, _FIT_COMMAND)
+    full_tile: int = measured(7800, "elements", _FULL_TILE, _FIT_HALVES, _FIT_COMMAND)
+    exponent: float = measured(0.6, "1", _EXPONENT, _FIT_HALVES, _FIT_COMMAND)
+    inner_us: float = measured(0.0, "us an element", _INNER, _FIT_HALVES, _FIT_COMMAND)
+    split_us: float = measured(3.9, "us", _SPLIT, _FIT_HALVES, _FIT_COMMAND)
+    operand_share: float = measured(0.42, "1", _OPERANDS, _FIT_HALVES, _FIT_COMMAND)
+    least_piece: int = measured(760, "elements", _PIECE, _FIT_HALVES, _FIT_COMMAND)
+
+
+@dataclass(frozen=True, slots=True)
+class Tf32Tiling(TilingFigures):
+    """Products of f32 operands on the matrix unit."""
+
+    tiles: tuple[tuple[int, int], ...] = measured(_TILES, "(rows, columns)", _TILES_MEANING, _FIT_TF32, _FIT_COMMAND)
+    splits: tuple[int, ...] = measured(_SPLITS, "pieces", _SPLITS_MEANING, _FIT_TF32, _FIT_COMMAND)
+    latency_us: float = measured(3.7, "us", _LATENCY, _FIT_TF32, _FIT_COMMAND)
+    full_tile: int = measured(11600, "elements", _FULL_TILE, _FIT_TF32, _FIT_COMMAND)
+    exponent: float = measured(0.5, "1", _EXPONENT, _FIT_TF32, _FIT_COMMAND)
+    inner_us: float = measured(0.0, "us an element", _INNER, _FIT_TF32, _FIT_COMMAND)
+    split_us: float = measured(5.8, "us", _SPLIT, _FIT_TF32, _FIT_COMMAND)
+    operand_share: float = measured(0.46, "1", _OPERANDS, _FIT_TF32, _FIT_COMMAND)
+    least_piece: int = measured(570, "elements", _PIECE, _FIT_TF32, _FIT_COMMAND)
+
+
+@dataclass(frozen=True, slots=True)
+class CallFigures:
+    """Times of the library's calls for matrix products, as explanations and benchmarks tell them (`plan/price/library_tiles.py`)."""
+
+    threads: ThreadTiling = ThreadTiling()
+    halves: HalfTiling = HalfTiling()
+    tf32: Tf32Tiling = Tf32Tiling()
+    most_blocks: int = measured(
+        4, "blocks a multiprocessor", "Blocks up to which an inner axis is split: more of them hide nothing.", _FIT_THREADS, _FIT_COMMAND)
+    short_inner: int = measured(32, "elements", "Inner axis in f32 and f64 below which it is short.", _SHORT)
+    short_efficiency: float = measured(
+        0.25, "1", "Share of the rate of a large product with a short inner axis: storing results takes longer.", _SHORT)
+    host_efficiency: float = measured(0.7, "1", "On a host, share of the rate of a large product.", NO_RECORD)
+
+
 @dataclass(frozen=True, slots=True)
 class ProductFigures:
-    """Matrix products by the library."""
+    """Matrix products by the library, where a plan decides between kernel and call without timing them.
+
+    The fields up to `longest_inner_us` give an older and simpler estimate of a call's time than `CallFigures`, which is nearer to the
+    measured times. Plans are decided by the older one until plans of the other are measured: see `call_estimate`.
+    """
+
+    call_estimate: str = measured(
+        "rates", "model", "Estimate of a call's time by which plans choose: \"rates\" (fields below), \"tiles\" (`CallFigures`).", _CHOICE,
+        "python -m benchmarks workloads --only 'multi-interests|var-encoder'")
 
     efficiency: float = measured(
         0.7, "1", "Share of the rate of a large product that the library reaches on other shapes.", NO_RECORD)

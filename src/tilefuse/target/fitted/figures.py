@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefuse.target.fitted.calls import ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
+from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
@@ -52,6 +52,7 @@ class FittedFigures:
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
     products: ProductFigures = ProductFigures()
+    calls: CallFigures = CallFigures()
     unaligned: UnalignedFigures = UnalignedFigures()
     long_products: LongProductFigures = LongProductFigures()
     convolutions: ConvolutionFigures = ConvolutionFigures()
