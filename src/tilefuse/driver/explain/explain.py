@@ -16,7 +16,7 @@ from tilefuse.plan.assemble import library_call
 from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_library, outside_reads
 from tilefuse.plan.price.category import category_of
 from tilefuse.plan.price.cost import AnalyticCost, Figure
-from tilefuse.plan.price.library_price import price_call
+from tilefuse.plan.price.library_price import CallPrice, price_call
 from tilefuse.plan.price.products import matrix_products
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
@@ -154,6 +154,11 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
     products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
     calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls).us for n in products}
     return {**plan.alone_us, **calls}
+
+
+def _apart(name: str, plan: Plan, device: DeviceSpec) -> CallPrice:
+    """The price of the call for a product that a kernel holds, as the planner compared it."""
+    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls, deciding=True)
 
 
 def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:
