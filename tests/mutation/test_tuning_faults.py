@@ -13,8 +13,8 @@ from tests.unit.plan.text import test_edit, test_why
 from tests.unit.templates import test_by_hand
 from tilefuse.base.errors import UserError
 from tilefuse.domain import storage
-from tilefuse.driver import planning
 from tilefuse.driver.measure import measure as driver
+from tilefuse.driver.measure import measured_planning
 from tilefuse.driver.measure.tuning_results import TuningResults
 from tilefuse.plan.price import measure
 from tilefuse.plan.text import edit, why
@@ -30,7 +30,7 @@ FAULTS: dict[str, tuple[object, str, object, Callable[[], None]]] = {
     "any difference counts": (
         measure, "is_faster", lambda a, b: a.median_us < b.median_us, plan_measure.test_a_tie_keeps_the_fused_kernel),
     "no kernel is ever slower than its parts": (
-        planning, "timed_check", lambda *_: (),
+        measured_planning, "timed_check", lambda *_: (),
         plan_measure.test_a_fused_kernel_slower_than_its_parts_is_replaced_and_the_record_learns_it),
     "a kernel that does not run is kept": (
         measure.MeasuredCost, "refuse", lambda self, program: None, plan_measure.test_a_kernel_that_does_not_run_is_replaced),

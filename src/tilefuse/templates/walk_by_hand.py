@@ -10,6 +10,7 @@ from typing import Any
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.source import Span
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -69,7 +70,7 @@ def check_program(notation: WalkNotation[C, S], choice: C, program: TileProgram 
     return program
 
 
-def _start(template: Template) -> Any:
+def _start(template: Template) -> Span | None:
     return template.schedules[0].span if template.schedules else None
 
 

@@ -9,6 +9,7 @@ from itertools import islice, product
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.source import Span
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker, parse_template
@@ -24,25 +25,60 @@ MOST_TILES = 48
 def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
     """The stitched kernel of the program's pattern with a template's tile, threads and groups.
 
-    The tile is what the largest result's schedule has in a block (GRID-CTA_8: 8; GRID_8: an eighth; CTA: all of it), where no `tile_n`
-    says it. Where neither does, it is one that the schedules of other values agree with. What a schedule or setting says otherwise than
-    the kernel has it is refused: steps, blocks, who computes an element, and where the result stays.
+    The tile is the part of the largest result that its schedule leaves in a block (GRID-CTA_8: 8; GRID_8: an eighth; CTA: all of it), where
+    no `tile_n` says it. Where neither does, it is one that the schedules of other values agree with. A schedule or setting that contradicts
+    the kernel is refused: steps, blocks, who computes an element, and where the result stays.
     Raises: NameLookupError for a value that has no stage; OptionError for an unknown setting; UserError for tiles that do not fit, or that
     contradict each other.
     """
     base = program.choice
     assert isinstance(base, Stitched)
-    known = {s.name for s in parse_template(program.notation).schedules}
+    _check_names(program, template)
+    choice = _written_choice(base, program, template)
+    _check_numbers(choice, program, template, device)
+    result = schedule_stitched(program.graph, program.layouts, device, choice)
+    if isinstance(result, Rejected):
+        raise UserError(f"the template cannot be met: {result}", where=_start(template), hint="smaller tiles take less shared memory")
+    error = _contradiction(template, result, anchor_of(program.graph))
+    if error is None:
+        return result
+    if _has_tiles(template):
+        raise error
+    # Without a schedule of the largest result the schedules of other values determine its tile, through the index maps.
+    agreeing = _tiled_by_others(program, template, choice, device)
+    if agreeing is None:
+        raise error
+    return agreeing
+
+
+def _start(template: Template) -> Span | None:
+    return template.schedules[0].span if template.schedules else None
+
+
+def _has_tiles(template: Template) -> bool:
+    return any(s.name.startswith("tile_") for s in template.settings)
+
+
+def _check_names(program: TileProgram, template: Template) -> None:
+    """Raises: NameLookupError for a schedule of a value that the kernel does not compute."""
+    stages = {s.name for s in parse_template(program.notation).schedules}
     for schedule in template.schedules:
-        if schedule.name not in known and schedule.name not in program.graph.node_by_name:
+        if schedule.name not in stages and schedule.name not in program.graph.node_by_name:
             raise NameLookupError(f"value %{schedule.name} has no stage in kernel {program.name}", where=schedule.span,
-                                  hint=nearest(schedule.name, known) or f"stages: {', '.join(sorted(known))}")
+                                  hint=nearest(schedule.name, stages) or f"stages: {', '.join(sorted(stages))}")
+
+
+def _written_choice(base: Stitched, program: TileProgram, template: Template) -> Stitched:
+    """The tile, threads and groups that a template writes; those that it leaves out are of `base`.
+
+    Raises: OptionError for an unknown setting.
+    """
     anchor = anchor_of(program.graph)
     shape = program.graph.type_of(anchor).shape
     tiles, threads, groups = list(base.tiles), base.threads, base.groups
-    has_tiles = any(s.name.startswith("tile_") for s in template.settings)
-    for attrs in (s.attrs for s in template.schedules if s.name == anchor and not has_tiles and len(s.attrs) >= len(shape) == len(tiles)):
-        tiles = [_in_block(a, extent) or tile for a, extent, tile in zip(attrs, shape, tiles)]
+    if not _has_tiles(template):
+        for attrs in (s.attrs for s in template.schedules if s.name == anchor and len(s.attrs) >= len(shape) == len(tiles)):
+            tiles = [_in_block(a, extent) or tile for a, extent, tile in zip(attrs, shape, tiles)]
     names = [*(f"tile_{n}" for n in range(len(tiles))), "groups", "cta_num", "cta_size"]
     for setting in template.settings:
         if setting.name not in names or isinstance(setting.value, bool):
@@ -54,39 +90,33 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
             groups = setting.value
         elif setting.name != "cta_num":
             tiles[int(setting.name.removeprefix("tile_"))] = setting.value
-    where = template.schedules[0].span if template.schedules else None
+    return Stitched(tuple(tiles), threads, groups)
+
+
+def _check_numbers(choice: Stitched, program: TileProgram, template: Template, device: DeviceSpec) -> None:
+    """Raises: UserError for threads that are no whole warps of a block, or a tile that is larger than the result."""
+    tiles, threads = choice.tiles, choice.threads
+    shape = program.graph.type_of(anchor_of(program.graph)).shape
     if threads % 32 or not 32 <= threads <= device.max_threads_per_block:
-        raise UserError(f"cta_size={threads} is no number of threads for a stitched kernel", where=where,
+        raise UserError(f"cta_size={threads} is no number of threads for a stitched kernel", where=_start(template),
                         hint=f"a multiple of 32, at most {device.max_threads_per_block}")
     if len(tiles) == len(shape) and any(not 1 <= t <= n for t, n in zip(tiles, shape, strict=True)):
-        raise UserError(f"a tile of {tiles} does not fit a result of {list(shape)}", where=where, hint="tile_n from 1 to the extent")
-    made = schedule_stitched(program.graph, program.layouts, device, Stitched(tuple(tiles), threads, groups))
-    if isinstance(made, Rejected):
-        raise UserError(f"the template cannot be met: {made}", where=where, hint="smaller tiles take less shared memory")
-    wrong = _contradiction(template, made, anchor)
-    if wrong is None:
-        return made
-    if has_tiles:
-        raise wrong
-    # Without a schedule of the largest result the others tell its tile, through the index maps.
-    found = _tiled_as_told(program, template, Stitched(tuple(tiles), threads, groups), device)
-    if found is None:
-        raise wrong
-    return found
+        raise UserError(f"a tile of {list(tiles)} does not fit a result of {list(shape)}", where=_start(template),
+                        hint="tile_n from 1 to the extent")
 
 
-def _tiled_as_told(program: TileProgram, template: Template, base: Stitched, device: DeviceSpec) -> TileProgram | None:
-    """The program whose tile is the first, of those made of the numbers that schedules name, that contradicts none of them."""
+def _tiled_by_others(program: TileProgram, template: Template, base: Stitched, device: DeviceSpec) -> TileProgram | None:
+    """The first program that contradicts no schedule, with a tile made of numbers that schedules name; None where there is none."""
     anchor = anchor_of(program.graph)
     shape = program.graph.type_of(anchor).shape
     if len(shape) != len(base.tiles) or any(s.name == anchor for s in template.schedules):
         return None
     counts = sorted({s.count for t in template.schedules for a in t.attrs for s in a if s.worker is Worker.CTA and s.count is not None})
-    named = [dict.fromkeys((tile, extent, 1, *(c for c in counts if c < extent))) for tile, extent in zip(base.tiles, shape, strict=True)]
-    for tiles in islice(product(*named), MOST_TILES):
-        made = schedule_stitched(program.graph, program.layouts, device, replace(base, tiles=tiles))
-        if isinstance(made, TileProgram) and _contradiction(template, made, anchor) is None:
-            return made
+    extents = [dict.fromkeys((tile, extent, 1, *(c for c in counts if c < extent))) for tile, extent in zip(base.tiles, shape, strict=True)]
+    for tiles in islice(product(*extents), MOST_TILES):
+        near = schedule_stitched(program.graph, program.layouts, device, replace(base, tiles=tiles))
+        if isinstance(near, TileProgram) and _contradiction(template, near, anchor) is None:
+            return near
     return None
 
 
@@ -101,23 +131,23 @@ def _in_block(attr: Attr, extent: int) -> int | None:
     return 1 if not inner else None if outer is not None else extent
 
 
-def _contradiction(template: Template, made: TileProgram, anchor: str) -> UserError | None:
-    """Difference between a template's loops and blocks and its kernel's; None where they agree."""
-    meant, plan = parse_template(made.notation), made.internal
+def _contradiction(template: Template, program: TileProgram, anchor: str) -> UserError | None:
+    """Difference between a template's loops and blocks and its kernel's, as an error; None where they agree."""
+    full, plan = parse_template(program.notation), program.internal
     assert isinstance(plan, StitchPlan)
-    settings = {s.name: s for s in meant.settings}
+    settings = {s.name: s for s in full.settings}
     # Tiles of one value in several stages have a schedule each.
-    staged = list(zip(meant.schedules, (s for s in plan.stages for _ in s.pieces), strict=True))
+    staged = list(zip(full.schedules, (s for s in plan.stages for _ in s.pieces), strict=True))
     for schedule in template.schedules:
         own: list[tuple[Schedule | None, Stage | None]] = [(s, stage) for s, stage in staged if s.name == schedule.name]
         own = own or [(None, s) for s in plan.stages if any(plan.pieces[k].value == schedule.name for k in s.products)] or [(None, None)]
-        differences = [_otherwise(schedule, usual, stage, made) for usual, stage in own]
+        differences = [_otherwise(schedule, usual, stage, program) for usual, stage in own]
         if all(differences):
             usual = own[0][0]
-            told = f"the kernel's loops then are: {usual} (tiles follow from those of %{anchor})" if usual is not None else \
-                f"%{schedule.name} is computed in registers, on the way to: {', '.join(s.name for s in meant.schedules)}"
+            hint = f"the kernel's loops then are: {usual} (tiles follow from those of %{anchor})" if usual is not None else \
+                f"%{schedule.name} is computed in registers, on the way to: {', '.join(s.name for s in full.schedules)}"
             return UserError(f"schedule {schedule.name} contradicts the others of its kernel: {differences[0]}", where=schedule.span,
-                             hint=told)
+                             hint=hint)
     for setting in template.settings:
         if setting.name == "cta_num" and settings["cta_num"].value != setting.value:
             return UserError(f"cta_num={setting.value}, but the schedules give {settings['cta_num'].value}", where=setting.span,
@@ -125,12 +155,12 @@ def _contradiction(template: Template, made: TileProgram, anchor: str) -> UserEr
     return None
 
 
-def _otherwise(schedule: Schedule, usual: Schedule | None, stage: Stage | None, made: TileProgram) -> str:
+def _otherwise(schedule: Schedule, usual: Schedule | None, stage: Stage | None, program: TileProgram) -> str:
     """Difference between the kernel and the schedule of a value.
 
     usual: the value's own, None where it is computed in registers; stage: the one that computes it, if one does.
     """
-    shape = made.graph.type_of(schedule.name).shape
+    shape = program.graph.type_of(schedule.name).shape
     if len(schedule.attrs) > len(shape) + 1 and shape:
         return f"{len(schedule.attrs)} attributes for {len(shape)} dimensions and one more"
     if usual is not None and len(schedule.attrs) >= len(shape):
@@ -140,10 +170,10 @@ def _otherwise(schedule: Schedule, usual: Schedule | None, stage: Stage | None, 
             if why:
                 return why
     behind = schedule.attrs[len(shape):] if shape else ()
-    worker = _computing(made, stage, schedule.name)
+    worker = _computing(program, stage, schedule.name)
     if behind and (len(behind[0]) > 1 or worker is None or not _is_worker(behind[0][0], worker)):
         return f"{'-'.join(map(str, behind[0]))} computes an element" + (f", and {worker} does" if worker else "; nothing shares its work")
-    return _other_place(schedule, usual, made)
+    return _other_place(schedule, usual, program)
 
 
 def _other_steps(attr: Attr, own: Attr, extent: int, stage: Stage | None, is_last: bool) -> str:
@@ -164,9 +194,9 @@ def _other_steps(attr: Attr, own: Attr, extent: int, stage: Stage | None, is_las
     return f"{inner} shares the {has} steps of a block, and its threads do (CTA)"
 
 
-def _computing(made: TileProgram, stage: Stage | None, name: str) -> Step | None:
+def _computing(program: TileProgram, stage: Stage | None, name: str) -> Step | None:
     """Who computes an element of a product or reduction: one thread, or lanes of a warp; None for a value of one step."""
-    node = made.graph.node_by_name.get(name)
+    node = program.graph.node_by_name.get(name)
     if stage is None or node is None or node.category not in ("reduce", "library") and stage.tiling is None:
         return None
     if stage.tiling is not None and node.category != "reduce":
@@ -181,10 +211,10 @@ def _is_worker(written: Step, own: Step) -> bool:
     return written.worker is own.worker and written.count in (None, own.count or written.count, 1 if own.worker is Worker.THREAD else None)
 
 
-def _other_place(schedule: Schedule, usual: Schedule | None, made: TileProgram) -> str:
+def _other_place(schedule: Schedule, usual: Schedule | None, program: TileProgram) -> str:
     """The difference of where a result stays. S, as the paper has it: on chip, in shared memory where another stage reads it."""
     is_stored = usual is not None and Level.SHARED in usual.keep
-    is_read = any(schedule.name in n.reads() for n in made.graph.nodes)
+    is_read = any(schedule.name in n.reads() for n in program.graph.nodes)
     for level in schedule.keep:
         match level:
             case Level.SHARED if not is_read:
@@ -193,6 +223,6 @@ def _other_place(schedule: Schedule, usual: Schedule | None, made: TileProgram) 
                 return "R keeps it in registers, and another stage reads it in shared memory (S)"
             case Level.WARP | Level.CLUSTER:
                 return "its stages keep values in shared memory (S) or in registers (R)"
-            case Level.GLOBAL if schedule.name not in made.graph.results:
+            case Level.GLOBAL if schedule.name not in program.graph.results:
                 return "G writes it, and it is no result"
     return ""

@@ -1,15 +1,13 @@
-"""schedule_online: the tile program of a pattern that walks an axis between products; its template, and the one made by hand."""
+"""schedule_online: the tile program of a pattern that walks an axis between products, and its template."""
 from __future__ import annotations
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
-from tilefuse.base.source import Span
 from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.staged.online.choose import choose_online
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import online_form
@@ -60,53 +58,6 @@ def template_of_walk(plan: OnlinePlan, launch: Launch) -> Template:
 
 def _kept(value: str, plan: OnlinePlan) -> tuple[Level, ...]:
     return (Level.GLOBAL,) if value in plan.form.graph.results else ()
-
-
-def online_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
-    """The walk of the program's pattern with a template's rows (CTA), columns a turn (LOOP), stages and threads.
-
-    Raises: NameLookupError for a value that has no schedule; OptionError for an unknown setting; UserError for tiles that contradict each
-    other or do not fit.
-    """
-    base = program.choice
-    assert isinstance(base, Online)
-    known = {s.name for s in parse_template(program.notation).schedules}
-    found: dict[str, int] = {}
-
-    def take(name: str, value: int, where: Span | None) -> None:
-        if found.setdefault(name, value) != value:
-            raise UserError(f"{name} of {found[name]} and of {value} in one kernel", where=where, hint="all values walk together")
-
-    for schedule in template.schedules:
-        if schedule.name not in known and schedule.name not in program.graph.node_by_name:
-            raise NameLookupError(f"value %{schedule.name} has no schedule in kernel {program.name}", where=schedule.span,
-                                  hint=nearest(schedule.name, known) or f"schedules: {', '.join(sorted(known))}")
-        for step in (s for attr in schedule.attrs for s in attr if s.count is not None):
-            if step.worker in (Worker.CTA, Worker.LOOP):
-                take("rows" if step.worker is Worker.CTA else "columns", step.count or 0, schedule.span)
-    names = ["resident", "stages", "cta_num", "cta_size"]
-    for setting in template.settings:
-        if setting.name not in names or isinstance(setting.value, bool):
-            raise OptionError(f"a kernel that walks has no setting {setting}", where=setting.span,
-                              hint=nearest(setting.name, names) or f"settings: {', '.join(names)}")
-        take(setting.name, setting.value, setting.span)
-    choice = Online(found.get("rows", base.rows), found.get("columns", base.columns), found.get("cta_size", base.threads),
-                    found.get("stages", base.stages), found.get("resident", base.resident))
-    made = schedule_online(program.graph, program.layouts, device, choice)
-    if isinstance(made, Rejected):
-        where = template.schedules[0].span if template.schedules else None
-        raise UserError(f"the template cannot be met: {made}", where=where,
-                        hint="rows are whole instructions a warp, columns a multiple of 16")
-    meant = {s.name: s for s in parse_template(made.notation).schedules}
-    for schedule in template.schedules:
-        wanted = meant.get(schedule.name)
-        if wanted is None:
-            continue
-        if len(wanted.attrs) != len(schedule.attrs) or not all(map(agree, schedule.attrs, wanted.attrs)) \
-                or not keeps(schedule.keep, wanted.keep, schedule.name in made.graph.results):
-            raise UserError(f"schedule {schedule.name} contradicts the others of its kernel, in which LOOP is where the block takes turns",
-                            where=schedule.span, hint=f"the kernel's loops then are: {wanted}")
-    return made
 
 
 def _levels(plan: OnlinePlan) -> tuple[EdgeLevel, ...]:

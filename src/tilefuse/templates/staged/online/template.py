@@ -19,8 +19,9 @@ from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
+from tilefuse.templates.staged.online.online_by_hand import online_by_hand
 from tilefuse.templates.staged.online.plan import OnlinePlan
-from tilefuse.templates.staged.online.program import online_by_hand, schedule_online
+from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
