@@ -152,7 +152,7 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
     if device is None:
         return {}
     products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    calls = {n: price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls).us for n in products}
+    calls = {n: _apart(n, plan, device).us for n in products}
     return {**plan.alone_us, **calls}
 
 
@@ -174,7 +174,7 @@ def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], d
     kernels_us = sum(k.cost.us for k in plan.kernels)
     library_us = sum(c["predicted_us"] for c in calls)
     products = dict.fromkeys(n for k in plan.kernels for n in k.pattern.nodes if is_library(plan.graph.node_by_name[n]))
-    alone = [price_call(library_call(plan.graph, Pattern((n,), (n,))), plan.graph, device, plan.timed_calls) for n in products]
+    alone = [_apart(n, plan, device) for n in products]
     return {
         "kernels_us": round(kernels_us, 3), "library_us": round(library_us, 3), "num_at_least": sum(c["at_least"] for c in calls),
         "us": round(kernels_us + library_us, 3),
