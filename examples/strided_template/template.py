@@ -51,6 +51,18 @@ class StridedTemplate(WalkTemplate[Strided]):
         """The grid of the choice, whatever the domain."""
         return Launch(choice.blocks, choice.threads)
 
+    def in_one_pass(self, domain: Domain) -> Domain:
+        """The domain itself: a map has no reductions to join."""
+        return domain
+
+    def keeps_elements(self, choice: Strided) -> bool:
+        """False: no element is read twice."""
+        return False
+
+    def sums_vectors(self, choice: Strided) -> bool:
+        """False: nothing is summed."""
+        return False
+
     def refusal(self, choice: Strided, domain: Domain, device: DeviceSpec) -> Rejected | None:
         """Grids that no device starts."""
         most = device.max_threads_per_block
