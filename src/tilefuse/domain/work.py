@@ -155,7 +155,7 @@ class Work:
         return sum(o.count for o in self.operations if o.unit == unit)
 
     def scaled(self, parts: int, whole: int) -> Work:
-        """Work of `parts` blocks of which this work's kernel has `whole`: bytes and operations in proportion."""
+        """Work of `parts` units of which this work's kernel has `whole`: bytes and operations in proportion."""
         counts = {name: getattr(self, name) * parts // whole for name in COUNTS}
         return replace(self, operations=tuple(replace(o, count=o.count * parts // whole) for o in self.operations), **counts)
 

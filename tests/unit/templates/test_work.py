@@ -14,6 +14,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import COUNTS, Work, summed
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
+from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.packed.packed import Packed
@@ -56,6 +57,18 @@ def test_work_of_a_packed_kernel_is_the_sum_of_its_parts() -> None:
     assert all(getattr(whole, name) == getattr(together, name) for name in COUNTS)
     assert whole.operations == together.operations and whole.endings == together.endings
     assert whole.shared_bytes > 0 and whole.l2_bytes > 0 and whole.operations_on("threads") == program.flops
+
+
+def test_parts_of_unlike_sizes_count_their_own_elements() -> None:
+    """A part of a few elements has a block of its own, and not a block's work."""
+    for device in (H200, host_device()):
+        graph = side_by_side([update(1 << 20), *(update(n) for n in range(3, 43))]).graph
+        program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, device, packing=True)
+        assert isinstance(program, TileProgram) and isinstance(program.choice, Packed)
+        assert any(g.any_size and len(g.parts) > 1 for g in program.choice.groups)
+        work = kernel_template(program.choice).work(program, device)
+        assert work.operations_on("threads") == pytest.approx(program.flops, rel=1e-3)
+        assert work.l2_bytes == pytest.approx(program.bytes_moved, rel=0.01)
 
 
 @pytest.mark.parametrize("pattern", PARTS, ids=lambda p: p.graph.name)

@@ -31,7 +31,7 @@ class PackedTemplate(KernelTemplate[Packed]):
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
         """The sum of the work of all parts; its grid is the whole launch.
 
-        Parts of a group may differ in size: their bytes between L2 and the multiprocessors are taken in proportion to their blocks.
+        Parts of a group may differ in size: operations and bytes beyond the boundary's are taken in proportion to their elements.
         """
         choice = self.choice_of(program)
         works = [_group_work(g, device) for g in choice.groups]
@@ -132,8 +132,10 @@ class PackedTemplate(KernelTemplate[Packed]):
 
 
 def _group_work(group: PackedGroup, device: DeviceSpec) -> Work:
-    """Work of all parts of a group: of its body, in proportion to their blocks; blocks of stages part by part."""
+    """Work of all parts of a group: of its body, in proportion to their elements; blocks of stages part by part."""
     body = replace(group.program, launch=replace(group.program.launch, num_blocks=group.num_blocks))
     work = kernel_template(body.choice).work(body, device)
     blocks = tuple(replace(b, blocks=p.num_blocks) for b in work.blocks for p in group.parts)
-    return replace(work.scaled(group.num_blocks, max(group.program.launch.num_blocks, 1)), blocks=blocks)
+    # The last block of a part may be nearly empty: blocks of unlike parts are no measure of their work.
+    sizes = [p.num_elements for p in group.parts] if group.any_size else [1] * len(group.parts)
+    return replace(work.scaled(sum(sizes), max(1, *sizes)), blocks=blocks)
