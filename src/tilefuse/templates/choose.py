@@ -6,6 +6,7 @@
 """
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -37,5 +38,7 @@ def choose_program(request: Request) -> TileProgram | Rejected:
 
 def _price(program: TileProgram, device: DeviceSpec) -> tuple[float, float]:
     """The price of a program's work, and the part of it that traffic may hide. Units: microseconds. Source: `domain/roofline.py`."""
-    parts = price_work(kernel_template(program.choice).work(program, device), device)
+    work = kernel_template(program.choice).work(program, device)
+    # Copies of stages are in flight whatever the threads of the grid.
+    parts = price_work(replace(work, grid=None) if work.blocks else work, device)
     return parts.us, parts.arithmetic_us

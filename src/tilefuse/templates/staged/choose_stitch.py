@@ -8,7 +8,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
-from tilefuse.domain.roofline import Parts, least_blocks_us, price_work
+from tilefuse.domain.roofline import least_blocks_us, price_work
 from tilefuse.domain.storage import Request, plan_shared
 from tilefuse.domain.work import BlockWork
 from tilefuse.ir.affine import number
@@ -70,7 +70,7 @@ class Search:
     def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool) -> None:
         self._stitcher, self._device, self._free = stitcher, device, free
         self._boundary = boundary_work(stitcher.graph)
-        self._least_parts: dict[Launch | None, Parts] = {}
+        self._least_parts = price_work(self._boundary, device)
 
     def cheapest(self, candidates: Sequence[Stitched]) -> Found | Rejected:
         """The cheapest candidate; those are not cut whose least work costs more."""
@@ -108,11 +108,7 @@ class Search:
     def least_us(self, least: BlockWork) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
         stages_us = least_blocks_us(least, self._device)
-        # Where blocks may take several tiles, their number is not known yet.
-        grid = None if is_many(least.blocks, self._device) else Launch(least.blocks, least.threads)
-        if grid not in self._least_parts:
-            self._least_parts[grid] = price_work(replace(self._boundary, grid=grid), self._device)
-        return replace(self._least_parts[grid], arithmetic_us=stages_us).us, stages_us
+        return replace(self._least_parts, arithmetic_us=stages_us).us, stages_us
 
     def priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
         """One candidate placed and priced. The cut is used up."""
@@ -133,11 +129,14 @@ class Search:
         return other if other.is_faster(found) else found
 
     def _found(self, plan: StitchPlan, choice: Stitched) -> Found:
-        """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
+        """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles.
+
+        Candidates move the same bytes, and copies of tiles are in flight whatever the threads: their traffic is that of a full device.
+        """
         blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
         launch = Launch(blocks.blocks, choice.threads, 1, plan.shared_bytes)
         plan.work = replace(self._boundary, grid=launch, blocks=(blocks,))
-        price = price_work(plan.work, self._device)
+        price = price_work(replace(plan.work, grid=None), self._device)
         return Found(choice, plan, price.us, price.arithmetic_us)
 
 

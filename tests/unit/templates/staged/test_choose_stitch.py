@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from tests.unit.templates import stitched_graphs
 from tilefuse.base.candidate import Rejected
 from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged import choose_stitch as search
 from tilefuse.templates.staged.record import Stitched
@@ -95,3 +97,16 @@ def test_tiles_that_bring_too_much_are_not_even_cut(monkeypatch: pytest.MonkeyPa
     without_bounds(monkeypatch)
     chosen(GRAPHS["layers"], monkeypatch)
     assert placed <= found < (len(cuts) - found) / 2
+
+
+def test_threads_of_few_blocks_do_not_decide_by_their_loads() -> None:
+    """96 blocks: twice the threads would have twice the loads in flight, if threads loaded; copies of tiles do, and stages decide."""
+    graph = parse_graph((Path(__file__).parents[4] / "examples/attention.txt").read_text(encoding="utf-8"))
+    stages_us = {}
+    for threads in (128, 256):
+        candidate = search.choose_stitch(graph, H200, Stitched((1, 64, 64), threads))
+        assert isinstance(candidate, search.Found)
+        stages_us[threads] = candidate.hidden_us
+    chosen = search.choose_stitch(graph, H200)
+    assert isinstance(chosen, search.Found) and chosen.choice.tiles == (1, 64, 64)
+    assert chosen.choice.threads == min(stages_us, key=stages_us.__getitem__) == 128
