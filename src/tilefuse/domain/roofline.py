@@ -98,16 +98,23 @@ class Parts:
 
         Arithmetic below half of the traffic's time adds less than the spread of measured times of routines.
         """
+        return self._overlapped_us(self.arithmetic_us)
+
+    def _overlapped_us(self, arithmetic_us: float) -> float:
         moved_us, power = self.moved_us, self.overlap_power
         if power == inf:
-            return max(moved_us, self.arithmetic_us, self.chain_us)
-        arithmetic_us = self.arithmetic_us if self.arithmetic_us > moved_us / 2 else 0.0
+            return max(moved_us, arithmetic_us, self.chain_us)
+        arithmetic_us = arithmetic_us if arithmetic_us > moved_us / 2 else 0.0
         return float((moved_us**power + arithmetic_us**power + self.chain_us**power) ** (1 / power))
 
     @property
     def us(self) -> float:
         """Time of the step. Units: microseconds. Source: as the fields."""
-        first_us = self.launch_us - self.further_launch_us + self.overlapped_us
+        return self.us_with(self.arithmetic_us)
+
+    def us_with(self, arithmetic_us: float) -> float:
+        """Time of the step if its arithmetic took `arithmetic_us`. Units: microseconds. Source: as the other fields."""
+        first_us = self.launch_us - self.further_launch_us + self._overlapped_us(arithmetic_us)
         if self.start_overlap_us:
             first_us = max(first_us - self.start_overlap_us, first_us / 4)
         return first_us + self.further_launch_us + self.serial_us

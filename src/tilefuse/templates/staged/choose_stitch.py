@@ -108,7 +108,7 @@ class Search:
     def least_us(self, least: BlockWork) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
         stages_us = least_blocks_us(least, self._device)
-        return replace(self._least_parts, arithmetic_us=stages_us).us, stages_us
+        return self._least_parts.us_with(stages_us), stages_us
 
     def priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
         """One candidate placed and priced. The cut is used up."""
