@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
@@ -157,6 +157,14 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0)
+
+
+def price_candidate(work: Work, device: DeviceSpec) -> Parts:
+    """The price by which candidates for one pattern are compared: threads of the grid do not limit the copies of stages in flight.
+
+    Units: microseconds. Source: as `price_work`.
+    """
+    return price_work(replace(work, grid=None) if work.blocks else work, device)
 
 
 def _global_us(work: Work, share: float, device: DeviceSpec) -> float:

@@ -6,12 +6,11 @@
 """
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.roofline import price_work
+from tilefuse.domain.roofline import price_candidate
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template, kernel_templates
@@ -38,7 +37,5 @@ def choose_program(request: Request) -> TileProgram | Rejected:
 
 def _price(program: TileProgram, device: DeviceSpec) -> tuple[float, float]:
     """The price of a program's work, and the part of it that traffic may hide. Units: microseconds. Source: `domain/roofline.py`."""
-    work = kernel_template(program.choice).work(program, device)
-    # Copies of stages are in flight whatever the threads of the grid.
-    parts = price_work(replace(work, grid=None) if work.blocks else work, device)
+    parts = price_candidate(kernel_template(program.choice).work(program, device), device)
     return parts.us, parts.arithmetic_us

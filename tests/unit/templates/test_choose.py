@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import pytest
+
 from tests.unit.templates.pattern_graphs import softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
@@ -16,6 +18,7 @@ from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.registry import kernel_template, registered
 from tilefuse.templates.request import Request
+from tilefuse.templates.staged.online.record import Online
 
 MAP = parse_graph("graph @g(%x: f32[64, 96]) -> (f32[64, 96]) {\n  %y: f32[64, 96] = map [i, j] { exp(%x[i, j]) }\n  return %y\n}")
 
@@ -107,3 +110,21 @@ def test_the_refusal_of_the_templates_own_kind_is_told() -> None:
         assert schedule_graph(long_rows, {}, H200) == refused
     with registered(MineTemplate(0, lambda request: Rejected(Reason.REGISTERS, "mine, and too large"))):
         assert schedule_graph(long_rows, {}, H200) == Rejected(Reason.REGISTERS, "mine, and too large")
+
+
+@pytest.mark.parametrize("heads", [2, 16, 96])
+def test_few_blocks_of_stages_are_compared_by_their_stages(heads: int) -> None:
+    """64 queries a head: a walk of 64 rows by 128 threads; more threads have no more copies in flight, and no row for half of them."""
+    scores, out = f"f16[{heads}, 64, 1024]", f"f16[{heads}, 64, 64]"
+    graph = parse_graph(f"""graph @g(%q: {out}, %k: f16[{heads}, 1024, 64], %v: f16[{heads}, 1024, 64]) -> ({out}) {{
+      %s: {scores} = library.matmul (%q, %k) {{precision = "default", transpose_a = false, transpose_b = true}}
+      %m: f32[{heads}, 64] = reduce.max [i, j] over [l < 1024] {{ f32(%s[i, j, l]) }}
+      %e: f32[{heads}, 64, 1024] = map [i, j, l] {{ exp(sub(f32(%s[i, j, l]), %m[i, j])) }}
+      %z: f32[{heads}, 64] = reduce.sum [i, j] over [l < 1024] {{ %e[i, j, l] }}
+      %p: {scores} = map [i, j, l] {{ f16(div(%e[i, j, l], %z[i, j])) }}
+      %o: {out} = library.matmul (%p, %v) {{precision = "default", transpose_a = false, transpose_b = false}}
+      return %o
+    }}""")
+    program = choose_program(Request(graph, {}, H200))
+    assert isinstance(program, TileProgram) and isinstance(program.choice, Online)
+    assert (program.choice.rows, program.choice.threads) == (64, 128)

@@ -121,7 +121,7 @@ class _Draft:
             if program.bytes_moved < self.pricer.device.fitted.packed.small_bytes:
                 small[n] = None
         for members in alike.values():
-            if len(members) > 1 and (any(map(self._has_stages, members)) or not small.keys() >= set(members)):
+            if len(members) > 1 and (not small.keys() >= set(members) or any(map(self._has_stages, members))):
                 self._pack_among(members)
         self._pack_among([n for n in small if n not in self.taken])
 

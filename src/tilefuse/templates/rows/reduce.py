@@ -112,7 +112,7 @@ def accumulate_stage(state: RowState, group: list[Instance], outputs: list[Outpu
 
 def _finish_parts(state: RowState, group: list[Instance], parts: dict[int, list[list[Reg]]], whole: dict[int, Reg],
                   squares: TwoPassSquares | None) -> None:
-    """What the lanes of a thread hold becomes one partial result a reduction, in `parts`."""
+    """The lanes of a thread are combined to one partial result a reduction, in `parts`."""
     if squares is not None:
         squares.finish()
     for i in group:

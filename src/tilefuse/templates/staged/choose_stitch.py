@@ -8,7 +8,7 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
-from tilefuse.domain.roofline import least_blocks_us, price_work
+from tilefuse.domain.roofline import least_blocks_us, price_candidate, price_work
 from tilefuse.domain.storage import Request, plan_shared
 from tilefuse.domain.work import BlockWork
 from tilefuse.ir.affine import number
@@ -129,14 +129,11 @@ class Search:
         return other if other.is_faster(found) else found
 
     def _found(self, plan: StitchPlan, choice: Stitched) -> Found:
-        """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles.
-
-        Candidates move the same bytes, and copies of tiles are in flight whatever the threads: their traffic is that of a full device.
-        """
+        """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
         blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
         launch = Launch(blocks.blocks, choice.threads, 1, plan.shared_bytes)
         plan.work = replace(self._boundary, grid=launch, blocks=(blocks,))
-        price = price_work(replace(plan.work, grid=None), self._device)
+        price = price_candidate(plan.work, self._device)
         return Found(choice, plan, price.us, price.arithmetic_us)
 
 

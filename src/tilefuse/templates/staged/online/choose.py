@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic
-from tilefuse.domain.roofline import price_work
+from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.dtype import DType
 from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
@@ -32,7 +32,7 @@ def choose_online(form: OnlineForm, device: DeviceSpec, wanted: Online | None = 
             why = why or found
             continue
         found = with_blocks(found, boundary, score, device)
-        price = price_work(found.work, device)
+        price = price_candidate(found.work, device)
         if best is None or (price.us, price.arithmetic_us) < best[:2]:
             best = (price.us, price.arithmetic_us, found)
     return with_traffic(best[2]) if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
