@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_steps_have_the_times_of_the_device() -> None:
     """A copy-like kernel of 512 MiB cannot be faster than its bytes allow, nor half as fast; and no call is shorter than its steps."""
     torch_backend.reset()
-    model = torch.compile(nn.Sequential(nn.LayerNorm(4096), nn.GELU()).cuda(), backend="tilefuse")
+    model = torch.compile(nn.Sequential(nn.LayerNorm(4096), nn.GELU()).cuda(), backend=torch_backend.backend)
     x = torch.randn(16384, 4096, device="cuda")
     with torch.no_grad():
         found = tilefuse.profile(model, x, repeats=5).data
@@ -27,7 +27,7 @@ def test_steps_have_the_times_of_the_device() -> None:
 def test_steps_of_a_replayed_model_are_told_one_by_one_and_calls_replay_again() -> None:
     torch_backend.reset()
     model = torch.compile(nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256)) for _ in range(4))).cuda(),
-                          backend="tilefuse", mode="reduce-overhead")
+                          backend=torch_backend.backend, mode="reduce-overhead")
     x = torch.randn(32, 256, device="cuda")
     with torch.no_grad():
         wanted = model(x).clone()
