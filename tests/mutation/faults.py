@@ -2,7 +2,8 @@
 
 The faults: a barrier dropped (or narrowed from the cluster to the block), a bound widened or narrowed by one, a shared buffer moved onto
 another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never, a product on the
-matrix unit that leaves out its last inner element or column, or takes its right operand from elsewhere.
+matrix unit that leaves out its last inner element or column, or takes its right operand from elsewhere. In pipelines: a slot that is not
+filled, filled twice, not used or never released, a wait for products dropped or too short, a product that adds to or overwrites its sum.
 Not planted: changed conditions that hold at exactly the same points.
 """
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.unit.templates.host_build import FLAGS, build_together
-from tilefuse.ir.affine import evaluate
+from tilefuse.ir.affine import evaluate, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
 from tilefuse.kernel.ir import (
@@ -33,6 +34,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, WarpgroupProduct, WarpgroupWait
 from tilefuse.target.launch import Launch
 
 
@@ -68,6 +70,19 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
             yield "last inner element left out", (replace(s, inner=s.inner - 1),)
             yield "shift right operand", (replace(s, right_index=s.right_index + 1),)
             yield "last column left out", (replace(s, columns=(s.columns or 8 * s.tiles_n) - 1),)
+        case Produce():
+            yield "drop filling", ()
+            yield "fill twice", (s, s)
+        case Consume():
+            yield "drop use", ()
+            yield "release no slot", (replace(s, held_slots=1 << 20),)
+        case WarpgroupWait():
+            yield "drop wait for products", ()
+            yield "one product too many in flight", (replace(s, pending=s.pending + 1),)
+        case WarpgroupProduct():
+            yield "add to the sum of the tile before", (replace(s, term=None),)
+            yield "overwrite the sum", (replace(s, term=number(0)),)
+            yield "right operand of the next rows", (replace(s, right_index=s.right_index + 1024),)
         case For():
             yield "one step more", (replace(s, stop=s.stop + s.step),)
             yield "one step less", (replace(s, stop=s.stop - s.step),)
@@ -98,10 +113,29 @@ def _rewrites(body: tuple[Stmt, ...], path: str, points: Points) -> Iterator[tup
                 inside = {name: values[kept] for name, values in points.items()}
             case IfValue(body=inner):
                 inside = points
+            case Pipeline(body=inner):
+                inside = _among(points, s.consumer_threads)
+                inside |= {f"slots of {r.name}": np.full(len(inside["thread"]), r.slots) for r in s.rings}
+            case Produce(ring, name, inner, threads):
+                inside = _with_slots(_among(points, threads), name, ring)
+            case Consume(ring, name, inner):
+                inside = _with_slots(points, name, ring)
             case _:
                 continue
         for fault, changed in _rewrites(inner, here, inside):
             yield fault, (*body[:n], replace(s, body=changed), *body[n + 1:])
+
+
+def _among(points: Points, threads: int) -> Points:
+    """The points of the first threads."""
+    kept = np.flatnonzero(points["thread"] < threads)
+    return {name: values[kept] for name, values in points.items()}
+
+
+def _with_slots(points: Points, name: str, ring: str) -> Points:
+    """The points for every slot of a ring."""
+    slots, size = int(points[f"slots of {ring}"][0]), len(points["thread"])
+    return {n: np.tile(values, slots) for n, values in points.items()} | {name: np.repeat(np.arange(slots), size)}
 
 
 def _same(s: Stmt, new: Stmt, points: Points) -> bool:

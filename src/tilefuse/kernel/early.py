@@ -28,6 +28,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, WarpgroupProduct
 from tilefuse.kernel.visit import parts, statements
 
 # Size of an asynchronous copy that bypasses L1, in bytes. L1 may hold lines from before the input was written.
@@ -78,7 +79,7 @@ def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
             yield s.buffer, False
         case RoutineCall():
             yield from ((t.target, False) for t in s.touched if not t.register)
-        case MatrixProduct():
+        case MatrixProduct() | WarpgroupProduct():
             yield from ((n, False) for n in (s.left, s.right) if n in kernel.addressed)
-    own = () if isinstance(s, (For, If)) else s.condition if isinstance(s, IfValue) else s
+    own = () if isinstance(s, (For, If, Pipeline, Produce, Consume)) else s.condition if isinstance(s, IfValue) else s
     yield from ((e.buffer, False) for e in parts(own) if isinstance(e, Load))

@@ -24,6 +24,7 @@ INT32_MAX = 2**31 - 1
 # matrix unit's rounding; only the host prints them, since a whole product is one statement on a GPU. The last is a term of a sum of
 # exponentials.
 KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})",
+                    "tf32_low_fma": "tf_tf32_low_fma({0}, {1}, {2})",
                     "exp_of_difference": "tf_exp_of_difference({0})"}
 
 

@@ -25,6 +25,7 @@ from tilefuse.kernel.asynchronous import (
     LetNextStart,
     Prefetch,
 )
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.target.launch import Launch
 
 
@@ -37,6 +38,8 @@ class Buffer:
     origin  graph value that it holds, for comments; "" for scratch
     offset_bytes  position of a shared buffer in the block's shared memory (buffers with disjoint live ranges may overlap)
     count   number of elements as a function of the call's sizes; `num_elements` is then its maximum
+    swizzle  0, 32, 64 or 128: a shared buffer permuted in 16-byte chunks as `pipeline.swizzled_byte` says, for tensor copies and warpgroup
+            products. Indices in kernel IR are those without the swizzle. `offset_bytes` is a multiple of 1024.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Buffer:
     origin: str = ""
     offset_bytes: int = 0
     count: Operand | None = None
+    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,7 +481,8 @@ class RoutineText:
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
-             Prefetch, Renew, AwaitEarlier, LetNextStart, Group]
+             Prefetch, Renew, AwaitEarlier, LetNextStart, Group, "Pipeline[Stmt]", "Produce[Stmt]", "Consume[Stmt]", ReleaseSlots,
+             WarpgroupProduct, WarpgroupWait]
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,6 +525,11 @@ class Kernel:
     def groups(self) -> tuple[Group, ...]:
         """The groups of a packed kernel; () for any other."""
         return tuple(s for s in self.body if isinstance(s, Group))
+
+    @property
+    def pipeline(self) -> Pipeline[Stmt] | None:
+        """The kernel's warp-specialised part; None for most kernels."""
+        return next((s for s in self.body if isinstance(s, Pipeline)), None)
 
     @property
     def addressed(self) -> dict[str, Buffer]:

@@ -34,6 +34,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
 from tilefuse.kernel.writer import identifier
 
 
@@ -48,7 +49,8 @@ def statements(body: Iterable[Stmt]) -> Iterator[Stmt]:
 def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The statement lists directly inside `s`."""
     match s:
-        case For(body=inner) | IfValue(body=inner) | Group(body=inner):
+        case (For(body=inner) | IfValue(body=inner) | Group(body=inner) | Pipeline(body=inner) | Produce(body=inner)
+              | Consume(body=inner)):
             return (inner,)
         case If(body=inner, otherwise=other):
             return (inner, other)
@@ -107,7 +109,7 @@ def register_names(x: object) -> frozenset[str]:
         match part:
             case Reg(name=name) | Declare(name=name) | VectorLoad(array=name) | VectorStore(array=name) | Renew(array=name):
                 names.add(name)
-            case MatrixProduct(accumulator=name, left=left):
+            case MatrixProduct(accumulator=name, left=left) | WarpgroupProduct(accumulator=name, left=left):
                 names.update((name, left) if part.left_registers else (name,))
     return frozenset(names)
 
@@ -118,7 +120,7 @@ def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
     names |= register_names(kernel.body) | index_names(kernel.body)
     for s in statements(kernel.body):
         match s:
-            case For(var=name) | Let(name=name):
+            case For(var=name) | Let(name=name) | Produce(slot=name) | Consume(slot=name):
                 names.add(name)
     return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank"}))
 
@@ -158,6 +160,19 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
     return _with_arguments(kernel, buffers)
 
 
+def reads_by_async_proxy(kernel: Kernel) -> bool:
+    """Whether a statement reads, through the asynchronous proxy, shared memory that consumers of a pipeline write by ordinary stores.
+
+    Barriers among consumers must then order the two proxies. Source: PTX ISA, async proxy.
+    """
+    pipeline = kernel.pipeline
+    if pipeline is None:
+        return False
+    ringed = {name for ring in pipeline.rings for name in ring.buffers}
+    return any(isinstance(s, WarpgroupProduct) and not {s.right, *(() if s.left_registers else (s.left,))} <= ringed
+               for s in statements(pipeline.body))
+
+
 def may_alias_itself(kernel: Kernel) -> frozenset[str]:
     """Buffers both read and written, under one name or two. Other blocks may write them during the kernel, so the compiler must not move
     their loads across a barrier."""
@@ -177,10 +192,12 @@ def meeting(s: Stmt, cluster: int) -> int:
     match s:
         case Barrier(scope):
             return CLUSTER if scope == "cluster" and cluster > 1 else BLOCK
-        case Shuffle() | LastBlock() | BulkCopy() | BulkWait():
+        case Shuffle() | LastBlock() | BulkCopy() | BulkWait() | ReleaseSlots():
             return BLOCK
-        case MatrixProduct():
+        case MatrixProduct() | WarpgroupProduct():
             return BLOCK if s.left_registers else NOWHERE
+        case Pipeline() | Produce() | Consume():
+            return max((meeting(inner, cluster) for inner in s.body), default=BLOCK) or BLOCK
         case For() | If() | IfValue():
             return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=NOWHERE)
     return NOWHERE

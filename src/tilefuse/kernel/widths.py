@@ -11,12 +11,13 @@ from tilefuse.base.errors import UnsupportedError
 from tilefuse.ir.affine import Affine
 from tilefuse.kernel.expression import INT32_MAX, IndexScope
 from tilefuse.kernel.ir import Atomic, For, Group, Kernel, Let, Load, OfTwo, Store, Touched, VectorLoad
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce
 from tilefuse.kernel.visit import parts
 
 # Largest number of blocks of a one-dimensional launch. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
 MOST_BLOCKS = 2**31 - 1
 # Records that contain index arithmetic or state extents.
-INDEX_RECORDS = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad))
+INDEX_RECORDS = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad, Pipeline, Produce, Consume))
 
 
 def with_index_bits(kernel: Kernel) -> Kernel:
@@ -40,6 +41,7 @@ def fits_32_bits(kernel: Kernel) -> bool:
     scope = IndexScope(kernel)
     sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
     fitting: set[Affine] = set()
+    slots: dict[str, int] = {}
     # Parts come in the order of the text: a name is stated before its use, and its latest extent is in force.
     for part in parts(kernel.body):
         if type(part) not in INDEX_RECORDS:
@@ -61,6 +63,10 @@ def fits_32_bits(kernel: Kernel) -> bool:
             case Group():
                 scope.enter_group(part)
                 fitting.clear()
+            case Pipeline(rings):
+                slots = {r.name: r.slots for r in rings}
+            case Produce(ring, name) | Consume(ring, name):
+                scope.extents[name] = slots[ring]
             case Touched(loops=loops):
                 scope.extents.update(loops)
             case Load(buffer, _, index, dynamic) | Store(buffer, index, _, dynamic) | Atomic(_, buffer, index, _, dynamic) if dynamic:

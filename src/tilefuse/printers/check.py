@@ -39,9 +39,12 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.operand_table import member_tables
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, Produce, ReleaseSlots, Ring, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.fission import HostPrinter
+from tilefuse.printers.host_pipeline import ring_name
+from tilefuse.printers.product_loops import operand_elements
 
 
 class CheckedPrinter(HostPrinter):
@@ -54,6 +57,7 @@ class CheckedPrinter(HostPrinter):
         self.site = 0
         self.sites: list[str] = ["end of the kernel"]
         self.section = ""
+        self.sums = ""  # accumulator of the warpgroup product being printed
         self.sizes = {s.name: s.size for s in statements(kernel.body) if isinstance(s, Declare)}
         self.granule = min((b.dtype.itemsize for b in kernel.buffers if b.space == "shared"), default=4)
 
@@ -198,6 +202,12 @@ class CheckedPrinter(HostPrinter):
                 return f"AsyncWait for all but {pending}"
             case MatrixProduct(accumulator, left, _, _, _, right):
                 return f"MatrixProduct of {left} and {right} into {accumulator}"
+            case WarpgroupProduct(accumulator, left, right=right):
+                return f"WarpgroupProduct of {left} and {right} into {accumulator}"
+            case WarpgroupWait(pending):
+                return f"WarpgroupWait for all but {pending}"
+            case Produce(ring) | Consume(ring) | ReleaseSlots(ring):
+                return f"{type(s).__name__} of ring {ring}"
             case RoutineCall(function):
                 return f"call of {function}"
             case IfValue():
@@ -218,11 +228,52 @@ class CheckedPrinter(HostPrinter):
 
     def enter_thread(self) -> None:
         """Prints the current thread's number for findings."""
-        self.out.line("check.thread = thread;")
+        self.out.line(f"check.thread = {f'{self.first_thread} + ' if self.first_thread else ''}thread;")
 
     def barrier(self, scope: str) -> None:
         """Prints a barrier, which begins a new epoch of the race check."""
         self.out.line("check.cluster_barrier();" if scope == "cluster" and self.cluster > 1 else "check.block_barrier();")
+
+    # -- pipelines and their products ----------------------------------------------------------------------------------------
+
+    def ring_begin(self, ring: Ring) -> None:
+        """Prints the checked state of a ring, whose slots are empty."""
+        tiles = ", ".join(f"{{{b.offset_bytes}, {b.num_elements * b.dtype.itemsize // ring.slots}}}"
+                          for b in (self.buffers[name] for name in ring.buffers))
+        own = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        homes = [f"homes[{rank}]" for rank in range(self.cluster)] if self.rings_by_rank else [own]
+        states = [f"{{{home}, {_quoted(ring.name)}, {ring.slots}, {self.site}, {{{tiles}}}}}" for home in homes]
+        if self.rings_by_rank:
+            self.out.line(f"tf_ring {ring_name(ring.name)}[] = {{{', '.join(states)}}};")
+        else:
+            self.out.line(f"tf_ring {ring_name(ring.name)}{states[0]};")
+
+    def ring_call(self, ring: str, method: str, argument: str = "") -> str:
+        """Text of a checked change of a ring's state."""
+        return f"{ring_name(ring)}{self._rank()}.at({self.site}).{method}({argument});"
+
+    def product(self, s: MatrixProduct | WarpgroupProduct) -> None:
+        """Prints one thread's elements of a product, and the memory and registers that a warpgroup product in flight uses."""
+        if isinstance(s, MatrixProduct):
+            super().product(s)
+            return
+        self.sums = s.accumulator
+        super().product(s)
+        self.sums = ""
+        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
+        operands = [(s.right, s.right_index, False)] + ([] if s.left_registers else [(s.left, s.left_index, True)])
+        for name, index, is_left in operands:
+            b = self.buffers[name]
+            first = f"{b.offset_bytes} + {self.scope.operand(index)} * {b.dtype.itemsize}ll"
+            self.out.line(f"{home}.product_reads({first}, {first} + {operand_elements(s, b, is_left) * b.dtype.itemsize - 1});")
+        for name, use, count in [(s.accumulator, "writes", s.rows * s.columns), (s.left, "reads", s.rows * s.inner)][:1 + s.left_registers]:
+            who = self._who(name) if name in self.spread else "0"
+            self.out.line(f"{self._register_name(name)}.product_{use}({who}, {count // WARPGROUP});")
+        self.out.line("check.issue_product();")
+
+    def products_wait(self, s: WarpgroupWait) -> None:
+        """Prints the wait, after which sums may be read and operands overwritten."""
+        self.out.line(f"check.wait_products({s.pending}u);")
 
     def simd(self, s: object) -> None:
         """Prints nothing: checked loops are not vectorised."""
@@ -253,11 +304,13 @@ class CheckedPrinter(HostPrinter):
 
     def register(self, r: Reg) -> str:
         """The checked value of a register."""
-        return f"{self._register_name(r.name)}.get({self._at(r.name, r.index)}, {self.site})"
+        access = "sum" if r.name == self.sums else "get"
+        return f"{self._register_name(r.name)}.{access}({self._at(r.name, r.index)}, {self.site})"
 
     def assign(self, r: Reg, value: str) -> str:
         """A checked assignment."""
-        return f"{self._register_name(r.name)}.set({self._at(r.name, r.index)}, {value}, {self.site});"
+        access = "set_sum" if r.name == self.sums else "set"
+        return f"{self._register_name(r.name)}.{access}({self._at(r.name, r.index)}, {value}, {self.site});"
 
     def load(self, e: Load) -> str:
         """The checked value of an element."""

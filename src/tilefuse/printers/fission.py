@@ -38,9 +38,11 @@ from tilefuse.kernel.ir import (
     Stmt,
 )
 from tilefuse.kernel.operand_table import find_member, member_tables, operand_place
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
 from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
 from tilefuse.kernel.writer import Writer, comment_text, identifier
-from tilefuse.printers.threads import Spread, ThreadPrinter
+from tilefuse.printers.host_pipeline import PipelinePrinter
+from tilefuse.printers.threads import Spread
 
 # Size of a kernel's parameters from which its blocks run on several cores. Starting the cores costs more for a smaller kernel.
 PARALLEL_BYTES = 1 << 16
@@ -48,7 +50,7 @@ PARALLEL_BYTES = 1 << 16
 BLOCKS = "tf_blocks"
 
 
-class HostPrinter(ThreadPrinter):
+class HostPrinter(PipelinePrinter):
     """Prints the entry point: blocks, stretches between synchronisation points, and the synchronisation points themselves."""
 
     # -- frame -----------------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ class HostPrinter(ThreadPrinter):
                 self.statement(s)
             return
         index = self.scope.index_type
-        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; ++thread)"), self._names():
+        with self.out.block(f"for ({index} thread = 0; thread < {self.running}; ++thread)"), self._names():
             self.enter_thread()
             self._reprint_lets(stretch)
             self.body(stretch)
@@ -318,9 +320,11 @@ class HostPrinter(ThreadPrinter):
                         recurse(inner)
             case Shuffle():
                 self._shuffle(s)
-            case MatrixProduct():
+            case MatrixProduct() | WarpgroupProduct():
                 with self._every_thread((s,)):
                     self.product(s)
+            case Pipeline() | Produce() | Consume() | ReleaseSlots():
+                self.pipelined(s, recurse, recurse == self.cluster_body)
             case LastBlock(target, counter, index, count):
                 with self.out.block(""):
                     self.out.line(f"const bool last = {self.last_block(counter, index, count)};")
@@ -346,14 +350,14 @@ class HostPrinter(ThreadPrinter):
                 yield
             return
         index = self.scope.index_type
-        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; thread += {s.team})"), self._names():
+        with self.out.block(f"for ({index} thread = 0; thread < {self.running}; thread += {s.team})"), self._names():
             self._reprint_lets((s,))
             yield
 
     @contextlib.contextmanager
     def _every_thread(self, used: tuple[Stmt, ...]) -> Iterator[None]:
         index = self.scope.index_type
-        with self.out.block(f"for ({index} thread = 0; thread < {self.threads}; ++thread)"), self._names():
+        with self.out.block(f"for ({index} thread = 0; thread < {self.running}; ++thread)"), self._names():
             self._reprint_lets(used)
             yield
 
@@ -378,8 +382,8 @@ class HostPrinter(ThreadPrinter):
     def _shuffle(self, s: Shuffle) -> None:
         ctype = C_TYPES[s.source.dtype.name]
         with self.out.block(""):
-            self.out.line(f"{ctype} lanes[{self.threads}];")
+            self.out.line(f"{ctype} lanes[{self.running}];")
             with self._every_thread((s,)):
                 self.out.line(f"lanes[thread] = {self.register(s.source)};")
             with self._every_thread((s,)):
-                self.out.line(self.assign(s.target, f"lanes[tf_lane_{s.mode}((int)thread, {s.amount}, {s.width}, {self.threads})]"))
+                self.out.line(self.assign(s.target, f"lanes[tf_lane_{s.mode}((int)thread, {s.amount}, {s.width}, {self.running})]"))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.kernel.ir import Kernel
+from tilefuse.kernel.pipeline_rules import check_pipeline
 from tilefuse.kernel.routine_text import routine_namespaces
 from tilefuse.kernel.writer import Writer
 from tilefuse.printers import support
@@ -38,6 +39,7 @@ def print_host_together(kernels: Sequence[tuple[Kernel, bool]]) -> str:
 
 def _printed(kernel: Kernel, check: bool) -> tuple[str, tuple[str, ...], str]:
     """(comment lines, standard headers, the function and its routines)."""
+    check_pipeline(kernel)
     printer: HostPrinter = CheckedPrinter(kernel) if check else HostPrinter(kernel)
     printer.function()
     head = Writer()

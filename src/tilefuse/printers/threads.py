@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilefuse.base.errors import InternalError
-from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.affine import Affine, number, substitute
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import C_TYPES
-from tilefuse.ir.scalar import Bound, Call
+from tilefuse.ir.scalar import Call
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.kernel.checked_index import parameter_number
 from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
@@ -46,11 +46,10 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.kernel.pipeline import WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.kernel.writer import Writer, identifier
-
-# Loop variables of a matrix product that is printed as loops. No composer uses a name that starts with tf_.
-PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
+from tilefuse.printers.product_loops import holder, product_loops, warpgroup_loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,9 @@ class ThreadPrinter:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.threads = kernel.launch.num_threads
+        self.threads = kernel.launch.num_threads  # of the block: values that are live across synchronisation points have one place each
+        self.running = self.threads  # of the statements being printed: inside a pipeline the threads of one role
+        self.first_thread = 0  # number in the block of the running threads' first
         self.cluster = kernel.launch.cluster
         self.direct = self.threads == 1 and self.cluster == 1
         self.out = Writer()
@@ -126,17 +127,24 @@ class ThreadPrinter:
             case IfValue(condition, inner):
                 with out.block(f"if ({self.expressions.text(condition)})"):
                     self.body(inner)
-            case MatrixProduct():
+            case MatrixProduct() | WarpgroupProduct():
                 self.product(s)
+            case WarpgroupWait():
+                self.products_wait(s)
             case _:
                 self._access(s)
 
-    def product(self, s: MatrixProduct) -> None:
+    def product(self, s: MatrixProduct | WarpgroupProduct) -> None:
         """Prints one thread's elements of a tensor-core product."""
         if s.left_registers:
-            self.lane_of = {s.left: _holder()}
-        self.body(product_loops(s, self.buffers[s.right].dtype))
+            self.lane_of = {s.left: holder()}
+        right = self.buffers[s.right]
+        loops = product_loops(s, right.dtype) if isinstance(s, MatrixProduct) else warpgroup_loops(s, self.buffers.get(s.left), right)
+        self.body(loops)
         self.lane_of = {}
+
+    def products_wait(self, s: WarpgroupWait) -> None:
+        """Prints nothing: the host's products are synchronous."""
 
     def _access(self, s: Stmt) -> None:
         out = self.out
@@ -344,35 +352,6 @@ class ThreadPrinter:
 
     def enter_thread(self) -> None:
         """Prints the start of a thread's iteration of a stretch."""
-
-
-def _holder() -> Affine:
-    """The thread whose registers hold a left element: lane 4 * (row % 8) + (k % 8) / 2 of its warp."""
-    lane, k = axis("thread") % 32, axis(PRODUCT_LOOPS[3])
-    return axis("thread") // 32 * 32 + 4 * (lane // 4) + k % 8 // 2
-
-
-def product_loops(s: MatrixProduct, dtype: DType) -> tuple[Stmt, ...]:
-    """One thread's part of a tensor-core product, as plain loops over its own elements."""
-    lane = axis("thread") % 32
-    a, b, q, k = (axis(n) for n in PRODUCT_LOOPS)
-    row = 16 * a + lane // 4 + 8 * (q // 2)
-    column = 8 * b + 2 * (lane % 4) + q % 2
-    left = s.left_index + (k * s.left_stride + row if s.left_turned else row * s.left_stride + k)
-    right = s.right_index + (column * s.right_stride + k if s.right_turned else k * s.right_stride + column)
-    own = Reg(s.accumulator, F32, 4 * s.tiles_n * a + 4 * b + q)
-    held = Reg(s.left, dtype, -(-s.inner // 8) * 4 * a + 4 * (k // 8) + 2 * (q // 2) + k % 2)
-    operands = held if s.left_registers else Load(s.left, dtype, left), Load(s.right, dtype, right)
-    if s.arithmetic:
-        total: KExpr = Call(f"{s.arithmetic}_fma", (*operands, own))
-    else:
-        total = Call("add", (own, Call("mul", tuple(Call("f32", (e,)) for e in operands))))
-    body: tuple[Stmt, ...] = (Assign(own, total),)
-    if s.columns:
-        body = (If((Bound(column, 0, s.columns),), body),)
-    for name, extent in reversed(list(zip(PRODUCT_LOOPS, (s.tiles_m, s.tiles_n, 4, s.inner), strict=True))):
-        body = (For(name, number(0), number(extent), 1, body),)
-    return body
 
 
 def return_gap(loop: For) -> int:

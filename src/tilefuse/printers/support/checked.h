@@ -13,6 +13,7 @@ struct tf_cell {             // what is known of an element (of a granule of sha
   tf_touch write, read, other_read;  // the last write, the last read, the last read by another thread than that
   int buffer;                // shared memory: which buffer wrote it
   int pending;               // shared memory: number of the transaction barrier an unfinished copy completes on, plus 1
+  unsigned char ring;        // shared memory: state of the ring's slot that it belongs to, 0 outside rings; see tf_ring
   bool written;
 };
 
@@ -30,11 +31,12 @@ struct tf_checker {
   std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
   std::map<std::pair<int, const char*>, long long> repeated;
   tf_touch last_remote = {};
+  std::vector<unsigned> issued, finished;  // by thread: warpgroup products that it has issued, and of those the ones that it has waited for
   int together = 0;  // the call whose threads touch memory together now, nobody knows which of them what
 
   tf_checker(const char* name, const char* const* texts, char* text, long size, int num_threads, int num_ranks, long long num_blocks)
       : kernel(name), sites(texts), report(text), report_size(size), threads(num_threads), cluster(num_ranks), epochs(num_ranks, 1u),
-        arrivals(num_blocks, 0u) {
+        arrivals(num_blocks, 0u), issued(num_ranks * num_threads, 0u), finished(num_ranks * num_threads, 0u) {
     if (report && report_size > 0) report[0] = 0;
   }
 
@@ -71,7 +73,19 @@ struct tf_checker {
     return theirs == mine->second.end() || theirs->second <= before.arrivals;
   }
 
+  int lane() const { return rank * threads + thread; }
+  // Whether product `number` of a thread (of this one) is in flight; 0: none.
+  bool flies(unsigned number, int who) const { return number > finished[who]; }
+  bool flies(unsigned number) const { return flies(number, lane()); }
+  unsigned next_product() const { return issued[lane()] + 1; }
+  void issue_product() { ++issued[lane()]; }
+  void wait_products(unsigned pending) {
+    const unsigned all = issued[lane()];
+    if (all > pending && all - pending > finished[lane()]) finished[lane()] = all - pending;
+  }
+
   void reads(tf_cell& cell, int site, const char* buffer, long long index) {
+    if (cell.ring && cell.ring != 3) finding("slot of a ring read outside its Consume", site, buffer, index);
     if (cell.pending) finding("read before the asynchronous copy has arrived", site, buffer, index);
     if (!cell.written) finding("read of unwritten memory", site, buffer, index);
     else if (concurrent(cell.write)) finding("race, read and write", site, buffer, index, &cell.write);
@@ -82,6 +96,7 @@ struct tf_checker {
 
   void writes(tf_cell& cell, int site, const char* buffer, long long index, bool atomic = false) {
     const tf_touch now = touch(site, atomic);
+    if (cell.ring && cell.ring != 1) finding("slot of a ring written outside its Produce", site, buffer, index);
     if (cell.pending) finding("write before the asynchronous copy has arrived", site, buffer, index);
     if (concurrent(cell.write) && !(atomic && cell.write.kind == 2)) finding("race, two writes", site, buffer, index, &cell.write);
     if (concurrent(cell.read)) finding("race, read and write", site, buffer, index, &cell.read);
@@ -187,6 +202,8 @@ struct tf_shared_memory {
   struct flight { long long cell; unsigned group; };
   std::vector<std::vector<flight>> flying;  // copies that a thread has started and not waited for
   std::vector<unsigned> groups;             // groups that a thread has ended
+  struct operand { long long first, last; int who; unsigned product; };
+  std::vector<operand> operands;            // bytes that warpgroup products in flight read
 
   tf_shared_memory(tf_checker& owner, unsigned char* place, long long num_bytes, int granule_bytes, int barriers)
       : check(owner), memory(place), bytes(num_bytes), granule(granule_bytes), cells(num_bytes / granule_bytes + 1), arrived(barriers, 0u) {}
@@ -195,6 +212,7 @@ struct tf_shared_memory {
     std::fill(arrived.begin(), arrived.end(), 0u);
     flying.assign(check.threads, {});
     groups.assign(check.threads, 0u);
+    operands.clear();
     std::memset(memory, 0xee, bytes);
   }
   void wait(int barrier, unsigned phase, int site) {
@@ -206,6 +224,21 @@ struct tf_shared_memory {
         cell.pending = 0;
         cell.write.kind = 0;  // complete for all threads
       }
+  }
+  // A product of this thread's warpgroup reads these bytes; one thread of each warp stands for its warp.
+  void product_reads(long long first, long long last) {
+    if (check.thread % 32 == 0) operands.push_back({first, last, check.lane(), check.next_product()});
+  }
+  bool read_by_product(long long first, long long last) {
+    std::vector<operand> flying;
+    bool is_read = false;
+    for (const operand& o : operands) {
+      if (!check.flies(o.product, o.who)) continue;
+      flying.push_back(o);
+      is_read = is_read || (o.first <= last && first <= o.last);
+    }
+    operands = flying;
+    return is_read;
   }
   void end_group() { ++groups[check.thread]; }
   void wait_group(unsigned left) {
@@ -256,6 +289,9 @@ template <class T> struct tf_shared {
   }
   void mark(long long index, int site, bool atomic) {
     tf_cell* const cell = cells(index);
+    const long long byte = offset + index * (long long)sizeof(T);
+    if (!home.operands.empty() && home.read_by_product(byte, byte + (long long)sizeof(T) - 1))
+      home.check.finding("write to memory that a product in flight reads", site, name, index);
     for (int n = 0; n < (int)sizeof(T) / home.granule; ++n) {
       home.check.writes(cell[n], site, name, index, atomic);
       cell[n].buffer = number;
@@ -342,6 +378,7 @@ template <class T, int SIZE> struct tf_registers {
   const char* name;
   T values[SIZE];
   bool known[SIZE] = {};
+  unsigned writer[SIZE] = {}, reader[SIZE] = {};  // the thread's last warpgroup product that writes, that reads an element
 
   tf_registers(tf_checker& owner, const char* text) : check(owner), name(text) {}
   bool inside(long long index, int site) {
@@ -355,13 +392,29 @@ template <class T, int SIZE> struct tf_registers {
       check.finding("read of an unset register", site, name, index);
       return T();
     }
+    if (check.flies(writer[index])) check.finding("read of a register before its product has finished", site, name, index);
     return values[index];
   }
   void set(long long, long long index, T value, int site) {
     if (!inside(index, site)) return;
+    if (check.flies(writer[index]) || check.flies(reader[index]))
+      check.finding("register set before its product has finished", site, name, index);
     values[index] = value;
     known[index] = true;
   }
+  // A product's own access to its sums: products in flight add to the same registers in order.
+  T sum(long long, long long index, int site) {
+    if (!inside(index, site)) return T();
+    if (!known[index]) check.finding("read of an unset register", site, name, index);
+    return values[index];
+  }
+  void set_sum(long long, long long index, T value, int site) {
+    if (!inside(index, site)) return;
+    values[index] = value;
+    known[index] = true;
+  }
+  void product_writes(long long, long long count) { for (int n = 0; n < count && n < SIZE; ++n) writer[n] = check.next_product(); }
+  void product_reads(long long, long long count) { for (int n = 0; n < count && n < SIZE; ++n) reader[n] = check.next_product(); }
   T* address(long long, long long index) { return values + index; }
   void mark(long long, long long index, int site) {
     if (inside(index, site)) known[index] = true;
@@ -376,9 +429,11 @@ template <class T> struct tf_spread_registers {
   long long size;
   std::vector<T> values;
   std::vector<unsigned char> known;
+  std::vector<unsigned> writer, reader;  // as of tf_registers
 
   tf_spread_registers(tf_checker& owner, const char* text, long long each, long long threads)
-      : check(owner), name(text), size(each), values(each * threads), known(each * threads, 0) {}
+      : check(owner), name(text), size(each), values(each * threads), known(each * threads, 0),
+        writer(each * threads, 0u), reader(each * threads, 0u) {}
   bool inside(long long index, int site) {
     if (index >= 0 && index < size) return true;
     check.finding("register array out of bounds", site, name, index);
@@ -390,12 +445,31 @@ template <class T> struct tf_spread_registers {
       check.finding("read of an unset register", site, name, index);
       return T();
     }
+    if (check.flies(writer[who * size + index], (int)who)) check.finding("read of a register before its product has finished", site, name, index);
     return values[who * size + index];
   }
   void set(long long who, long long index, T value, int site) {
     if (!inside(index, site)) return;
+    if (check.flies(writer[who * size + index], (int)who) || check.flies(reader[who * size + index], (int)who))
+      check.finding("register set before its product has finished", site, name, index);
     values[who * size + index] = value;
     known[who * size + index] = 1;
+  }
+  T sum(long long who, long long index, int site) {
+    if (!inside(index, site)) return T();
+    if (!known[who * size + index]) check.finding("read of an unset register", site, name, index);
+    return values[who * size + index];
+  }
+  void set_sum(long long who, long long index, T value, int site) {
+    if (!inside(index, site)) return;
+    values[who * size + index] = value;
+    known[who * size + index] = 1;
+  }
+  void product_writes(long long who, long long count) {
+    for (long long n = 0; n < count && n < size; ++n) writer[who * size + n] = check.next_product();
+  }
+  void product_reads(long long who, long long count) {
+    for (long long n = 0; n < count && n < size; ++n) reader[who * size + n] = check.next_product();
   }
   T* address(long long who, long long index) { return values.data() + who * size + index; }
   void mark(long long who, long long index, int site) {

@@ -13,6 +13,10 @@ TF_INLINE float tf_tf32_low(float x) { return tf_float_of(tf_bits(x) & 0xffffe00
 //@ tf_tf32_fma
 TF_INLINE float tf_tf32_fma(float a, float b, float c) { return tf_tf32_nearest(a) * tf_tf32_nearest(b) + c; }
 
+//@ tf_tf32_low_fma
+// As a warpgroup product reads f32 operands from shared memory.
+TF_INLINE float tf_tf32_low_fma(float a, float b, float c) { return tf_tf32_low(a) * tf_tf32_low(b) + c; }
+
 //@ tf_split_fma
 // Operands as sums of two halves each, without the product of the low ones. What is not finite is what the product of high parts is.
 TF_INLINE float tf_split_fma(float a, float b, float c) {

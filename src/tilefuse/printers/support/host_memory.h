@@ -10,6 +10,18 @@ struct tf_scratch {
   tf_scratch& operator=(const tf_scratch&) = delete;
 };
 
+//@ tf_slots
+// The fillings and uses of a ring's slots. The host executes them in order, so that nothing waits.
+struct tf_slots {
+  long long filled = 0, used = 0;
+  void fill() {}
+  void full() { ++filled; }
+  void use() {}
+  void leave() { ++used; }
+  void release(int) {}
+  void finish() {}
+};
+
 //@ tf_copy
 // A vector access. As memcpy, compilers make 16-byte moves of it, and a 32-byte load of what two of them stored waits until both have left
 // the processor's store buffer; moves as wide as the loops around keep the array in registers (a bias and its sum: 10 times as fast). The

@@ -1,0 +1,173 @@
+"""Statements of kernel IR for warp-specialised kernels: rings of slots in shared memory, warps that fill them, warpgroups that use them.
+
+    Pipeline              producer warps           consumer warpgroups
+      For k:                For k:                   For k:
+        Produce(ab)    ->     wait until empty         wait until full
+        Consume(ab)           copy, arrive             products, release
+
+One tree describes both roles, so their order is known: the host executes it as it stands, produce then consume, and its checking mode
+proves each wait. Source: PTX ISA, mbarrier, setmaxnreg, wgmma; CUTLASS, warp-specialised main loops.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tilefuse.ir.affine import Affine
+
+# A statement (`kernel.ir.Stmt`, which this module must not import).
+S = TypeVar("S")
+
+# Threads of a warpgroup; rows of one of its matrix instructions; bytes of the inner axis of one instruction. Source: PTX ISA, wgmma.
+WARPGROUP, WARPGROUP_ROWS, WARPGROUP_INNER_BYTES = 128, 64, 32
+# Swizzles act on lines of shared memory of this length, in chunks of this length. Units: bytes.
+SWIZZLE_LINE_BYTES, SWIZZLE_CHUNK_BYTES = 128, 16
+SWIZZLES = (0, 32, 64, 128)
+# Start of a swizzled shared buffer and of every slot of a ring. Units: bytes.
+TILE_ALIGNMENT_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring buffer in shared memory: `slots` slots, each holding one tile of every buffer in `buffers`.
+
+    Slot s of a buffer begins at element s * num_elements / slots. A filling is one `Produce`; fillings use the slots in turn.
+
+    cluster  the blocks of the cluster fill each other's slots (multicast copies): a slot is empty once the consumers of all blocks have
+             released it
+    """
+
+    name: str
+    slots: int
+    buffers: tuple[str, ...]
+    cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Generic[S]):
+    """Producer warps and consumer warpgroups that pass tiles through rings. The last statement of a kernel's body; at most one a kernel.
+
+    The block has `consumer_threads` (a multiple of 128) + 128 threads; its last four warps produce. `body` is one tree of statements for
+    both roles. Producers run the `Produce` statements with the loops, the uniform branches and the index names around them. Consumers run
+    everything else; inside the pipeline, "thread" counts consumers from 0, and a block barrier is one of the consumers alone. Control
+    flow around `Produce` and `Consume` is uniform over the block.
+
+    The host executes `body` as it stands. A tree that fills a slot before it has released the filling before is therefore an error, even
+    where producers could wait for it.
+
+    producer_registers, consumer_registers  registers per thread of each role (setmaxnreg): multiples of 8 in 24 .. 256, or both 0
+    """
+
+    rings: tuple[Ring, ...]
+    body: tuple[S, ...]
+    consumer_threads: int
+    producer_registers: int = 0
+    consumer_registers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(Generic[S]):
+    """Producers wait until the next slot of `ring` is empty, run `body`, and mark the slot full once its copies have arrived.
+
+    `slot` names the slot's number in `body`. The body writes the ring's buffers within this slot and no other memory. All `Produce`
+    statements of one ring have the same `threads`.
+
+    threads  1: one thread, which starts copies. 32, 64, 96 or 128: that many threads; "thread" counts them from 0 inside the body, and
+             their ordinary stores are visible to consumers and to their products
+    """
+
+    ring: str
+    slot: str
+    body: tuple[S, ...]
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Consume(Generic[S]):
+    """Consumers wait until the next slot of `ring` is full, run `body`, and release slots. `slot` names the slot's number in `body`.
+
+    held_slots  number of the latest slots that stay unreleased: products that are still in flight read them. With 1, this statement
+                releases the slot of the `Consume` before.
+    """
+
+    ring: str
+    slot: str
+    body: tuple[S, ...]
+    held_slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSlots:
+    """Consumers release every slot of `ring` that a `Consume` still holds."""
+
+    ring: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupProduct:
+    """accumulator += left * right on tensor cores, asynchronously, by each warpgroup (thread // 128) with its own operands.
+
+    The operands are a tile of `rows` x `inner` and one of `inner` x `columns`. One statement is one group of products: it reads its
+    operands and writes its accumulator until a `WarpgroupWait` that covers it. Consumers of a `Pipeline` run it; compute capability 9.0.
+
+    Accumulator: a register array of rows * columns / 128 elements, f32 (i32 for 8-bit integers). Element ((a * columns / 8) + b) * 4 + q is
+    row 64 * a + 16 * (thread % 128 // 32) + lane // 4 + 8 * (q // 2), column 8 * b + 2 * (lane % 4) + q % 2, lane = thread % 32: within a
+    warp the layout of `MatrixProduct`. Source: PTX ISA, wgmma.mma_async, register fragments.
+
+    Operands in shared memory lie in panels, as tensor copies write them: a panel is w = max(swizzle, 16) / itemsize elements wide along the
+    contiguous axis, and panels lie `left_panel` (`right_panel`) elements apart. Offsets, unswizzled, in elements:
+
+        left (row, k)        left_index + (k // w) * left_panel + row * w + k % w
+        left turned          left_index + (row // w) * left_panel + k * w + row % w
+        right (k, column)    right_index + (column // w) * right_panel + k * w + column % w
+        right turned         right_index + (k // w) * right_panel + column * w + k % w
+
+    Indices are the same in all threads of a warpgroup. They start a row of the panel, or advance along k by whole instructions (32 bytes).
+    Only 16-bit elements may be contiguous along rows or columns; other types need left not turned and right turned.
+
+    rows            a multiple of 64
+    columns         a multiple of 8 up to 256; beyond 24, of 16 for 8-bit integers
+    inner           a multiple of 32 bytes
+    left_registers  `left` is a register array of 16-bit elements in the accumulator's layout, with `inner` columns; `left_index`,
+                    `left_panel` and `left_turned` are unused
+    arithmetic      "tf32" for f32 operands, of which the unit reads the first 11 significant bits; "" for others
+    term            number of this product in its sum: number 0 overwrites the accumulator instead of adding to it. None: always adds.
+    """
+
+    accumulator: str
+    left: str
+    left_index: Affine
+    left_panel: int
+    left_turned: bool
+    right: str
+    right_index: Affine
+    right_panel: int
+    right_turned: bool
+    rows: int
+    columns: int
+    inner: int
+    left_registers: bool = False
+    arithmetic: str = ""
+    term: Affine | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WarpgroupWait:
+    """Each thread waits until at most the last `pending` of its warpgroup's `WarpgroupProduct` statements are in flight."""
+
+    pending: int = 0
+
+
+def swizzled_byte(offset: int, swizzle: int) -> int:
+    """Position of a byte of a swizzled buffer, `offset` bytes from its start without the swizzle.
+
+    Chunk c (16 bytes) of line n (128 bytes) lies at chunk c ^ (n mod (swizzle / 16)). Source: PTX ISA, tensor copies, swizzle modes.
+    """
+    if not swizzle:
+        return offset
+    return offset ^ (offset // SWIZZLE_LINE_BYTES % (swizzle // SWIZZLE_CHUNK_BYTES) * SWIZZLE_CHUNK_BYTES)
+
+
+def panel_width(swizzle: int, itemsize: int) -> int:
+    """Elements of a panel along its contiguous axis."""
+    return max(swizzle, SWIZZLE_CHUNK_BYTES) // itemsize
