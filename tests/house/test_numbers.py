@@ -13,7 +13,7 @@ from tilefuse.target.fitted.evidence import NO_RECORD, figures_of
 MODULE_CEILINGS = {"domain": 0, "emit": 0, "templates/rows": 0, "templates": 0, "plan": 0, "passes/device": 0, "scripts": 0}
 INLINE_CEILINGS = {"domain": 0, "emit": 0, "templates": 2, "plan": 0, "passes/device": 0, "scripts": 0}
 # Figures whose measurement nobody wrote down.
-UNRECORDED_CEILING = 44
+UNRECORDED_CEILING = 43
 
 
 @pytest.mark.parametrize("room", MODULE_CEILINGS)

@@ -158,7 +158,7 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
 
 def _apart(name: str, plan: Plan, device: DeviceSpec) -> CallPrice:
     """The price of the call for a product that a kernel holds, as the planner compared it."""
-    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls, deciding=True)
+    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls)
 
 
 def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:

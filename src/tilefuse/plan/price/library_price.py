@@ -10,7 +10,7 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
-from tilefuse.plan.price.products import decision_work, library_work
+from tilefuse.plan.price.products import library_work
 from tilefuse.target.device import DeviceSpec
 
 # Sources of a call's time, beside `MEASUREMENT`: the model of products, or only the launch and the bytes.
@@ -37,11 +37,8 @@ class CallPrice:
         return self.source == LOWER_BOUND
 
 
-def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mapping[str, float] | None = None,
-               deciding: bool = False) -> CallPrice:
+def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mapping[str, float] | None = None) -> CallPrice:
     """The price of a call. timed: measured times by the node that a call computes (`Plan.timed_calls`).
-
-    deciding: the prediction of a product is the one by which plans choose between kernel and call (`products.decision_work`).
 
     Source: `timed`; else its work, priced by `roofline.price_work`, of which operators that nothing predicts only move their bytes.
     """
@@ -49,8 +46,7 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
     is_product = contraction_of(node, graph) is not None
-    product_work = decision_work if deciding else library_work
-    work = product_work(node, graph, device) if is_product else Work(global_bytes=num_bytes)
+    work = library_work(node, graph, device) if is_product else Work(global_bytes=num_bytes)
     measured_us = (timed or {}).get(node.name)
     if measured_us is not None:
         return CallPrice(num_bytes, measured_us, MEASUREMENT, work)

@@ -81,30 +81,9 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
     """The library's time for a product, launch included, by which plans choose between kernel and call.
 
-    Units: microseconds. Source: `decision_work`, priced by `roofline.price_work`.
+    Units: microseconds. Source: `library_work`, priced by `roofline.price_work`.
     """
-    return price_work(decision_work(node, graph, device), device).us
-
-
-def decision_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
-    """Work of the library's call for a product, by which plans choose between kernel and call. Source: `ProductFigures.call_estimate`."""
-    by_tiles = device.fitted.products.call_estimate == "tiles"
-    return (library_work if by_tiles else rates_work)(node, graph, device)
-
-
-def rates_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
-    """Work of the library's call by bytes, rate and length of the inner axis. Source: `ProductFigures`. Requires: the node is a product."""
-    contraction, fitted = contraction_of(node, graph), device.fitted.products
-    assert contraction is not None, "asked of products only"
-    left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
-    unit = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
-    exact = unit in ("f32", "f64")
-    narrow = exact and min(*node.type.shape[-2:], contraction.inner) < fitted.narrow_extent
-    inner_us = fitted.inner_threads_us if exact else fitted.inner_matrix_us
-    return Work(global_bytes=left.num_bytes + right.num_bytes + node.type.num_bytes, read_bytes=left.num_bytes + right.num_bytes,
-                operations=(Operations(2 * node.type.num_elements * contraction.inner, unit,
-                                       fitted.narrow_efficiency if narrow else fitted.efficiency),),
-                stage_us=fitted.least_us + min(inner_us * contraction.inner, fitted.longest_inner_us))
+    return price_work(library_work(node, graph, device), device).us
 
 
 def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:

@@ -217,7 +217,7 @@ def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Pl
 
 
 def _call_part(plan: Plan, setting: Setting, name: str) -> Part:
-    call = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device, plan.timed_calls, deciding=True)
+    call = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device, plan.timed_calls)
     return Part((name,), call.us, call.num_bytes, True)
 
 
@@ -417,8 +417,7 @@ def _gives(plan: Plan, number: int) -> tuple[str, ...]:
 
 def _step_us(plan: Plan, setting: Setting, step: PlannedKernel | LibraryCall) -> float:
     """Units: microseconds."""
-    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device, plan.timed_calls,
-                                                                                 deciding=True).us
+    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device, plan.timed_calls).us
 
 
 def _step_name(plan: Plan, number: int) -> str:

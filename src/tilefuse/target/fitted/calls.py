@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 
-_GRAPHS = "one H200, graph replays: 32 x 256 by 256 x 256 in f32 9 us a call, BERT's products for one sentence in f16 3 to 5 us"
 _LSTM = "one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and gates of 3.0 us or as one kernel: 40 steps took 224 us less"
 _UNALIGNED = ("one H200, cuBLAS of CUDA 13.0, 2026-11-22, us unaligned and padded: 12288 x 196 x 196 13.4, 6.5; 8192 x 196 x 256 12.8, "
               "4.8; 1024 x 1001 x 4096 72, 14; 4096 x 4096 x 1001 325, 45; 4096 x 197 x 197 13.4, 4.0 (f16); 82, 30; 268, 89; 10.7, 6.8 "
               "(tf32)")
-_NARROW = "one H200: 1500 products of 300 x 16 by 16 x 300 and of 300 x 300 by 300 x 16 take about 345 us each"
 _SHORT = "one H200: 1500 products of 300 x 16 by 16 x 300 take about 345 us, and their bytes 143"
 _CONVOLUTIONS = ("one H200, cuDNN and torch 2.11, 2026-11-22, 64 to 512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph"
                  " replays")
@@ -24,15 +22,14 @@ _HOST = ("one core with AVX-512, us, torch row-major and packed: 512 channels, 3
 _OWN_KERNEL = ("one H200, CUDA graphs of single products with weights in no cache, us as a call, as a kernel, predicted for the kernel: "
                "f16 8 x 512 by 512 x 512 4.09, 3.52, 2.02; by 512 x 1024 4.14, 3.99, 2.40; by 512 x 2048 4.02, 4.45, 3.14; f16 64 x 1024 "
                "by 1024 x 1024 4.90, 6.18, 5.36; f32 64 x 512 by 512 x 512 7.96, 7.08, 5.87")
-
-
-_CHOICE = ("compiled for an H200, not run: by tiles the plans of multi-interests (predicted at 345 us instead of 380) and of var-encoder "
-           "(46.4 instead of 48.7) and one of 10 large graphs have other kernels, which nobody measured; 14 plans and 346 patterns stay")
+# Plans whose calls cost what `CallFigures` says, and by bytes and rates, as before: one run, commit 1ef01321.
+_PLANS = ("Whole plans by this price, and by bytes and rates: multi-interests/training/f32 380.1 and 402.5 us, var-encoder/training/f32 "
+          "43.5 and 46.5 (findings.md).")
 _FIT = ("one H200, cuBLAS of CUDA 13.0, graph replays: calls of whole plans (planner-h200-20261122-080215.json), products of 1 to 16384 "
         "rows, padded products of 200 to 5032 (findings.md). {} Those that were held out: {}")
 _FIT_COMMAND = "python -m benchmarks planner"
 _FIT_THREADS = _FIT.format("Fitted to 27 products in f32 of 7 to 2724 us; predicted over measured at the quartiles 0.98, 1.00, 1.02.",
-                           "13, among them those of planner-h200-20261123-042624.json: 1.06, 1.13, 1.17.")
+                           "13, among them those of planner-h200-20261123-042624.json: 1.06, 1.13, 1.17.") + " " + _PLANS
 _FIT_HALVES = _FIT.format("Fitted to 33 products in f16 and bf16 of 4 to 210 us; predicted over measured at the quartiles 0.99, 1.05, "
                           "1.12.", "22: 0.98, 1.05, 1.16.")
 _FIT_TF32 = _FIT.format("Fitted to 10 products in tf32 of 7 to 392 us; predicted over measured at the quartiles 0.92, 1.00, 1.02.",
@@ -116,7 +113,10 @@ class Tf32Tiling(TilingFigures):
 
 @dataclass(frozen=True, slots=True)
 class CallFigures:
-    """Times of the library's calls for matrix products, as explanations and benchmarks tell them (`plan/price/library_tiles.py`)."""
+    """Times of the library's calls for matrix products, by which plans choose between kernel and call (`plan/price/library_tiles.py`).
+
+    Source: one price of calls beside another, in plans of whole workloads: `_PLANS`.
+    """
 
     threads: ThreadTiling = ThreadTiling()
     halves: HalfTiling = HalfTiling()
@@ -132,29 +132,8 @@ class CallFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProductFigures:
-    """Matrix products by the library, where a plan decides between kernel and call without timing them.
+    """Which matrix products a kernel may hold, where a plan decides between kernel and call without timing them."""
 
-    The fields up to `longest_inner_us` give an older and simpler estimate of a call's time than `CallFigures`, which is nearer to the
-    measured times. Plans are decided by the older one until plans of the other are measured: see `call_estimate`.
-    """
-
-    call_estimate: str = measured(
-        "rates", "model", "Estimate of a call's time by which plans choose: \"rates\" (fields below), \"tiles\" (`CallFigures`).", _CHOICE,
-        "python -m benchmarks workloads --only 'multi-interests|var-encoder'")
-
-    efficiency: float = measured(
-        0.7, "1", "Share of the rate of a large product that the library reaches on other shapes.", NO_RECORD)
-    narrow_efficiency: float = measured(
-        0.25, "1", "The same in f32 and f64 where rows, columns or inner axis are narrow.", _NARROW)
-    narrow_extent: int = measured(32, "elements", "Extent below which rows, columns or inner axis are narrow.", _NARROW)
-    least_us: float = measured(1.5, "us", "Least time of a product beside its launch.", _GRAPHS)
-    inner_matrix_us: float = measured(
-        0.004, "us an element", "Time for every element of the inner axis with the matrix unit: few blocks hide its latency.", _GRAPHS)
-    inner_threads_us: float = measured(
-        0.03, "us an element", "Time for every element of the inner axis without the matrix unit.", _GRAPHS)
-    longest_inner_us: float = measured(
-        6.0, "us", "Most time of a long inner axis: the library splits it among blocks and adds the sums in a second kernel.",
-        "one H200, f32, us of both kernels: 32 x 2048 by 2048 x 512 7.8, 100 x 784 by 784 x 10 8.7, 64 x 784 by 784 x 512 5.9")
     large_operand_bytes: int = measured(
         1 << 18, "bytes", "Right operand beyond which its tiles never lie on chip long enough for a kernel of our own.", _LSTM)
     large_for_few_rows_bytes: int = measured(

@@ -33,7 +33,7 @@ HOST = host_device()
 NO_TIME = Rejected(Reason.DOES_NOT_RUN, "CUBLAS_STATUS_NOT_SUPPORTED")
 
 
-def product_and_map(rows: int = 512, inner: int = 1024, columns: int = 64) -> Graph:
+def product_and_map(rows: int = 1024, inner: int = 1024, columns: int = 64) -> Graph:
     """A product that the planner leaves to the library, by a little, and a map of its result."""
     return parse_graph(f"""graph @g(%x: f32[{rows}, {inner}], %w: f32[{inner}, {columns}]) -> (f32[{rows}, {columns}]) {{
       %p: f32[{rows}, {columns}] = library.matmul (%x, %w) {{precision = "default", transpose_a = false, transpose_b = false}}
@@ -155,8 +155,8 @@ def test_an_interrupted_timing_leaves_no_record() -> None:
 def test_calls_are_timed_with_the_strides_of_the_plan() -> None:
     """Those of an input as the caller gives it, and those of a view, which has no memory of its own."""
     measurer = Rule(3.0, 9.0)
-    planned(product_and_map(), measurer, memory(), given={"x": (1, 512)})
-    assert [c.layouts for c in measurer.calls] == [{"x": (1, 512)}]
+    planned(product_and_map(), measurer, memory(), given={"x": (1, 1024)})
+    assert [c.layouts for c in measurer.calls] == [{"x": (1, 1024)}]
     turned = parse_graph("""graph @g(%x: f32[1024, 512], %w: f32[1024, 64]) -> (f32[512, 64]) {
       %t: f32[512, 1024] = map [i, j] { %x[j, i] }
       %p: f32[512, 64] = library.matmul (%t, %w) {precision = "default", transpose_a = false, transpose_b = false}
