@@ -2,6 +2,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +26,16 @@ def assembled(source: str, arch: str) -> tuple[bytes, str]:
 def without_spills(report: str, stack: bool = False) -> bool:
     """Whether the assembler kept everything in registers; `stack`: arrays in local memory are allowed."""
     return ("" if stack else "0 bytes stack frame, ") + "0 bytes spill stores, 0 bytes spill loads" in report
+
+
+def disassembled(code: bytes, path: Path) -> str:
+    """The machine code's instructions; skips the test where no disassembler is installed."""
+    tool = shutil.which("nvdisasm") or shutil.which("cuobjdump")
+    if tool is None:
+        folders = Path(sysconfig.get_path("purelib")).glob("*/**/bin/nvdisasm")
+        tool = next((str(p) for p in sorted(folders)), None)
+    if tool is None:
+        pytest.skip("no nvdisasm and no cuobjdump")
+    path.write_bytes(code)
+    options = ["-sass"] if tool.endswith("cuobjdump") else ["-c"]
+    return subprocess.run([tool, *options, str(path)], capture_output=True, text=True, check=True).stdout

@@ -22,8 +22,8 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 
 SAMPLES = samples()
-# Kernels that use clusters or asynchronous bulk copies need compute capability 9.0.
-HOPPER = {"cluster_sum", "cluster_exchange", "bulk_reverse"}
+# Kernels that use clusters, asynchronous bulk copies or tensor copies need compute capability 9.0.
+HOPPER = {"cluster_sum", "cluster_exchange", "bulk_reverse", "box_copy", "tensor_ring", "tensor_exchange"}
 
 
 def _architectures() -> list[tuple[str, str]]:

@@ -2,14 +2,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
-from tests.compile_only.assembler import assembled, without_spills
+from tests.compile_only.assembler import assembled, disassembled, without_spills
 from tests.unit.templates.stitched_cases import StitchedCase, tiles
 from tests.unit.templates.stitched_graphs import attention, clamped_layers, product_softmax, turned_product
 from tilefuse.ir.dtype import F16, F32
@@ -42,16 +39,3 @@ def test_products_compile_without_spills_to_matrix_instructions(name: str, arch:
     assert without_spills(report, stack=True), report[-600:]
     instructions = disassembled(code, tmp_path / "kernel.cubin")
     assert re.search(r"HMMA\.16816\.F32\b" if "f16" in name else r"HMMA\.1688\.F32\.TF32", instructions)
-
-
-def disassembled(code: bytes, path: Path) -> str:
-    """The machine code's instructions; skips the test where no disassembler is installed."""
-    tool = shutil.which("nvdisasm") or shutil.which("cuobjdump")
-    if tool is None:
-        folders = Path(sysconfig.get_path("purelib")).glob("*/**/bin/nvdisasm")
-        tool = next((str(p) for p in sorted(folders)), None)
-    if tool is None:
-        pytest.skip("no nvdisasm and no cuobjdump")
-    path.write_bytes(code)
-    options = ["-sass"] if tool.endswith("cuobjdump") else ["-c"]
-    return subprocess.run([tool, *options, str(path)], capture_output=True, text=True, check=True).stdout

@@ -2,7 +2,8 @@
 
 The faults: a barrier dropped (or narrowed from the cluster to the block), a bound widened or narrowed by one, a shared buffer moved onto
 another, a loop one step shorter or longer, a vector access shifted by one, a last block that comes one too early or never, a product on the
-matrix unit that leaves out its last inner element or column, or takes its right operand from elsewhere. In pipelines: a slot that is not
+matrix unit that leaves out its last inner element or column, or takes its right operand from elsewhere, a tensor copy or store that is
+dropped, shifted, unfenced or not waited for, a tensor map of another tensor than its buffer holds. In pipelines: a slot that is not
 filled, filled twice, not used or never released, a wait for products dropped or too short, a product that adds to or overwrites its sum.
 Not planted: changed conditions that hold at exactly the same points.
 """
@@ -35,6 +36,7 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
 
@@ -61,6 +63,21 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
             yield "shift copy", (replace(s, index=s.index + s.num_elements),)
         case BulkCopy(arrive=True):
             yield "copy never arrives", (replace(s, arrive=False),)
+        case TensorCopy():
+            yield "drop tensor copy", ()
+            yield "shift box", (replace(s, coordinates=(s.coordinates[0] + 1, *s.coordinates[1:])),)
+            yield "shift box in shared memory", (replace(s, index=s.index + 4),)
+            yield "box that never arrives", (replace(s, arrive=False),)
+            if s.multicast:
+                yield "box for one block", (replace(s, multicast=0),)
+        case TensorStore():
+            yield "drop tensor store", ()
+            yield "shift stored box", (replace(s, coordinates=(s.coordinates[0] + 1, *s.coordinates[1:])),)
+        case TensorStoreWait():
+            yield "drop wait for stores", ()
+            yield "one store too many under way", (replace(s, pending=s.pending + 1),)
+        case ProxyFence():
+            yield "drop fence", ()
         case LastBlock(count=count):
             yield "last block too early", (replace(s, count=count - 1),)
             yield "last block never", (replace(s, count=count + 1),)
@@ -202,9 +219,23 @@ def mutants(kernel: Kernel) -> Iterator[tuple[str, Kernel]]:
             if b.name != other.name and b.offset_bytes != other.offset_bytes:
                 moved = tuple(replace(x, offset_bytes=other.offset_bytes) if x is b else x for x in kernel.buffers)
                 yield f"{b.name} at the place of {other.name}", replace(kernel, buffers=moved)
+    for n, m in enumerate(kernel.maps):
+        for fault, changed in _faulty_maps(m):
+            yield f"{m.name}: {fault}", replace(kernel, maps=(*kernel.maps[:n], changed, *kernel.maps[n + 1:]))
     launch = kernel.launch
     if launch.num_blocks > launch.cluster:
         yield "a cluster too few", replace(kernel, launch=Launch(launch.num_blocks - launch.cluster, *_rest(launch)))
+
+
+def _faulty_maps(m: TensorMap) -> Iterator[tuple[str, TensorMap]]:
+    """Maps with one fault each, which the driver would encode all the same."""
+    for d, extent in enumerate(m.extents):
+        yield f"extent {d} one more", replace(m, extents=(*m.extents[:d], extent + 1, *m.extents[d + 1:]))
+        yield f"extent {d} one less", replace(m, extents=(*m.extents[:d], extent - 1, *m.extents[d + 1:]))
+    if m.rank > 1:
+        farther = m.strides[0] + 16 // m.dtype.itemsize
+        yield "rows too far apart", replace(m, strides=(farther, *m.strides[1:]))
+    yield "begins too late", replace(m, first=m.first + 16 // m.dtype.itemsize)
 
 
 def _rest(launch: Launch) -> tuple[int, int, int]:

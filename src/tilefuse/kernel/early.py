@@ -29,6 +29,7 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, WarpgroupProduct
+from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import parts, statements
 
 # Size of an asynchronous copy that bypasses L1, in bytes. L1 may hold lines from before the input was written.
@@ -77,6 +78,12 @@ def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
             yield buffer, False
         case BulkCopy():
             yield s.buffer, False
+        case TensorCopy(map=name, buffer=shared):
+            yield shared, True
+            # The copy engine reads past L1. Source: PTX ISA, asynchronous proxy.
+            yield kernel.map_named(name).buffer, True
+        case TensorStore(map=name):
+            yield kernel.map_named(name).buffer, False
         case RoutineCall():
             yield from ((t.target, False) for t in s.touched if not t.register)
         case MatrixProduct() | WarpgroupProduct():

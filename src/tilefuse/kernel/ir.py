@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Union
 
+from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.counts import Operand
 from tilefuse.ir.dtype import I64, DType
@@ -26,6 +27,7 @@ from tilefuse.kernel.asynchronous import (
     Prefetch,
 )
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
 
@@ -481,23 +483,25 @@ class RoutineText:
 
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
-             Prefetch, Renew, AwaitEarlier, LetNextStart, Group, "Pipeline[Stmt]", "Produce[Stmt]", "Consume[Stmt]", ReleaseSlots,
-             WarpgroupProduct, WarpgroupWait]
+             Prefetch, Renew, AwaitEarlier, LetNextStart, TensorCopy, TensorStore, TensorStoreWait, ProxyFence, Group, "Pipeline[Stmt]",
+             "Produce[Stmt]", "Consume[Stmt]", ReleaseSlots, WarpgroupProduct, WarpgroupWait]
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel. Its parameters are the global buffers, in order, then `sizes`; a kernel of groups takes one structure of pointers.
+    """One kernel. Its parameters are the global buffers, in order, then `sizes`, then `maps`; a kernel of groups takes one structure of
+    pointers, and has neither sizes nor maps.
 
     header        comment lines: nodes, levels, bytes
     index_bits    width of index arithmetic, 32 or 64
     min_blocks    minimum blocks per multiprocessor of the launch bounds; 0 for none
-    num_barriers  number of transaction barriers (of `BulkCopy`)
+    num_barriers  number of transaction barriers (of `BulkCopy` and `TensorCopy`)
     narrow        the kernel's data has 16 bits or fewer, so functions of f32 may be the approximate ones of `ir.ops.NARROW_CUDA`
     routines      texts of the routines that its `RoutineCall`s call
     backwards     block numbers are reversed: the block that starts first does the work of the last number
     checked       whether its `InRange`s are checked
     sizes         arguments that each launch sets
+    maps          tensor maps of its `TensorCopy`s and `TensorStore`s, which each launch encodes
     blocks        number of blocks as a function of the call's sizes; `launch.num_blocks` is then its maximum
     """
 
@@ -515,6 +519,7 @@ class Kernel:
     checked: bool = True
     sizes: tuple[Size, ...] = ()
     blocks: Operand | None = None
+    maps: tuple[TensorMap, ...] = ()
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:
@@ -535,3 +540,10 @@ class Kernel:
     def addressed(self) -> dict[str, Buffer]:
         """Memory that statements may address, by name: the buffers and the slots of groups."""
         return {b.name: b for b in self.buffers} | {b.name: b for g in self.groups for b in g.slots}
+
+    def map_named(self, name: str) -> TensorMap:
+        """The tensor map that statements call `name`. Raises: InternalError for an unknown one."""
+        for m in self.maps:
+            if m.name == name:
+                return m
+        raise InternalError(f"kernel {self.name} has no tensor map {name}; it has {', '.join(m.name for m in self.maps) or 'none'}")

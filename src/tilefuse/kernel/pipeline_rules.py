@@ -40,6 +40,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
     panel_width,
 )
+from tilefuse.kernel.tensor_map import TensorCopy
 from tilefuse.kernel.visit import NOWHERE, bodies, index_names, meeting, register_names, statements
 from tilefuse.target.capabilities import BLOCK_BARRIERS
 
@@ -66,10 +67,11 @@ def check_pipeline(kernel: Kernel) -> None:
 def pipeline_faults(kernel: Kernel) -> list[str]:
     """One line for every broken rule; empty for a correct kernel and for one without pipeline and swizzles."""
     buffers = kernel.addressed
+    faults = [*_tensor_copies(kernel.body, 0)]
     if not any(isinstance(s, Pipeline) for s in kernel.body) and not any(b.swizzle for b in kernel.buffers):
-        return [f"{type(s).__name__} outside a Pipeline at the top of the kernel" for s in statements(kernel.body)
+        return faults + [f"{type(s).__name__} outside a Pipeline at the top of the kernel" for s in statements(kernel.body)
                 if isinstance(s, (Pipeline, Produce, Consume, ReleaseSlots, WarpgroupProduct, WarpgroupWait))]
-    faults = [*_swizzles(kernel), *_place(kernel)]
+    faults += [*_swizzles(kernel), *_place(kernel)]
     pipeline = kernel.pipeline
     if pipeline is not None:
         faults += [*_threads(kernel, pipeline), *(f for ring in pipeline.rings for f in _ring(ring, buffers)), *_roles(pipeline)]
@@ -96,6 +98,16 @@ def _swizzles(kernel: Kernel) -> Iterator[str]:
                 continue
         for name in sorted(names & swizzled.keys()):
             yield f"{type(s).__name__} addresses the swizzled buffer {name}"
+
+
+def _tensor_copies(body: tuple[Stmt, ...], producers: int) -> Iterator[str]:
+    """Tensor copies without a barrier of their own, which complete on a ring's slot. producers: threads of the `Produce` around them."""
+    for s in body:
+        if isinstance(s, TensorCopy) and s.barrier is None and producers != 1:
+            where = f"a Produce of {producers} threads, of which each would start it" if producers else "no Produce, and names no barrier"
+            yield f"TensorCopy of map {s.map} stands in {where}"
+        for inner in bodies(s):
+            yield from _tensor_copies(inner, s.threads if isinstance(s, Produce) else producers)
 
 
 def _place(kernel: Kernel) -> Iterator[str]:

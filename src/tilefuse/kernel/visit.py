@@ -35,6 +35,7 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.writer import identifier
 
 
@@ -116,7 +117,7 @@ def register_names(x: object) -> frozenset[str]:
 
 def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
     """Identifiers of buffers, registers and index names in the kernel's text, sorted: all names that the kernel itself declares."""
-    names = {b.name for b in kernel.addressed.values()} | {b.name for b in kernel.parameters}
+    names = {b.name for b in kernel.addressed.values()} | {b.name for b in kernel.parameters} | {m.name for m in kernel.maps}
     names |= register_names(kernel.body) | index_names(kernel.body)
     for s in statements(kernel.body):
         match s:
@@ -132,8 +133,10 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
         match s:
             case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
                 buffers.add(name)
-            case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name):
+            case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name) | TensorCopy(buffer=name):
                 buffers.add(name)
+            case TensorStore(map=name):
+                buffers.add(kernel.map_named(name).buffer)
             case RoutineCall():
                 buffers |= {t.target for t in s.touched if t.writes and not t.register}
     return _with_arguments(kernel, buffers)
@@ -151,8 +154,10 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
     for part in parts(kernel.body):
         match part:
             case (Load(buffer=name) | VectorLoad(buffer=name) | Atomic(buffer=name) | ClusterLoad(buffer=name) | BulkCopy(buffer=name)
-                  | AsyncCopy(buffer=name)):
+                  | AsyncCopy(buffer=name) | TensorStore(buffer=name)):
                 buffers.add(name)
+            case TensorCopy(map=name):
+                buffers.add(kernel.map_named(name).buffer)
             case LastBlock(counter=name):
                 buffers.add(name)
             case RoutineCall():
@@ -192,7 +197,10 @@ def meeting(s: Stmt, cluster: int) -> int:
     match s:
         case Barrier(scope):
             return CLUSTER if scope == "cluster" and cluster > 1 else BLOCK
-        case Shuffle() | LastBlock() | BulkCopy() | BulkWait() | ReleaseSlots():
+        case TensorCopy(barrier=barrier, multicast=mask):
+            # Blocks of a cluster copy to each other, so the host runs the statement for all of them before any goes on.
+            return CLUSTER if mask and cluster > 1 else NOWHERE if barrier is None else BLOCK
+        case Shuffle() | LastBlock() | BulkCopy() | BulkWait() | TensorStore() | TensorStoreWait() | ReleaseSlots():
             return BLOCK
         case MatrixProduct() | WarpgroupProduct():
             return BLOCK if s.left_registers else NOWHERE

@@ -42,6 +42,8 @@ def fits_32_bits(kernel: Kernel) -> bool:
     sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
     fitting: set[Affine] = set()
     slots: dict[str, int] = {}
+    if not all(_fits(e, scope) for m in kernel.maps for e in (*m.extents, *m.strides) if isinstance(e, Affine)):
+        return False
     # Parts come in the order of the text: a name is stated before its use, and its latest extent is in force.
     for part in parts(kernel.body):
         if type(part) not in INDEX_RECORDS:

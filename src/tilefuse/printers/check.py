@@ -40,11 +40,13 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.operand_table import member_tables
 from tilefuse.kernel.pipeline import WARPGROUP, Consume, Produce, ReleaseSlots, Ring, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.fission import HostPrinter
 from tilefuse.printers.host_pipeline import ring_name
 from tilefuse.printers.product_loops import operand_elements
+from tilefuse.printers.tensor_copies import checked_copy, checked_store, host_view
 
 
 class CheckedPrinter(HostPrinter):
@@ -82,6 +84,10 @@ class CheckedPrinter(HostPrinter):
         for n, b in enumerate(self.kernel.parameters):
             out.line(f"tf_global<{C_TYPES[b.dtype.name]}> {identifier(b.name)}(check, {_quoted(b.name)}, arguments[{n}], {b.num_elements}, "
                      f"{'true' if b.name in self.written else 'false'}, {_has_contents(b)});")
+        for m in self.kernel.maps:
+            self.sites.append(f"tensor map {m.name}")
+            out.line(host_view(m, self.scope))
+            out.line(f"tf_checked_view(check, {identifier(m.name)}, {identifier(m.buffer)}, {len(self.sites) - 1});")
         for number, group in enumerate(self.kernel.groups):
             member_tables(group, number, f"static const {self.scope.index_type}", out)
             for n, slot in enumerate(group.slots):
@@ -155,9 +161,8 @@ class CheckedPrinter(HostPrinter):
 
     def bulk_wait(self, s: BulkWait) -> None:
         """Prints the wait, after which the data of the barrier's copies may be read."""
-        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
         with self._leaders(s):
-            self.out.line(f"{home}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
+            self.out.line(f"{self._home()}.wait({self.scope.text(s.barrier)}, {self.scope.text(s.phase)}, {self.site});")
 
     def _alone(self, s: Stmt) -> None:
         if isinstance(s, BulkWait):
@@ -196,6 +201,12 @@ class CheckedPrinter(HostPrinter):
                 return f"BulkCopy from {buffer}[{index}] to {shared}"
             case BulkWait(barrier):
                 return f"BulkWait on {barrier}"
+            case TensorCopy(name, _, buffer, index):
+                return f"TensorCopy of {name} to {buffer}[{index}]"
+            case TensorStore(name, _, buffer, index):
+                return f"TensorStore of {buffer}[{index}] to {name}"
+            case TensorStoreWait(pending):
+                return f"TensorStoreWait for all but {pending}"
             case AsyncCopy(shared, shared_index, buffer, index):
                 return f"AsyncCopy from {buffer}[{index}] to {shared}[{shared_index}]"
             case AsyncWait(pending):
@@ -402,6 +413,32 @@ class CheckedPrinter(HostPrinter):
         return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
                 f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
 
+    def tensor_transfer(self, s: TensorCopy | TensorStore | TensorStoreWait) -> None:
+        """Prints a checked copy or store of one thread, or its wait for its stores."""
+        thread = "thread" if s.team else str(self.first_thread)
+        match s:
+            case TensorCopy(buffer=buffer):
+                self.out.line(checked_copy(self.kernel, s, identifier(buffer), "true", thread, self.site, self.scope))
+            case TensorStore():
+                self.out.line(checked_store(self.kernel, s, thread, self.site, self.scope))
+            case TensorStoreWait(pending):
+                self.out.line(f"{self._home()}.wait_stores({pending}, {thread}, {self.site});")
+
+    def multicast(self, s: TensorCopy, rank: int) -> None:
+        """Prints the checked copy of one block's box into the shared memory of another."""
+        b = self.buffers[s.buffer]
+        fields = f"homes[{rank}], {_quoted(b.name)}, {self.kernel.buffers.index(b)}, {b.offset_bytes}, {b.num_elements}"
+        shared = f"tf_shared<{C_TYPES[b.dtype.name]}>{{{fields}}}"
+        self.out.line(checked_copy(self.kernel, s, shared, f"rank == {rank}", str(self.first_thread), self.site, self.scope))
+
+    def proxy_fence(self) -> None:
+        """Prints the fence, after which the copy engine may read the stores of the thread."""
+        self.out.line(f"{self._home()}.fence();")
+
+    def _home(self) -> str:
+        """The shared memory of the block."""
+        return "homes[rank]" if self.cluster > 1 else "homes[0]"
+
     def async_copy(self, s: AsyncCopy) -> str:
         """A checked copy, in flight until its thread waits for its group."""
         return (f"tf_async_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
@@ -409,8 +446,7 @@ class CheckedPrinter(HostPrinter):
 
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
         """Prints the end of a group of the thread's copies, or the wait for earlier groups."""
-        home = "homes[rank]" if self.cluster > 1 else "homes[0]"
-        self.out.line(f"{home}.end_group();" if isinstance(s, AsyncGroup) else f"{home}.wait_group({s.pending});")
+        self.out.line(f"{self._home()}.end_group();" if isinstance(s, AsyncGroup) else f"{self._home()}.wait_group({s.pending});")
 
 
 def _has_contents(b: Buffer) -> str:

@@ -44,14 +44,17 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.operand_table import find_member, operand_place, operand_table
 from tilefuse.kernel.routine_text import routine_namespaces
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
+from tilefuse.printers.tensor_copies import cuda_copy, cuda_parameter, cuda_store, cuda_store_wait
 from tilefuse.target.device import DeviceSpec
 
 
 def print_cuda(kernel: Kernel, device: DeviceSpec) -> str:
-    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order, then its sizes.
+    """CUDA C++ of `kernel`: `extern "C" __global__ void name(T* p0, ...)`, one pointer a global buffer, in order, then its sizes,
+    then its tensor maps.
 
     Requires: launched with kernel.launch (grid, block, cluster dimension, dynamic shared memory).
     Exact: equal kernel and device give the same text.
@@ -108,7 +111,8 @@ class _CudaPrinter:
             parameters = operand_table(self.kernel, self.scope.index_type, out)
         else:
             sizes = (f"const {self.scope.index_type} {identifier(s.name)}" for s in self.kernel.sizes)
-            parameters = ",\n    ".join((*(self._parameter(b) for b in self.kernel.parameters), *sizes))
+            maps = map(cuda_parameter, self.kernel.maps)
+            parameters = ",\n    ".join((*(self._parameter(b) for b in self.kernel.parameters), *sizes, *maps))
         with out.block(f'extern "C" __global__ void __launch_bounds__({bound})\n{self.kernel.name}(\n    {parameters})'):
             self._prologue()
             if has_checks(self.kernel):
@@ -151,6 +155,8 @@ class _CudaPrinter:
         if self.kernel.num_barriers:
             self.out.line(f"__shared__ __align__(8) unsigned long long tf_arrivals[{self.kernel.num_barriers}];")
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
+        for m in self.kernel.maps:
+            self.out.line(f"tf_tensor_prefetch({identifier(m.name)});")
         if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
             self.out.line("tf_wait_for_earlier_kernel();")
 
@@ -257,6 +263,14 @@ class _CudaPrinter:
                 return f"tf_renew({identifier(array)});"
             case AsyncWait(pending):
                 return f"tf_async_wait<{pending}>();"
+            case TensorCopy():
+                return cuda_copy(self.kernel, s, self._element(s.buffer, s.index), self.scope)
+            case TensorStore():
+                return cuda_store(self.kernel, s, self._element(s.buffer, s.index), self.scope)
+            case TensorStoreWait():
+                return cuda_store_wait(s)
+            case ProxyFence():
+                return "tf_proxy_fence();"
             case RoutineCall(function, arguments):
                 return f"{function}({', '.join(self._argument(a) for a in arguments)});"
         return self._synchronisation(s)

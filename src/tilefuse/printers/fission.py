@@ -39,9 +39,11 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.operand_table import find_member, member_tables, operand_place
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers.host_pipeline import PipelinePrinter
+from tilefuse.printers.tensor_copies import host_copy, host_view, receivers
 from tilefuse.printers.threads import Spread
 
 # Size of a kernel's parameters from which its blocks run on several cores. Starting the cores costs more for a smaller kernel.
@@ -84,6 +86,8 @@ class HostPrinter(PipelinePrinter):
             for n, name in enumerate(names, len(pointers)):
                 self.out.line(f"const {self.scope.index_type} {identifier(name)} = ({self.scope.index_type})*static_cast<const long long*>"
                               f"(arguments[{n}]);")
+        for m in self.kernel.maps:
+            self.out.line(host_view(m, self.scope))
 
     def _argument(self, b: Buffer, place: str) -> None:
         """Prints the typed pointer of the argument with subscript `place`."""
@@ -194,14 +198,20 @@ class HostPrinter(PipelinePrinter):
                 if level == CLUSTER:
                     self._meet(stretch[0], self.cluster_body)
                     continue
-                index = self.scope.index_type
-                with self.out.block(f"for ({index} rank = 0; rank < {self.cluster}; ++rank)"):
-                    if "block" in self._needed_names(stretch):
-                        self.out.line(f"const {index} block = group * {self.cluster} + rank;")
-                    self.shared_pointers(f"cluster_memory + rank * {self.kernel.launch.shared_bytes}")
-                    with self._names():
-                        self._reprint_lets(stretch, of_block=True)
-                        self.block_body(stretch)
+                with self._ranks(stretch):
+                    self.block_body(stretch)
+
+    @contextlib.contextmanager
+    def _ranks(self, stretch: tuple[Stmt, ...]) -> Iterator[None]:
+        """A loop over the blocks of a cluster, with the names that the stretch uses."""
+        index = self.scope.index_type
+        with self.out.block(f"for ({index} rank = 0; rank < {self.cluster}; ++rank)"):
+            if "block" in self._needed_names(stretch):
+                self.out.line(f"const {index} block = group * {self.cluster} + rank;")
+            self.shared_pointers(f"cluster_memory + rank * {self.kernel.launch.shared_bytes}")
+            with self._names():
+                self._reprint_lets(stretch, of_block=True)
+                yield
 
     def block_body(self, body: tuple[Stmt, ...]) -> None:
         """Prints statements that all threads of a block run. Stretches without a block barrier become loops over the threads."""
@@ -335,6 +345,13 @@ class HostPrinter(PipelinePrinter):
                     self.out.line(self.bulk_copy(s))
             case BulkWait():
                 self.bulk_wait(s)
+            case TensorCopy() if meeting(s, self.cluster) == CLUSTER:
+                with self._ranks((s,)):
+                    for rank in receivers(self.kernel, s):
+                        self.multicast(s, rank)
+            case TensorCopy() | TensorStore() | TensorStoreWait():
+                with self._leaders(s):
+                    self.tensor_transfer(s)
             case _:
                 raise InternalError(f"threads cannot synchronise at {s!r}")
 
@@ -342,8 +359,16 @@ class HostPrinter(PipelinePrinter):
         """Prints a comment: the host's copies are synchronous and need no wait."""
         self.out.comment("the copies have arrived")
 
+    def multicast(self, s: TensorCopy, rank: int) -> None:
+        """Prints the copy of one block's box into the shared memory of the block with this rank."""
+        b = self.buffers[s.buffer]
+        start = f"cluster_memory + {rank * self.kernel.launch.shared_bytes + b.offset_bytes}"
+        index = self.scope.text(s.index)
+        place = f"reinterpret_cast<{C_TYPES[b.dtype.name]}*>({start})" + ("" if index == "0" else f" + {index}")
+        self.out.line(host_copy(self.kernel, s, place, self.scope))
+
     @contextlib.contextmanager
-    def _leaders(self, s: BulkCopy | BulkWait) -> Iterator[None]:
+    def _leaders(self, s: BulkCopy | BulkWait | TensorCopy | TensorStore | TensorStoreWait) -> Iterator[None]:
         """A loop over the first thread of each team; no loop for a copy of the whole block."""
         if not s.team:
             with self._names():

@@ -47,9 +47,11 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.product_loops import holder, product_loops, warpgroup_loops
+from tilefuse.printers.tensor_copies import host_copy, host_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,10 @@ class ThreadPrinter:
                 pass  # requests to the GPU alone; the host runs one kernel after the other
             case AsyncGroup() | AsyncWait():
                 self.async_order(s)
+            case ProxyFence():
+                self.proxy_fence()
+            case TensorCopy(barrier=None):
+                self.tensor_transfer(s)
             case Store(buffer, index, value, dynamic):
                 out.line(self.store(buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
             case Atomic(op, buffer, index, value, dynamic):
@@ -183,6 +189,8 @@ class ThreadPrinter:
                 self.out.line(self.assign(target, self.last_block(counter, index, count)))
             case BulkCopy():
                 self.out.line(self.bulk_copy(s))
+            case TensorCopy() | TensorStore() | TensorStoreWait():
+                self.tensor_transfer(s)
             case _:
                 raise InternalError(f"not a kernel statement: {s!r}")
 
@@ -337,6 +345,16 @@ class ThreadPrinter:
         num_bytes = s.num_elements * self.buffers[s.buffer].dtype.itemsize
         return f"std::memcpy({self.element(s.shared, s.shared_index)}, {self.element(s.buffer, s.index)}, {num_bytes});"
 
+    def tensor_transfer(self, s: TensorCopy | TensorStore | TensorStoreWait) -> None:
+        """Prints the copy of a box by one thread. The host's copies are synchronous and need no wait."""
+        if isinstance(s, TensorCopy):
+            self.out.line(host_copy(self.kernel, s, self.element(s.buffer, s.index), self.scope))
+        elif isinstance(s, TensorStore):
+            self.out.line(host_store(self.kernel, s, self.element(s.buffer, s.index), self.scope))
+
+    def proxy_fence(self) -> None:
+        """Prints nothing: the host has one view of memory."""
+
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
         """Prints nothing: the host's copies are synchronous."""
 
@@ -394,6 +412,8 @@ def carried(loop: For) -> dict[str, tuple[str, DType]] | None:
             case Assign(Reg(name, _, Affine() as index)) if name not in declared and loop.var not in index.axes():
                 return None
             case Barrier() | Shuffle() | LastBlock() | BulkCopy() | BulkWait() | Atomic():
+                return None
+            case TensorCopy() | TensorStore() | TensorStoreWait():
                 return None
     for name in carried_scalars:
         reads = sum(name in register_names(s) for s in statements(loop.body) if not isinstance(s, (For, If, IfValue)))

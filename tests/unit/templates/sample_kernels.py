@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.unit.templates.tensor_samples import BoxCopy, exchange, ring
 from tilefuse.ir.affine import Affine, axis, floordiv, mod, number
 from tilefuse.ir.dtype import BF16, BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index, call, cast, const
@@ -40,6 +41,8 @@ from tilefuse.target.launch import Launch
 
 THREAD, BLOCK, RANK = axis("thread"), axis("block"), axis("rank")
 Arrays = dict[str, np.ndarray]
+# A tensor whose rows end in gaps, read beyond its last row and column.
+BOXES = BoxCopy(F32, (13, 18), (4, 8), (1, 3))
 
 
 @dataclass(frozen=True)
@@ -393,5 +396,8 @@ def samples() -> dict[str, Sample]:
         Sample(bulk_reverse(), _normal(("x", 768, np.float32)), lambda a: {"y": a["x"].reshape(3, 256)[:, ::-1].ravel()}),
         Sample(histogram(), _histogram_inputs, _histogram_result),
         Sample(one_thread_rows(), _digits(("x", 9 * 257)), lambda a: {"y": a["x"].reshape(9, -1).sum(1)}),
+        Sample(BOXES.kernel(), BOXES.inputs, lambda a: {"y": BOXES.expected(a)}),
+        Sample(ring(), _digits(("x", 37 * 24)), lambda a: {"y": 2 * a["x"]}),
+        Sample(exchange(), _digits(("x", 29 * 16)), lambda a: {"y": np.tile(2 * a["x"], 2)}),
     ]
     return {s.kernel.name: s for s in found}

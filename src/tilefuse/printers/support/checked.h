@@ -14,6 +14,8 @@ struct tf_cell {             // what is known of an element (of a granule of sha
   int buffer;                // shared memory: which buffer wrote it
   int pending;               // shared memory: number of the transaction barrier an unfinished copy completes on, plus 1
   unsigned char ring;        // shared memory: state of the ring's slot that it belongs to, 0 outside rings; see tf_ring
+  int stored;                // shared memory: tensor stores that still read it
+  unsigned long stamp;       // shared memory: when a thread stored it, 0 for what the copy engine brought
   bool written;
 };
 
@@ -98,6 +100,7 @@ struct tf_checker {
     const tf_touch now = touch(site, atomic);
     if (cell.ring && cell.ring != 1) finding("slot of a ring written outside its Produce", site, buffer, index);
     if (cell.pending) finding("write before the asynchronous copy has arrived", site, buffer, index);
+    if (cell.stored) finding("write of memory that a tensor store still reads", site, buffer, index, &cell.read);
     if (concurrent(cell.write) && !(atomic && cell.write.kind == 2)) finding("race, two writes", site, buffer, index, &cell.write);
     if (concurrent(cell.read)) finding("race, read and write", site, buffer, index, &cell.read);
     else if (concurrent(cell.other_read)) finding("race, read and write", site, buffer, index, &cell.other_read);
@@ -204,6 +207,11 @@ struct tf_shared_memory {
   std::vector<unsigned> groups;             // groups that a thread has ended
   struct operand { long long first, last; int who; unsigned product; };
   std::vector<operand> operands;            // bytes that warpgroup products in flight read
+  std::vector<long long> due;               // elements announced and not arrived, by transaction barrier
+  std::vector<std::vector<flight>> storing; // elements of a thread's tensor stores that it has not waited for
+  std::vector<unsigned> stores;             // tensor stores that a thread has started
+  std::vector<unsigned long> fenced;        // stamp of a thread's last fence
+  unsigned long clock = 0;
 
   tf_shared_memory(tf_checker& owner, unsigned char* place, long long num_bytes, int granule_bytes, int barriers)
       : check(owner), memory(place), bytes(num_bytes), granule(granule_bytes), cells(num_bytes / granule_bytes + 1), arrived(barriers, 0u) {}
@@ -213,12 +221,18 @@ struct tf_shared_memory {
     flying.assign(check.threads, {});
     groups.assign(check.threads, 0u);
     operands.clear();
+    due.assign(arrived.size(), 0ll);
+    storing.assign(check.threads, {});
+    stores.assign(check.threads, 0u);
+    fenced.assign(check.threads, 0ul);
+    clock = 0;
     std::memset(memory, 0xee, bytes);
   }
   void wait(int barrier, unsigned phase, int site) {
     if (barrier < 0 || barrier >= (int)arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
     if (!arrived[barrier] || ((arrived[barrier] - 1u) & 1u) != phase)
       check.finding("wait for a phase that no copy completes", site, "barrier", barrier);
+    if (due[barrier]) check.finding("elements announced are not those that arrive", site, "barrier", barrier);
     for (tf_cell& cell : cells)
       if (cell.pending == barrier + 1) {
         cell.pending = 0;
@@ -240,6 +254,23 @@ struct tf_shared_memory {
     operands = flying;
     return is_read;
   }
+  void fence() { fenced[check.thread] = clock; }
+  // The copy engine has read what this thread's stores but the last `left` take: for other threads, the thread reads it now.
+  void wait_stores(unsigned left, int thread, int site) {
+    check.thread = thread;
+    std::vector<flight> still;
+    for (const flight& f : storing[thread]) {
+      if (f.group + left > stores[thread]) {
+        still.push_back(f);
+        continue;
+      }
+      tf_cell& cell = cells[f.cell];
+      --cell.stored;
+      if (cell.read.kind && cell.read.thread != thread) cell.other_read = cell.read;
+      cell.read = check.touch(site);
+    }
+    storing[thread] = still;
+  }
   void end_group() { ++groups[check.thread]; }
   void wait_group(unsigned left) {
     std::vector<flight>& mine = flying[check.thread];
@@ -253,6 +284,8 @@ struct tf_shared_memory {
   void end() {
     for (const tf_cell& cell : cells)
       if (cell.pending) return check.finding("copy still on its way at the end of its block", 0, "barrier", cell.pending - 1);
+    for (const tf_cell& cell : cells)
+      if (cell.stored) return check.finding("tensor store still reads shared memory at the end of its block", 0, "cell", &cell - cells.data());
   }
 };
 
@@ -295,6 +328,7 @@ template <class T> struct tf_shared {
     for (int n = 0; n < (int)sizeof(T) / home.granule; ++n) {
       home.check.writes(cell[n], site, name, index, atomic);
       cell[n].buffer = number;
+      cell[n].stamp = ++home.clock;
     }
   }
   T* address(long long index) { return place(index); }
