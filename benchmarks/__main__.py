@@ -1,6 +1,6 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, calls, stitched, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables,
+Suites: patterns, models, calls, stitched, products, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables,
 readme (writes the README's table and docs/results.md), prune (keeps what these need and a line of history a run).
 """
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import characteristics, quick
-from benchmarks.devices import places_of, visible_gpus
+from benchmarks.devices import places_of, visible_gpus, with_workers
 from benchmarks.peers import INDUCTOR_MODE, PEERS
+from benchmarks.products.verdict import verdict as products_verdict
 from benchmarks.record import RESULTS, Record, joined
 from benchmarks.report import OURS, device_text, plot, table, verdict
 
@@ -29,12 +30,15 @@ SUITES = {
     "blas": ("blas", "eager,inductor,jax", INDUCTOR_MODE),
     "workloads": ("workload", "eager,inductor", INDUCTOR_MODE),
     "arrays": ("array", "eager,inductor,unfused", "default"),
+    "products": ("product", "eager,inductor,jax", INDUCTOR_MODE),
 }
 
 # Suites whose cases have a process of their own, and how long one peer may take then: what a compiler needs for a whole training step,
 # and little enough that ten cases end within ten minutes on four devices. Units: seconds.
 APART = {"workloads": 470.0}
 TIMEOUT_S = 300.0
+# Measuring processes a GPU: compilers of products work for seconds where a measurement takes one.
+PROCESSES = {"products": 4}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,12 +47,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "sizes", "tables", "show", "join", "readme", "prune"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder; "
                        "join: a folder of one run's parts")
-    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns and blas), unfused (arrays), aot_eager (sizes); "
+    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns, blas, products), unfused (arrays), aot_eager (sizes); "
                        "tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
+    found.add_argument("--processes", type=int, default=0, help="measuring processes a device: they take turns on it, so that one compiles "
+                       "while another measures; default: 4 a GPU for products, else 1")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
-    found.add_argument("--dtype", default="", help="comma list of f32, f16, bf16")
+    found.add_argument("--dtype", default="", help="comma list of f32, f16, bf16, tf32 (products)")
     found.add_argument("--quick", action="store_true", help="a case of each family, within three minutes")
     found.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     found.add_argument("--resume", type=Path, help="continue this record (same machine and sources)")
@@ -143,6 +149,13 @@ def select(options: argparse.Namespace) -> list[dict[str, Any]]:
             from benchmarks import stitched
 
             listed = stitched.listed(options.tiny)
+        case "products":
+            from benchmarks.products import listing
+
+            listed = listing.listed(options.tiny)
+            if options.peers is not None:
+                for case in listed:
+                    del case["rivals"]  # peers that were asked for by name are measured on every case
         case "workloads":
             from benchmarks import workloads
 
@@ -185,13 +198,16 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
         places = places_of(options.devices, visible_gpus(torch.cuda.device_count(), os.environ))
     except ValueError as wrong:
         parser().error(f"--devices: {wrong}")
+    if options.processes < 0:
+        parser().error(f"--processes is {options.processes}; give 1 or more")
+    places = with_workers(places, options.processes or (PROCESSES.get(options.suite, 1) if any(p.visible for p in places) else 1))
     device = default_device() if any(p.visible for p in places) else torch.device("cpu")
     record = Record.load(options.resume) if options.resume else Record.start(options.out, options.suite, describe(device))
     kind, _, default_mode = SUITES[options.suite]
     mode = options.inductor_mode or (quick.INDUCTOR_MODE if options.quick else default_mode)
     record.header["inductor_mode"] = mode
     request = {"what": kind, "size_mib": options.size_mib, "inductor_mode": mode, "tiny": options.tiny}
-    if len(places) > 1:
+    if len({p.name for p in places}) > 1:
         cases = longest_first(cases, earlier_seconds(options.suite, RESULTS))
     run = Run(record, places, peers, request, limits=limits_of(options, device.type == "cuda"), budget_s=options.budget,
               timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART and not options.quick)
@@ -224,13 +240,17 @@ def join(folder: Path, out: Path) -> int:
 
 
 def limits_of(options: argparse.Namespace, on_gpu: bool) -> list[dict[str, Any]]:
-    """Requests for what a device can do: copy bandwidth, and for stitched patterns the rate of a large product. Others need none."""
+    """Requests for what a device can do: copy bandwidth, and where cases count operations the rate of a large product. Others need none."""
     asked: list[dict[str, Any]] = []
-    if options.suite in ("patterns", "stitched", "blas", "arrays"):
+    if options.suite in ("patterns", "stitched", "blas", "arrays", "products"):
         sizes = [64, 256, LIMIT_MIB] if on_gpu else [8 if options.tiny else options.size_mib]
         asked.append({"what": "bandwidth", "key": "copy_curve_bytes_per_s", "sizes_mib": sizes})
-    if options.suite == "stitched":
-        asked.append({"what": "rates", "key": "flops_per_s", "side": RATE_SIDE if on_gpu else 256})
+    if options.suite in ("stitched", "products"):
+        from benchmarks import stitched
+        from benchmarks.products import listing
+
+        dtypes = stitched.dtypes() if options.suite == "stitched" else listing.dtypes()
+        asked.append({"what": "rates", "key": "flops_per_s", "side": RATE_SIDE if on_gpu else 256, "dtypes": dtypes})
     return asked
 
 
@@ -251,7 +271,7 @@ def show(record: Record, peers: list[str]) -> int:
     rates = record.header.get("flops_per_s")
     if rates:
         print("large products: " + ", ".join(f"{dtype} {rate / 1e12:.3g} TFLOP/s" for dtype, rate in rates.items()))
-    print(verdict(record))
+    print(products_verdict(record) if record.header.get("suite") == "products" else verdict(record))
     print(f"record: {record.path}")
     picture = record.path.with_suffix(".png")
     if plot(record, peers, picture):

@@ -1,15 +1,18 @@
 """The devices of a run: which ones `--devices` names, and the environment of the measuring process of each.
 
 A measuring process sees one device only, compiles with its share of the cores and starts with empty kernel caches of its own, so that
-no process profits from what another one compiled.
+no process profits from what another one compiled. Several may share a device: they take turns on it (`turns.py`), so that one compiles
+while another measures.
 """
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from benchmarks import turns
 
 HOST = "cpu"
 # Places of compiled code of torch.compile, Triton and tilefuse: variable, and folder below the run's own.
@@ -22,10 +25,17 @@ KEPT_FOLDERS = ("devices", "measured", "tuned")
 
 @dataclass(frozen=True)
 class Place:
-    """One device of a run. `visible` is CUDA's own name of it: "" for the host."""
+    """One measuring process of a run. `visible` is CUDA's own name of its device ("" for the host); `worker` tells processes on the same
+    device apart."""
 
     name: str
     visible: str
+    worker: int = 0
+
+    @property
+    def label(self) -> str:
+        """A name for the process's own files."""
+        return f"{self.name}.{self.worker}" if self.worker else self.name
 
 
 def visible_gpus(num_gpus: int, environment: Mapping[str, str]) -> list[str]:
@@ -58,6 +68,11 @@ def places_of(text: str, visible: Sequence[str]) -> list[Place]:
     return found
 
 
+def with_workers(places: Sequence[Place], count: int) -> list[Place]:
+    """`count` measuring processes for each device; the first ones of all devices come first."""
+    return [replace(place, worker=worker) for worker in range(count) for place in places]
+
+
 def num_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -68,15 +83,19 @@ def threads_each(num_places: int) -> int | None:
     return max(1, num_cores() // num_places) if num_places > 1 else None
 
 
-def child_environment(place: Place, num_places: int, caches: Path, known: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
+def child_environment(place: Place, num_places: int, caches: Path, known: Path | None, environment: Mapping[str, str], *,
+                      shares_device: bool = False) -> dict[str, str]:
     """The environment of a device's measuring process, its caches in a folder below `caches`.
 
     `known` is tilefuse's own cache folder: measured figures of devices and kernels are copied from there, compiled kernels are not.
+    shares_device: others measure on the same device, and all take turns (`turns.py`).
     """
     made = dict(environment)
+    if shares_device:
+        made.setdefault(turns.VARIABLE, str(caches / f"device-{place.name}.turns"))
     made["CUDA_VISIBLE_DEVICES"] = place.visible
     for variable, folder in CACHES.items():
-        path = caches / f"device-{place.name}" / folder
+        path = caches / f"device-{place.label}" / folder
         path.mkdir(parents=True, exist_ok=True)
         made[variable] = str(path)
     for folder in KEPT_FOLDERS if known is not None else ():

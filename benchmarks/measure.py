@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,8 +22,11 @@ import torch
 from benchmarks import blas, patterns, stitched, turns
 from benchmarks.case import Case, Tensors, allowed_error, ideal_bytes, reference_of, relative_error
 from benchmarks.environment import default_device
-from benchmarks.peers import NotApplicable, prepare
-from benchmarks.timing import copy_bytes_per_s, num_input_sets
+from benchmarks.peers import NotApplicable, num_rounds, prepare
+from benchmarks.precision import products_in
+from benchmarks.products import listing
+from benchmarks.report import OURS
+from benchmarks.timing import copy_bytes_per_s, num_input_sets, time_calls
 
 SEED = 20260
 
@@ -51,6 +55,8 @@ class Given:
         if self.case.check is not None:
             return self.case.check(self.made[0], outputs)
         assert self.reference is not None
+        if self.case.sample is not None:
+            return self.case.sample.error(self.made[0], outputs, self.reference)
         return relative_error(outputs, self.reference)
 
 
@@ -74,10 +80,22 @@ def measure_pattern(given: Given, peer: str, *, inductor_mode: str) -> dict[str,
         "num_sets": len(sets), "bytes": moved, "compile_s": round(prepared.compile_s, 3), "error": error, "error_after": error_after,
         **prepared.facts,
     }
+    if case.bare is not None and peer == OURS:
+        record["bare_us"] = time_bare(case, sets, device)
     if not max(error, error_after) <= allowed_error(case.dtype):
         record["status"] = "wrong"
         record["reason"] = f"relative error {max(error, error_after):.3g} exceeds {allowed_error(case.dtype):.3g}"
     return record
+
+
+def time_bare(case: Case, sets: Sequence[Tensors], device: torch.device) -> float:
+    """Median time of the case's products alone, on the same input sets. Units: microseconds."""
+    function = case.bare
+    assert function is not None
+    operands = [tuple(s) if case.bare_operands is None else case.bare_operands(s) for s in sets]
+    with torch.no_grad():
+        timing, _ = time_calls([lambda o=o: function(*o) for o in operands] * num_rounds(case, len(sets)), device)  # type: ignore[misc]
+    return timing.median_us
 
 
 def _as_stored(outputs: Tensors) -> Tensors:
@@ -90,9 +108,8 @@ def measure_bandwidth(device: torch.device, sizes_mib: list[int]) -> dict[str, f
     return {str(mib): copy_bytes_per_s(mib << 20, device) for mib in sizes_mib}
 
 
-def measure_rates(device: torch.device, side: int) -> dict[str, float]:
-    """Rate of a large product in each type that a case multiplies in. Units: operations a second, keyed by type."""
-    dtypes = sorted({case.dtype for case in stitched.cases() if case.flops})
+def measure_rates(device: torch.device, side: int, dtypes: Sequence[str]) -> dict[str, float]:
+    """Rate of a large product in each type. Units: operations a second, keyed by type."""
     return {dtype: stitched.product_flops_per_s(dtype, side, device) for dtype in dtypes}
 
 
@@ -129,9 +146,11 @@ class Server:
             case "bandwidth":
                 return {"status": "ok", "copy_curve_bytes_per_s": measure_bandwidth(device, request["sizes_mib"])}
             case "rates":
-                return {"status": "ok", "flops_per_s": measure_rates(device, request["side"])}
-            case "pattern" | "stitched" | "blas":
-                found = measure_pattern(self._given(request), request["peer"], inductor_mode=mode)
+                return {"status": "ok", "flops_per_s": measure_rates(device, request["side"], request["dtypes"])}
+            case "pattern" | "stitched" | "blas" | "product":
+                given = self._given(request)
+                with products_in(given.case.dtype):
+                    found = measure_pattern(given, request["peer"], inductor_mode=mode)
                 if found["status"] == "wrong":
                     self.given = None  # whoever was wrong may have written to the inputs
                 return found
@@ -162,6 +181,8 @@ class Server:
                     made = patterns.cases(request["size_mib"])
                 case "blas":
                     made = blas.cases(request["tiny"])
+                case "product":
+                    made = listing.cases(request["tiny"])
                 case _:
                     made = stitched.cases(request["tiny"])
             self.case_by_name[key] = {case.name: case for case in made}

@@ -1,10 +1,12 @@
 """Who is measured: eager torch, torch.compile (Inductor), jax.jit, tilefuse. Each turns a case into callables to time."""
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -16,8 +18,9 @@ from benchmarks.timing import Timing, time_calls, time_queue
 PEERS = ("eager", "inductor", "jax", "unfused", "tilefuse")
 INDUCTOR_MODE = "max-autotune-no-cudagraphs"
 # Calls in one captured graph, at least about: what a replay costs besides is shared by them. With a random generator it first fills
-# in two numbers, 14 us a replay on an H200.
+# in two numbers, 14 us a replay on an H200. Calls of so many operations take a millisecond and more: once each is enough.
 GRAPH_CALLS = 8
+LONG_CALL_FLOPS = 5e11
 
 
 class NotApplicable(Exception):
@@ -55,6 +58,17 @@ def _warm(peer: str, device: torch.device) -> None:
             torch.compile(_twice, backend=torch_backend.backend, dynamic=False)(x)
             torch_backend.reset()
             torch._dynamo.reset()
+        case "jax":
+            with contextlib.suppress(ImportError):
+                _import_jax().block_until_ready(_import_jax().numpy.ones(8))
+
+
+def _import_jax() -> Any:
+    """JAX, set to take memory as it needs it. Raises: ImportError."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    return jax
 
 
 def _twice(x: torch.Tensor) -> torch.Tensor:
@@ -69,12 +83,12 @@ def prepare(peer: str, case: Case, inputs: Sequence[torch.Tensor], *, inductor_m
     warm(peer, inputs[0].device)
     match peer:
         case "eager":
-            return _of_torch(case.eager or case.function, inputs)
+            return _of_torch(case.eager or case.function, inputs, case)
         case "inductor":
             torch._dynamo.reset()
             mode = None if inductor_mode == "default" else inductor_mode
             compiled = torch.compile(case.function, dynamic=False, fullgraph=True, mode=mode)
-            return _of_torch(compiled, inputs)
+            return _of_torch(compiled, inputs, case)
         case "tilefuse":
             return _of_tilefuse(case, inputs)
         case "jax":
@@ -82,14 +96,20 @@ def prepare(peer: str, case: Case, inputs: Sequence[torch.Tensor], *, inductor_m
     raise NotApplicable(f"no peer is called {peer}; there are {', '.join(PEERS)}")
 
 
-def _of_torch(function: Callable[..., object], inputs: Sequence[torch.Tensor], facts: dict[str, object] | None = None) -> Prepared:
+def num_rounds(case: Case, num_sets: int) -> int:
+    """How often each input set is used in one timed queue of calls."""
+    return 1 if case.flops >= LONG_CALL_FLOPS else max(1, GRAPH_CALLS // num_sets)
+
+
+def _of_torch(function: Callable[..., object], inputs: Sequence[torch.Tensor], case: Case, facts: dict[str, object] | None = None,
+              ) -> Prepared:
     def run(tensors: Sequence[torch.Tensor]) -> Tensors:
         with torch.no_grad():
             return as_tuple(function(*tensors))
 
     def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
         with torch.no_grad():
-            timing, result = time_calls([lambda s=s: function(*s) for s in sets] * max(1, GRAPH_CALLS // len(sets)), device)
+            timing, result = time_calls([lambda s=s: function(*s) for s in sets] * num_rounds(case, len(sets)), device)
         return timing, as_tuple(result)
 
     started = turns.clock()
@@ -119,7 +139,7 @@ def _of_tilefuse(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         "library_calls": [call.get("operator", call.get("name")) for call in explanation.get("library", ())],
         "fallbacks": explanation.get("fallbacks", []),
     }
-    prepared = _of_torch(program, inputs, facts)
+    prepared = _of_torch(program, inputs, case, facts)
     return Prepared(prepared.run, prepared.time, compile_s, facts)
 
 
@@ -132,16 +152,15 @@ def _of_script(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         made = function.program_for(*inputs)
         compile_s = turns.clock() - started
     facts: dict[str, object] = {"num_kernels": len(made.program.spec.steps), "how": made.choice.how}
-    prepared = _of_torch(function, inputs, facts)
+    prepared = _of_torch(function, inputs, case, facts)
     return Prepared(prepared.run, prepared.time, compile_s, facts)
 
 
 def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
     if case.jax is None:
         raise NotApplicable("no jax version of this pattern")
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        import jax
+        jax = _import_jax()
     except ImportError as missing:
         raise NotApplicable("jax is not installed") from missing
     function = case.jax
@@ -163,7 +182,7 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
     def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
         # One jitted program runs the pattern on every set in turn (a barrier keeps them apart), so that the cost of
         # starting it is spread as the graph replay spreads it for the other peers.
-        repeated = _repeat(sets, most=16)
+        num_calls = len(sets) * num_rounds(case, len(sets))
 
         @jax.jit
         def in_turn(all_sets: list[list[object]]) -> list[object]:
@@ -175,20 +194,14 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
             return results
 
         brought = [bring(s) for s in sets]
-        arguments = [brought[i % len(brought)] for i in range(len(repeated))]
+        arguments = [brought[i % len(brought)] for i in range(num_calls)]
         _wait(sets[0])
-        timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, len(repeated))
+        timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, num_calls)
         return timing, run(sets[0])
 
     started = turns.clock()
     run(inputs)
     return Prepared(run, measure, turns.clock() - started)
-
-
-def _repeat(sets: Sequence[Sequence[torch.Tensor]], most: int) -> list[Sequence[torch.Tensor]]:
-    """The sets over and over until there are a few, so that one start of the program covers several calls."""
-    times = max(1, most // (2 * len(sets)))
-    return [s for _ in range(times) for s in sets]
 
 
 def _wait(tensors: Sequence[torch.Tensor]) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import history, readme
+from benchmarks.products.listing import is_bare
 from benchmarks.record import RESULTS, Record
-from benchmarks.report import OURS, geometric_mean
+from benchmarks.report import OURS, geometric_mean, rows
 
 PAGE = "history.md"
 BLOCK = re.compile(r"(<!-- runs:begin -->\n)(.*?)(<!-- runs:end -->)", re.DOTALL)
@@ -35,8 +36,14 @@ def line(record: Record) -> str:
 
 
 def other_figures(record: Record) -> str:
-    """Figures of suites that have no peers, in words."""
+    """Figures that the other columns do not have, in words."""
     match record.header["suite"]:
+        case "products":
+            listed = rows(record, ["eager", "inductor", "jax"])
+            best = geometric_mean(row["vs best"] for row in listed if row["vs best"] and is_bare(row["case"]))
+            alone = geometric_mean(row["of bare"] for row in listed if row["of bare"])
+            told = [f"bare × best peer {best:.3f}"] if best else []
+            return ", ".join([*told, *([f"fused {alone:.3f} of their products alone"] if alone else [])])
         case "planner":
             return f"rank correlation {record.header['rank_correlation']:.3f}" if "rank_correlation" in record.header else ""
         case "search":

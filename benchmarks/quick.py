@@ -22,6 +22,12 @@ CHOSEN = {
     "calls": ("layers-50/inference/f16/1", "bert-base/inference/f16/1", "resnet50/inference/f16/1", "lstm-lm/inference/f16/1",
               "layers-50/training/f32/8"),
     "workloads": ("logistic/training/f32", "word2vec/training/f32", "perceptron/training/f32", "var-encoder/training/f32"),
+    "products": ("linear-gelu/f16/8192x4096x1024", "gated-pair/bf16/4096x11008x4096", "linear-residual-layernorm/f16/16384x768x3072",
+                 "rmsnorm-linear/bf16/8192x6144x4096", "int8-weight-linear/bf16/16x11008x4096", "mlp/f16/65536x256x4",
+                 "rmsnorm-linear-residual/bf16/1x4096x4096", "linear-backward/bf16/8192x4096x1024",
+                 "product/bf16/nt/4096x4096x4096", "product/f16/nn/4096x4096x4096", "product/tf32/nn/4096x4096x4096",
+                 "product/f32/nn/2048x2048x2048", "few-rows/bf16/nt/16x4096x4096", "batched/bf16/nn/8.8x2048x2048x2048",
+                 "odd/bf16/nn/4095x4097x4099", "sum-of-products/bf16/1024x1024x512"),
     "arrays": ("lenet/training/f32/64", "activation/arrays/f32/67108864", "adam/f32/96", "compile/training/1000"),
 }
 

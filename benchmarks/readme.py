@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import calls, history, results_page
+from benchmarks.products.listing import is_bare
 from benchmarks.record import RESULTS, Record
 from benchmarks.report import OURS, device_text, geometric_mean, rows
 
@@ -54,6 +55,8 @@ LINES: tuple[tuple[str, str, Callable[[Record], list[Figures]]], ...] = (
     ("host time of a call", "calls", host_times("default")),
     ("the same with `reduce-overhead`", "calls", host_times("reduce-overhead")),
     ("stitched and packed kernels", "stitched", times()),
+    ("matrix products alone (eager: cuBLAS)", "products", times(is_bare)),
+    ("matrix products with their neighbours", "products", times(lambda name: not is_bare(name))),
     ("workloads of FusionStitching", "workloads", times()),
     ("training steps in symbolic arrays", "arrays", times(lambda name: "/training/" in name)),
     ("BLAS sequences (eager: cuBLAS)", "blas", times()),

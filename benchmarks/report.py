@@ -57,7 +57,10 @@ def compile_share(entry: dict[str, Any]) -> float | None:
 
 
 def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
-    """One mapping a case: name, limit, times, shares and ratios (None where there is no figure)."""
+    """One mapping a case: name, limit, times, shares and ratios (None where there is no figure).
+
+    "of bare" is tilefuse's time over that of the case's products alone: below 1, tilefuse is faster than those.
+    """
     found: list[dict[str, Any]] = []
     for name, entry in record.cases.items():
         ours = time_us(entry, OURS)
@@ -70,6 +73,10 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
         row["vs eager"] = row["eager"] / ours if ours and row.get("eager") else None
         row["vs unfused"] = row["unfused"] / ours if ours and row.get("unfused") else None
         row["vs best"] = min(rivals) / ours if ours and rivals else None
+        bare = entry["peers"].get(OURS, {}).get("bare_us")
+        row["bare"] = bare
+        row["of bare"] = ours / bare if ours and bare else None
+        row["asked of bare"] = entry.get("max_of_bare")
         row["asked"] = entry.get("min_of_limit")
         row["asked speed"] = entry.get("min_speedup")
         row["asked fusion"] = entry.get("min_fusion")
@@ -84,7 +91,8 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
 def table(record: Record, peers: list[str]) -> str:
     """The record as aligned text, with geometric means by family and over all."""
     listed = rows(record, peers)
-    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs unfused", "vs best", "compile") if any(r.get(k) for r in listed)]
+    ratios = [k for k in ("of limit", "vs eager", "vs inductor", "vs unfused", "vs best", "of bare", "compile")
+              if any(r.get(k) for r in listed)]
     if not any(r["limit"] for r in listed):
         ratios = [k for k in ratios if k != "of limit"]
     columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS, *ratios]
@@ -109,6 +117,7 @@ def _short(row: dict[str, Any]) -> bool:
     """Whether a measured figure misses what its case asks."""
     floors = (("of limit", "asked"), ("judged", "asked speed"), ("vs unfused", "asked fusion"))
     slow = any(row[figure] and row[asked] and row[figure] < row[asked] for figure, asked in floors)
+    slow = slow or bool(row["of bare"] and row["asked of bare"] and row["of bare"] > row["asked of bare"])
     return slow or bool(row["compile"] and row["asked compile"] and row["compile"] > row["asked compile"])
 
 
@@ -122,15 +131,15 @@ def verdict(record: Record) -> str:
     mean = geometric_mean(r["vs inductor"] for r in ours if r["vs inductor"])
     lines = [f"tilefuse ran {len(ours)} of {len(ours) + len(missing)} cases"]
     if any(r["of limit"] for r in ours):
-        lines.append(f"below the asked share of the copy bandwidth: {len(short)}" + _names(short))
+        lines.append(f"below the asked share of the copy bandwidth: {len(short)}" + named(short))
     if mean is not None:
-        lines.append(f"against torch.compile: {mean:.2f} in geometric mean; slower on {len(slower)}" + _names(slower))
+        lines.append(f"against torch.compile: {mean:.2f} in geometric mean; slower on {len(slower)}" + named(slower))
     if any(r["asked speed"] for r in ours):
         below = [r for r in ours if r["judged"] and r["asked speed"] and r["judged"] < r["asked speed"]]
         rival = "the best peer" if any(e.get("against") == "best" for e in record.cases.values()) else "torch.compile"
-        lines.append(f"below the asked speed against {rival}: {len(below)}" + _names(below))
+        lines.append(f"below the asked speed against {rival}: {len(below)}" + named(below))
         long = [r for r in ours if r["compile"] and r["asked compile"] and r["compile"] > r["asked compile"]]
-        lines.append(f"compiled for longer than the asked share of torch.compile's time: {len(long)}" + _names(long))
+        lines.append(f"compiled for longer than the asked share of torch.compile's time: {len(long)}" + named(long))
     if missing:
         lines.append("no result: " + ", ".join(missing[:12]) + (" ..." if len(missing) > 12 else ""))
     return "\n".join(lines)
@@ -176,7 +185,8 @@ def _cell(value: float | None, is_ratio: bool) -> str:
     return f"{value:>11.3f}" if is_ratio else f"{value:>11.1f}"
 
 
-def _names(listed: list[dict[str, Any]]) -> str:
+def named(listed: list[dict[str, Any]]) -> str:
+    """The first cases of a list of rows, in brackets; nothing of an empty one."""
     if not listed:
         return ""
     shown = ", ".join(r["case"] for r in listed[:8])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from benchmarks.case import DTYPES, Case, Inputs, Tensors
 from benchmarks.patterns import EPS, batch_norm_relu
+from benchmarks.precision import products_in
 from benchmarks.recurrent import lstm_state
 from benchmarks.timing import time_calls
 
@@ -35,10 +36,16 @@ def listed(tiny: bool = False) -> list[dict[str, Any]]:
              "min_speedup": c.min_speedup, "max_compile_share": COMPILE_SHARE} for c in cases(tiny)]
 
 
+def dtypes() -> list[str]:
+    """The types whose rate of a large product the limits need."""
+    return sorted({case.dtype for case in cases() if case.flops})
+
+
 def product_flops_per_s(dtype: str, side: int, device: torch.device) -> float:
-    """The rate of a product of two square matrices. Units: floating-point operations a second."""
+    """The rate of a product of two square matrices, in tf32 where that is the type. Units: floating-point operations a second."""
     pairs = [tuple(torch.randn(side, side, device=device).to(DTYPES[dtype]) for _ in range(2)) for _ in range(2)]
-    timing, _ = time_calls([lambda a=a, b=b: a @ b for a, b in pairs], device)  # type: ignore[misc]
+    with products_in(dtype):
+        timing, _ = time_calls([lambda a=a, b=b: a @ b for a, b in pairs], device)  # type: ignore[misc]
     return float(2 * side**3 / (timing.median_us * 1e-6))
 
 

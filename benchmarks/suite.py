@@ -1,4 +1,4 @@
-"""One run of a suite: cases go from one queue to a measuring process a device; one writer keeps the record.
+"""One run of a suite: cases go from one queue to the measuring processes, one a device or several; one writer keeps the record.
 
 All peers of a case are measured one after another by the same process on the same device.
 """
@@ -76,7 +76,7 @@ class Queue:
 
 
 class Run:
-    """Measures cases on the devices `places` into `record`; whoever holds `guard` may change it.
+    """Measures cases by the processes `places` into `record`; the thread that holds `guard` may change it.
 
     request    what every request to a measuring process says besides case and peer
     limits     requests whose answers belong to each device, made before its first case
@@ -102,8 +102,10 @@ class Run:
         self.num_begun = 0
         self.num_cases = 0
         self.is_spent = False
-        record.header["num_side_by_side"] = len(places)
-        record.header["takes_turns"] = turns.is_shared()
+        self.names = {p.name for p in places}
+        self.shares_device = len(self.names) < len(places)
+        record.header["num_side_by_side"] = len(self.names)
+        record.header["takes_turns"] = turns.is_shared() or self.shares_device
         record.header["compile_threads_each"] = os.environ.get(COMPILE_THREADS, threads_each(len(places)))
 
     def measure(self, cases: Sequence[Case]) -> None:
@@ -112,8 +114,7 @@ class Run:
         Raises: KeyboardInterrupt; OSError where the record cannot be written.
         """
         self.num_cases = len(cases)
-        names = {p.name for p in self.places}
-        homes = {name: e["device"] for name, e in self.record.cases.items() if e.get("device") in names}
+        homes = {name: e["device"] for name, e in self.record.cases.items() if e.get("device") in self.names}
         queue = Queue(cases, homes)
         with tempfile.TemporaryDirectory(prefix="tilefuse-bench-", ignore_cleanup_errors=True) as caches:
             benches = [self._bench(place, Path(caches)) for place in self.places]
@@ -127,17 +128,18 @@ class Run:
                     for bench in benches:
                         bench.close()
         if self.is_spent:
-            complete = sum(all(self.record.has(c["name"], p) for p in self.peers) for c in cases)
+            complete = sum(all(self.record.has(c["name"], p) for p in self._peers_of(c)) for c in cases)
             print(f"budget spent: {complete} of {len(cases)} cases are complete", file=sys.stderr)
 
     def _bench(self, place: Place, caches: Path) -> Bench:
-        environment = child_environment(place, len(self.places), caches, default_folder(), os.environ)
-        log = self.record.path.with_suffix(".log" if len(self.places) == 1 else f".{place.name}.log")
+        environment = child_environment(place, len(self.places), caches, default_folder(), os.environ, shares_device=self.shares_device)
+        log = self.record.path.with_suffix(".log" if len(self.places) == 1 else f".{place.label}.log")
         return Bench(log, environment)
 
     def _work(self, place: Place, bench: Bench, queue: Queue) -> None:
         """Measure cases on one device until none is left, the budget is spent or the run ends."""
-        self._measure_limits(place, bench)
+        if not place.worker:
+            self._measure_limits(place, bench)
         while not self.ended.is_set() and (case := queue.take(place.name)) is not None:
             with self.guard:
                 self.num_begun += 1
@@ -145,10 +147,14 @@ class Run:
                 if self.record.cases.get(case["name"], {}).get("device", place.name) != place.name:
                     # Begun on a device that is not here: figures of two devices would stand side by side.
                     del self.record.cases[case["name"]]
-            if not all(self._measure_peer(place, bench, case, peer, number) for peer in self.peers):
+            if not all(self._measure_peer(place, bench, case, peer, number) for peer in self._peers_of(case)):
                 return
             if self.apart:
                 bench.stop()
+
+    def _peers_of(self, case: Case) -> list[str]:
+        """The peers of the run that the case is held against, in the run's order: all, unless it names its `rivals`."""
+        return [peer for peer in self.peers if peer == OURS or peer in case.get("rivals", self.peers)]
 
     def _left_s(self) -> float:
         return self.budget_s - (time.monotonic() - self.started) if self.budget_s else float("inf")
@@ -173,7 +179,7 @@ class Run:
             return False
         measured["took_s"] = round(time.monotonic() - began, 3)
         figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]
-        where = f" on {place.name}" if len(self.places) > 1 else ""
+        where = f" on {place.name}" if len(self.names) > 1 else ""
         with self.guard:
             self.record.add(case["name"], {**case, "device": place.name}, peer, measured)
             print(f"[{number}/{self.num_cases}] {case['name']} {peer}{where}: {measured['status']} {figure}", file=sys.stderr, flush=True)

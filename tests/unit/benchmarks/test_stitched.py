@@ -39,7 +39,7 @@ def test_operations_of_the_products() -> None:
 
 def test_rates_of_every_type_that_is_multiplied_are_measured() -> None:
     """A case without a rate of its own type would be held against its bytes alone."""
-    rates = measure_rates(CPU, 16)
+    rates = measure_rates(CPU, 16, stitched.dtypes())
     assert rates.keys() == {c.dtype for c in stitched.cases() if c.flops}
     assert all(rate > 0 for rate in rates.values())
 
