@@ -1,7 +1,7 @@
 """Command line of the benchmarks: `python -m benchmarks SUITE`.
 
-Suites: patterns, models, calls, stitched, products, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join, tables,
-readme (writes the README's table and docs/results.md), prune (keeps what these need and a line of history a run).
+Suites: patterns, models, calls, stitched, products, workloads, arrays, blas, search, compiler, planner, sizes. Of records: show, join,
+tables, readme (writes the README's table and docs/results.md), prune (keeps what these need and a line of history a run).
 """
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("suite", choices=(*SUITES, "compiler", "planner", "search", "sizes", "tables", "show", "join", "readme", "prune"))
     found.add_argument("record", nargs="?", type=Path, help="show: the record to print; tables: where the newest are not wanted, a folder; "
                        "join: a folder of one run's parts")
-    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns, blas, products), unfused (arrays), aot_eager (sizes); "
-                       "tilefuse always runs, \"\": alone")
+    found.add_argument("--peers", help="comma list of eager, inductor, jax (patterns, blas, products), unfused (arrays), aot_eager "
+                       "(sizes); tilefuse always runs, \"\": alone")
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
     found.add_argument("--processes", type=int, default=0, help="measuring processes a device: they take turns on it, so that one compiles "

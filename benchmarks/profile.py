@@ -59,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__)
     found.add_argument("model", choices=sorted(ARCHITECTURES))
     found.add_argument("--batch", type=int, default=64)
-    found.add_argument("--dtype", choices=sorted(DTYPES.keys() - {"tf32"}), default="", help="f16 for inference, bf16 for training where not given")
+    found.add_argument("--dtype", choices=sorted(DTYPES.keys() - {"tf32"}), default="",
+                       help="f16 for inference, bf16 for training where not given")
     found.add_argument("--training", action="store_true", help="forward, loss and backward instead of inference")
     found.add_argument("--tiny", action="store_true", help="the small version of the model, to try the tool")
     found.add_argument("--device", default="", help="cpu or cuda; by default the GPU if there is one")

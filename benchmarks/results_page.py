@@ -17,8 +17,8 @@ PEER_WORDS = {"inductor": "torch.compile", "jax": "jax.jit"}
 # Columns that mean the same in every table: headings, explanation.
 COMMON: tuple[tuple[tuple[str, ...], str], ...] = (
     (("limit us",), "time of the fewest bytes (every input read once, every result written once) at the copy bandwidth of the case's own "
-                    "run; in the suites `stitched` and `products` the larger of that and its products at the rate of a large product of the "
-                    "same type"),
+                    "run; in the suites `stitched` and `products` the larger of that and its products at the rate of a large product of "
+                    "the same type"),
     (("share of the limit", "share of the copy bandwidth"), "limit over tilefuse's time: 1 is the speed of a copy. Above 1, part of the "
                                                             "data stayed in the second-level cache"),
     (("eager us", "eager ms", "eager s"), "torch, operator by operator, with its own fused operator where it has one"),
@@ -74,10 +74,10 @@ SECTIONS = (
             {"pattern": "pattern / type / sizes", "target × torch.compile": "the ratio that the project asks of itself",
              "compile time of torch.compile's": "tilefuse's compile time over torch.compile's, both with empty caches"}),
     Section("products", "Matrix products, alone and with their neighbours",
-            f"Bare products of all types and transposes (n: as stored, t: transposed; sizes are rows x columns x inner), then products with "
-            f"the operators around them. {REPLAYS} A fused product is held against its products alone by torch, timed in the same process, "
-            "and against torch.compile, which searches templates (`max-autotune-no-cudagraphs`); a bare one against torch (cuBLAS) and "
-            "jax.jit (XLA).", products_table,
+            "Bare products of all types and transposes (n: as stored, t: transposed; sizes are rows x columns x inner), then products with "
+            f"the operators around them. {REPLAYS} A fused product is held against its products alone by torch, timed in the same "
+            "process, and against torch.compile, which searches templates (`max-autotune-no-cudagraphs`); a bare one against torch "
+            "(cuBLAS) and jax.jit (XLA).", products_table,
             {"product": "kind / type / transposes / sizes; of batches the operands' batches before the sizes",
              "fused product": "pattern / type / sizes", "jax.jit us": "the product in JAX",
              "its products alone us": "the pattern's products without their neighbours, by torch",

@@ -1,7 +1,7 @@
 """Products with their neighbours: the eleven patterns of the anchors and variants of other sizes, types and forms.
 
-Sizes are rows x columns x inner. Weights are stored as linear layers store them, [columns, inner]. Each case is held against the time of its
-products alone by torch (`bare`), and against torch.compile.
+Sizes are rows x columns x inner. Weights are stored as linear layers store them, [columns, inner]. Each case is held against the time of
+its products alone by torch (`bare`), and against torch.compile.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record of products against the targets: bare ones beside the best peer, few rows beside a copy, fused ones beside their products alone."""
+"""A record of products against the targets: bare ones by the best peer, few rows by a copy's speed, fused ones by their products alone."""
 from __future__ import annotations
 
 import statistics
@@ -64,7 +64,7 @@ def _fused(fused: list[Row]) -> list[str]:
         most = max(beside, key=lambda row: row["of bare"])
         mean = geometric_mean(row["of bare"] for row in beside)
         lines.append(f"fused products, time over that of their products alone: {mean:.3f} in geometric mean of {len(beside)}; most "
-                     f"{most['of bare']:.3f} ({most['case']}); above the asked {most['asked of bare'] or 0:.2f}: {len(above)}{named(above)}")
+                     f"{most['of bare']:.3f} ({most['case']}); above the asked share: {len(above)}{named(above)}")
     judged = [row for row in fused if row["vs inductor"]]
     if judged:
         slower = [row for row in judged if row["vs inductor"] < 1.0]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import devices
+from benchmarks import devices, turns
 from benchmarks.devices import Place, child_environment, places_of, visible_gpus
 
 
@@ -56,3 +56,14 @@ def test_a_single_child_chooses_its_threads_itself(tmp_path: Path) -> None:
     """Only side by side are cores shared out."""
     made = child_environment(Place("cpu", ""), 1, tmp_path, None, {})
     assert not set(made) & set(devices.THREADS) and made["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_processes_on_one_device_have_caches_of_their_own_and_one_lock(tmp_path: Path) -> None:
+    """A lock that the caller set stays: other runs on the device know it."""
+    places = devices.with_workers([Place("0", "5"), Place("1", "7")], 2)
+    assert [(p.visible, p.label) for p in places] == [("5", "0"), ("7", "1"), ("5", "0.1"), ("7", "1.1")]
+    first, other, second, _ = (child_environment(p, 4, tmp_path, None, {}, shares_device=True) for p in places)
+    assert first[turns.VARIABLE] == second[turns.VARIABLE] != other[turns.VARIABLE]
+    assert all(first[c] != second[c] for c in devices.CACHES)
+    assert child_environment(places[0], 4, tmp_path, None, {turns.VARIABLE: "/a"}, shares_device=True)[turns.VARIABLE] == "/a"
+    assert turns.VARIABLE not in child_environment(places[0], 4, tmp_path, None, {})

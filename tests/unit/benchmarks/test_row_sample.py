@@ -33,7 +33,8 @@ def test_samples_hold_both_ends_and_a_row_of_every_part() -> None:
     assert RowSample((None, None), (None,)).rows(inputs) is None
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(slice(1000, 1064), slice(0, 4)), (slice(4999, 5000), slice(63, 64)), (slice(0, 1), slice(0, 64))])
+@pytest.mark.parametrize(("rows", "columns"), [(slice(1000, 1064), slice(0, 4)), (slice(4999, 5000), slice(63, 64)),
+                                              (slice(0, 1), slice(0, 64))])
 def test_one_wrong_tile_is_found(rows: slice, columns: slice) -> None:
     """An error that vanishes in the norm of the whole result."""
     inputs, out = product(5000)

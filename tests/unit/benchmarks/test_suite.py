@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import suite
 from benchmarks.__main__ import main
-from benchmarks.devices import Place
+from benchmarks.devices import Place, with_workers
 from benchmarks.record import Record
 from benchmarks.report import device_text, limit_us
 from benchmarks.suite import Queue, Run, earlier_seconds, longest_first
@@ -178,3 +178,42 @@ def test_other_suites_list_their_cases_too(what: str, known: str, capsys: pytest
     """`--list` prints names, measures nothing and leaves no record."""
     assert main([what, "--list", "--out", str(tmp_path)]) == 0
     assert known in capsys.readouterr().out and not list(tmp_path.iterdir())
+
+
+# -- several processes a device, and cases that name their peers ----------------------------------------------------------------
+
+def test_processes_of_one_device_share_it_and_measure_its_limits_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both work, each case stays with one; the device is named once, and the record says that they take turns."""
+    record = Record(tmp_path / "r.json", {"device": "a device"}, {})
+    meeting = threading.Barrier(2)
+    limits: list[str] = []
+    begun: set[str] = set()
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if request["case"] not in begun and len(begun) < 2:
+            begun.add(request["case"])
+            meeting.wait(10)  # two processes have a case in hand at the same time
+        return {"status": "ok", "us": 10.0, "bytes": 10**7}
+
+    class Counting(StandIn):
+        def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+            if request["what"] == "bandwidth":
+                limits.append(self.device)
+            return super().ask(request, timeout_s)
+
+    monkeypatch.setattr(suite, "Bench", Counting)
+    StandIn.answer = answer
+    places = with_workers(PLACES[:1], 2)
+    Run(record, places, ["eager"], {"what": "pattern"}, limits=[{"what": "bandwidth", "key": "copy_curve_bytes_per_s"}]).measure(
+        cases("a", "b", "c"))
+    assert limits == ["0"] and set(record.header["devices"]) == {"0"} and {e["device"] for e in record.cases.values()} == {"0"}
+    assert record.header["num_side_by_side"] == 1 and record.header["takes_turns"] and len(StandIn.asked) == 6
+
+
+def test_a_case_is_measured_beside_its_rivals_only(tmp_path: Path) -> None:
+    """Tilefuse always is; a case without a list is measured beside all; the rest of the budget's count knows it."""
+    record = Record(tmp_path / "r.json", {}, {})
+    listed = [{**case, "rivals": rivals} for case, rivals in zip(cases("a", "b"), (["eager", "jax"], ["inductor"]), strict=True)]
+    Run(record, PLACES[:1], ["eager", "inductor", "jax"], {"what": "product"}).measure([*listed, *cases("c")])
+    assert {n: list(e["peers"]) for n, e in record.cases.items()} == {
+        "a": ["eager", "tilefuse", "jax"], "b": ["tilefuse", "inductor"], "c": ["eager", "tilefuse", "inductor", "jax"]}
