@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import prune, readme, results_page
 from benchmarks.__main__ import main, parser, select
 from benchmarks.case import Case, allowed_error, as_tuple, reference_of
-from benchmarks.measure import Given, measure_pattern
+from benchmarks.measure import Given, Server, measure_pattern
 from benchmarks.precision import products_in
 from benchmarks.products import bare, fused, jax_products, listing
 from benchmarks.products.tables import products_table
@@ -122,6 +123,23 @@ def test_tf32_is_a_setting_of_the_measurement() -> None:
             raise ValueError("failed")
         assert settings.allow_tf32
     assert settings.allow_tf32 == before
+
+
+@pytest.mark.parametrize("dtype", ["tf32", "f32"])
+def test_every_peer_is_prepared_checked_and_timed_with_the_setting(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tilefuse reads it when it compiles, torch with each call."""
+    seen: set[tuple[torch.dtype, bool]] = set()
+
+    def seeing(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        seen.add((a.dtype, torch.backends.cuda.matmul.allow_tf32))
+        return a @ b
+
+    case = next(c for c in SMALL if c.name.startswith(f"product/{dtype}/nn/"))
+    monkeypatch.setattr(listing, "cases", lambda tiny: [replace(case, function=seeing)])
+    request = {"what": "product", "case": case.name, "size_mib": 1, "tiny": True, "inductor_mode": "default"}
+    server = Server(CPU)
+    assert [server.answer({**request, "peer": peer})["status"] for peer in ("eager", "tilefuse")] == ["ok", "ok"]
+    assert (torch.float32, dtype == "tf32") in seen and (torch.float32, dtype != "tf32") not in seen
 
 
 def test_products_alone_are_timed_beside_tilefuse_only() -> None:
