@@ -13,8 +13,12 @@ import pytest
 import torch
 
 from tests.unit.runtime.handmade import cuda_kernel, value
+from tests.unit.templates.tensor_samples import BoxCopy
+from tilefuse.ir.dtype import F32
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.standalone.export import Exported, export_program
+from tilefuse.target.device import H200
+from tilefuse.tools.emit.program import emit_program
 
 pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 
@@ -53,6 +57,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 def test_the_program_compiles(made: Exported) -> None:
     """The plan, the kernel, launches and copies: with the toolkit alone."""
     _compiles(made, ["src/program.cu", "src/kernels/twice.cu", "src/cuda_library.cu"])
+
+
+def test_programs_with_tensor_maps_compile(tmp_path: Path) -> None:
+    """As a folder, and as one file with its driver."""
+    spec = BoxCopy(F32, (3, 9, 24), (2, 4, 8), (-1, 1, -5)).program(H200)
+    _compiles(export_program(spec, {}, tmp_path / "folder"), ["src/program.cu", "src/kernels/box_copy.cu", "src/cuda_library.cu"])
+    emit_program(spec, "boxes", "boxes", "sm_90a").write(tmp_path / "boxes.cu")
+    command = ["nvcc", "-arch=sm_90a", "-Xcompiler", "-Wall,-Wextra", "-o", str(tmp_path / "boxes"), str(tmp_path / "boxes.cu"),
+               str(tmp_path / "boxes_main.cu")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Any
 from tilefuse.base.errors import DeviceError, OutOfMemoryError
 from tilefuse.target.capabilities import Capability, arch_of
 from tilefuse.target.launch import Launch
+from tilefuse.target.tensor_map import SWIZZLES, MapParameter
 
 OUT_OF_MEMORY = 2
 INVALID_CONTEXT = 201
@@ -207,6 +208,40 @@ def prepare_launch(function: int, launch: Launch, stream: int, parameters_addres
     config, attributes = launch_config(launch, stream)
     call = functools.partial(_launch_call(), ctypes.addressof(config), function, parameters_address, None)
     return call, (config, attributes)
+
+
+# Numbers of the driver's enumerations. Elements are copied as unsigned integers of their size. Source: cuda.h.
+_MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
+_MAP_INTERLEAVE_NONE, _MAP_PROMOTE_L2_128_BYTES, _MAP_FILL_ZEROS = 0, 2, 0
+
+
+@functools.cache
+def _encode_call() -> Any:
+    call = driver().cuTensorMapEncodeTiled
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    call.argtypes = (pointer, number, ctypes.c_uint32, pointer, pointer, pointer, pointer, pointer, number, number, number, number)
+    call.restype = number
+    return call
+
+
+def map_encoder(m: MapParameter, map_address: int) -> Callable[[int], int]:
+    """A call that encodes a tensor map at `map_address` for the memory at its argument, and returns the driver's code.
+
+    Requires: 128 bytes at `map_address`, a multiple of 64. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    """
+    rank = len(m.extents)
+    extents = (ctypes.c_uint64 * rank)(*m.extents[::-1])
+    strides = (ctypes.c_uint64 * rank)(*(s * m.itemsize for s in m.strides[::-1]))
+    box = (ctypes.c_uint32 * rank)(*m.box[::-1])
+    steps = (ctypes.c_uint32 * rank)(*[1] * rank)
+    start, kind, swizzle = m.first * m.itemsize, _MAP_TYPES[m.itemsize], SWIZZLES.index(m.swizzle)
+    encode = _encode_call()
+
+    def encoded(address: int) -> int:
+        return int(encode(map_address, kind, rank, address + start, extents, strides, box, steps, _MAP_INTERLEAVE_NONE, swizzle,
+                          _MAP_PROMOTE_L2_128_BYTES, _MAP_FILL_ZEROS))
+
+    return encoded
 
 
 def create_stream(device_index: int) -> int:

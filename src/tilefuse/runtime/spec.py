@@ -7,6 +7,7 @@ from typing import Union
 
 from tilefuse.base.errors import NameLookupError, nearest
 from tilefuse.target.launch import Launch, Parameter
+from tilefuse.target.tensor_map import MapParameter
 
 Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
 
@@ -33,7 +34,8 @@ class KernelCode:
 
     target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name. `flags` are compiler flags besides the usual
     ones (part of the kernel's cache key). `one_structure`: on a GPU the pointers are the fields of a single argument. `names` are the
-    identifiers in the source that stand for values: two sources that differ in them alone are one kernel.
+    identifiers in the source that stand for values: two sources that differ in them alone are one kernel. `maps` are tensor maps, which
+    follow the pointers on a GPU; host code needs none. Machine code does not depend on their extents.
     """
 
     name: str
@@ -50,6 +52,7 @@ class KernelCode:
     flags: tuple[str, ...] = ()
     one_structure: bool = False
     names: tuple[str, ...] = ()
+    maps: tuple[MapParameter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.spec import Attribute, CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
 from tilefuse.target.launch import Launch, Parameter
+from tilefuse.target.tensor_map import MapParameter
 
 FORMAT = 1
 _STEPS: dict[str, type[KernelStep] | type[LibraryStep] | type[CopyStep]] = {"kernel": KernelStep, "library": LibraryStep, "copy": CopyStep}
@@ -19,12 +20,17 @@ def spec_to_json(spec: ProgramSpec, indent: int | None = 1) -> str:
     """The spec as JSON text; `spec_from_json` gives an equal spec back. indent: None is a text in one line, made several times faster."""
     record = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.compare}
     record["values"] = [_fields(v) for v in spec.values]
-    record["kernels"] = [_fields(k) | {"launch": _fields(k.launch), "parameters": [_fields(p) for p in k.parameters]} for k in spec.kernels]
+    record["kernels"] = [_kernel_record(k) for k in spec.kernels]
     record["steps"] = [_step_record(s) for s in spec.steps]
     return json.dumps({"format": FORMAT, **record}, indent=indent, allow_nan=False)
 
 
-def _fields(record: Value | KernelCode | Launch | Parameter) -> dict[str, Any]:
+def _kernel_record(k: KernelCode) -> dict[str, Any]:
+    rows = {"parameters": [_fields(p) for p in k.parameters], "maps": [_fields(m) for m in k.maps]}
+    return _fields(k) | {"launch": _fields(k.launch), **rows}
+
+
+def _fields(record: Value | KernelCode | Launch | Parameter | MapParameter) -> dict[str, Any]:
     return {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
 
 
@@ -72,7 +78,8 @@ def _tuples(record: dict[str, Any]) -> dict[str, Any]:
 def _kernel(record: dict[str, Any]) -> KernelCode:
     launch = Launch(**record.pop("launch"))
     parameters = tuple(Parameter(**p) for p in record.pop("parameters"))
-    return KernelCode(launch=launch, parameters=parameters, **_tuples(record))
+    maps = tuple(MapParameter(**_tuples(m)) for m in record.pop("maps", ()))
+    return KernelCode(launch=launch, parameters=parameters, maps=maps, **_tuples(record))
 
 
 def _step(record: dict[str, Any]) -> Step:

@@ -7,6 +7,7 @@ from tilefuse.base.options import Options
 from tilefuse.driver.lowering.lower import compiler_flags, started_late, waits_itself
 from tilefuse.ir.counts import count_value
 from tilefuse.kernel.ir import Buffer, Kernel
+from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.printers.host import print_host
 from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
@@ -15,7 +16,6 @@ from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.scripts.schedule.sizes import expected_sizes
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Parameter
 
 # Roles of parameters that no variable of the script stands for.
 OWN_ROLES = ("workspace", "counter")
@@ -52,10 +52,9 @@ def _code(kernel: Kernel, fused: FusedRoutines, device: DeviceSpec, options: Opt
     moved = moved_bytes(kernel, fused, expected_sizes(fused.graph))
     kernel = starting(kernel, moved, device, options)
     source = print_host(kernel, check=options.check) if device.kind == "host" else print_cuda(kernel, device)
-    parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
     nodes = tuple(r for c in fused.decision.calls for r in fused.graph.calls[c].results)
-    return KernelCode(kernel.name, kernel.name, source, device.kind, device.arch, kernel.launch, parameters, nodes,
-                      limit_us=moved / device.global_bytes_per_s * 1e6, flags=compiler_flags(device, options))
+    return KernelCode(kernel.name, kernel.name, source, device.kind, device.arch, kernel.launch, pointer_parameters(kernel), nodes,
+                      limit_us=moved / device.global_bytes_per_s * 1e6, flags=compiler_flags(device, options), maps=map_parameters(kernel))
 
 
 def moved_bytes(kernel: Kernel, fused: FusedRoutines, sizes: Mapping[str, int]) -> int:

@@ -97,7 +97,9 @@ def _texts(spec: ProgramSpec, program: ProgramText, weights: Weights, name: str,
              f"src/program.{suffix}": program.text}
     needed = ["cuda_library.h", "cuda_library.cu", "cuda_handles.cu"] if on_gpu else ["host_library.h", "host_tiles.h", "host_library.cpp"]
     needed += [source for kind, listed in (_GPU_SOURCES if on_gpu else _HOST_SOURCES).items() if kind in kinds for source in listed]
-    files |= {f"src/{source}": _source(source, marks, kinds) for source in needed}
+    maps = any(k.maps for k in spec.kernels)
+    shared = {**marks, "tensor_maps": _source("tensor_maps.inc", marks, kinds) if maps else ""}
+    files |= {f"src/{source}": _source(source, shared, kinds | {"map"} if maps else kinds) for source in needed}
     entries = [k.entry for k in spec.kernels]
     if len(set(entries)) != len(entries):
         raise InternalError(f"program {spec.name} has two kernels of one name")

@@ -14,10 +14,12 @@ from tilefuse.standalone.c_names import c_string, distinct
 from tilefuse.standalone.calls import Call, Fields, call_of, told_places
 from tilefuse.standalone.places import Place, Places, Wanted, place_values, row_major
 from tilefuse.standalone.weights import weight_offsets
+from tilefuse.target.tensor_map import MapParameter
 
 DTYPES = ("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
 # Names of our own in the function that runs the steps.
-_OWN = ("h", "inputs", "results", "weights", "workspace", "stream", "scratch", "copy", "check", "fail", "launch_kernel", "run_kernel")
+_OWN = ("h", "inputs", "results", "weights", "workspace", "stream", "scratch", "copy", "check", "fail", "launch_kernel", "run_kernel",
+        "tensor_map")
 # Types of the library calls that a GPU's libraries have.
 GPU_DTYPES = {"product": ("f64", "f32", "f16", "bf16"), "convolution": ("f64", "f32", "f16", "bf16"), "attention": ("f32", "f16", "bf16")}
 CLASSES = {"product": "Product", "convolution": "Convolution", "attention": "Attention"}
@@ -208,7 +210,7 @@ def _prepare(draft: _Draft, places: Places, name: str, checksum: int) -> list[st
     if places.counter_bytes:
         lines.insert(-2, f"constexpr size_t counter_bytes = {places.counter_bytes};  // at the start of the workspace")
     if draft.on_gpu:
-        lines += _launches(draft)
+        lines += [*_launches(draft), *_map_tables(draft)]
     lines += [f"void prepare({name}_handle& h, const char* weights_path) {{"]
     if draft.on_gpu:
         lines += ["  check(cudaGetDevice(&h.device), \"cudaGetDevice\");",
@@ -311,6 +313,22 @@ def _launches(draft: _Draft) -> list[str]:
     return [*lines, ""]
 
 
+def _map_tables(draft: _Draft) -> list[str]:
+    """The tensors that kernels read and write through maps."""
+    lines: list[str] = []
+    for k in draft.spec.kernels:
+        if k.maps:
+            lines += [f"const TensorShape maps_of_{k.entry}[] = {{", *(f"    {tensor_shape(m)},  // {m.name}" for m in k.maps), "};", ""]
+    return lines
+
+
+def tensor_shape(m: MapParameter) -> str:
+    """Initialiser of a `TensorShape` (sources/tensor_maps.inc)."""
+    strides = _numbers([s * m.itemsize for s in m.strides[::-1]])
+    return (f"{{{m.itemsize}, {len(m.extents)}, {m.swizzle}, {m.first * m.itemsize}, {_numbers(m.extents[::-1])}, {strides}, "
+            f"{_numbers(m.box[::-1])}}}")
+
+
 def _address(place: Place) -> str:
     base = {"input": f"static_cast<char*>(inputs[{place.number}])", "result": f"static_cast<char*>(results[{place.number}])",
             "weights": "weights", "workspace": "workspace"}[place.kind]
@@ -377,6 +395,11 @@ def _kernel_step(draft: _Draft, number: int, step: KernelStep) -> list[str]:
              f"    void* pointers[] = {{{pointers}}};"]
     if draft.on_gpu:
         each = "pointers" if kernel.one_structure else ", ".join(f"&pointers[{n}]" for n in range(len(step.arguments)))
+        if kernel.maps:
+            maps = ", ".join(f"tensor_map({c_string(kernel.name)}, maps_of_{kernel.entry}[{n}], pointers[{m.parameter}])"
+                             for n, m in enumerate(kernel.maps))
+            lines.append(f"    CUtensorMap maps[] = {{{maps}}};")
+            each += "".join(f", &maps[{n}]" for n in range(len(kernel.maps)))
         lines += [f"    void* arguments[] = {{{each}}};",
                   f"    launch_kernel({c_string(kernel.name)}, address_of_{kernel.entry}(), launch_of_{kernel.entry}, arguments, stream);"]
     else:

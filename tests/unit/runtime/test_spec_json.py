@@ -10,6 +10,7 @@ from tests.unit.runtime.handmade import cuda_kernel, host_kernel, value
 from tilefuse.base.errors import UserError
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.runtime.spec_json import spec_from_json, spec_to_json
+from tilefuse.target.tensor_map import MapParameter
 
 SPEC = ProgramSpec(
     "p", "host", ("x",), ("y", "v"),
@@ -22,6 +23,17 @@ SPEC = ProgramSpec(
 
 def test_round_trip() -> None:
     assert spec_from_json(spec_to_json(SPEC)) == SPEC
+
+
+def test_tensor_maps_survive() -> None:
+    """A text from before kernels had maps is read as one without."""
+    maps = (MapParameter("a_map", 0, 8, 2, (3, 5, 100), (800, 160), (1, 4, 64), 128), MapParameter("y_map", 1, 0, 4, (7,), (), (4,)))
+    spec = dataclasses.replace(SPEC, kernels=(dataclasses.replace(SPEC.kernels[1], maps=maps),))
+    assert spec_from_json(spec_to_json(spec)) == spec
+    record = json.loads(spec_to_json(SPEC))
+    for kernel in record["kernels"]:
+        assert kernel.pop("maps") == []
+    assert spec_from_json(json.dumps(record)) == SPEC
 
 
 def test_nan_survives() -> None:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -12,7 +12,13 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, call
 from tilefuse.kernel.asynchronous import BulkWait
 from tilefuse.kernel.ir import Barrier, Buffer, For, If, Kernel, Let, Load, Stmt, Store
+from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
+from tilefuse.kernel.visit import value_identifiers
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.printers.host import print_host
+from tilefuse.runtime.spec import KernelCode, KernelStep, ProgramSpec, Value
+from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 
 THREAD, BLOCK, RANK = axis("thread"), axis("block"), axis("rank")
@@ -93,6 +99,12 @@ class BoxCopy:
         shared_bytes = -(-count * self.dtype.itemsize // 128) * 128
         return Kernel("box_copy", buffers, Launch(prod(self.tiles), self.threads, 1, shared_bytes), body, num_barriers=1, maps=self.maps())
 
+    def program(self, device: DeviceSpec, check: bool = False) -> ProgramSpec:
+        """x -> y as a program of one launch for a device; the gaps of y are of no account."""
+        kernel = self.kernel()
+        kernel = replace(kernel, buffers=tuple(replace(b, role="out") if b.name == "y" else b for b in kernel.buffers))
+        return program_of(kernel, device, {"x": (self.extents, self.strides), "y": (self.extents, self.strides)}, check)
+
     def inputs(self, draws: np.random.Generator) -> dict[str, np.ndarray]:
         """Both buffers: bytes at random, also in the gaps."""
         return {b: draws.integers(0, 100, self.num_elements).astype(NUMPY_DTYPES[self.dtype.name]) for b in "xy"}
@@ -107,6 +119,18 @@ class BoxCopy:
             at = sum(i * s for i, s in zip(index, self.strides, strict=True))
             result[at] = factor * arrays["x"][sum(c * s for c, s in zip(source, self.strides, strict=True))] if inside else 0
         return result
+
+
+def program_of(kernel: Kernel, device: DeviceSpec, layouts: dict[str, tuple[tuple[int, ...], tuple[int, ...]]],
+               check: bool = False) -> ProgramSpec:
+    """x -> y by one launch. layouts: extents and strides of both. check: every access on the host is checked."""
+    source = print_host(kernel, check) if device.kind == "host" else print_cuda(kernel, device)
+    flags = ("-O0",) if device.kind == "host" else ()
+    code = KernelCode(kernel.name, kernel.name, source, device.kind, device.arch, kernel.launch, pointer_parameters(kernel),
+                      names=value_identifiers(kernel), maps=map_parameters(kernel), flags=flags)
+    dtypes = {b.name: b.dtype.name for b in kernel.parameters}
+    values = tuple(Value(n, dtypes[n], *layouts[n], role) for n, role in (("x", "input"), ("y", "result")))
+    return ProgramSpec(kernel.name, device.name, ("x",), ("y",), values, (code,), (KernelStep(0, ("x", "y")),))
 
 
 def ring(rows: int = 37, columns: int = 24, tile: int = 8, slots: int = 3, threads: int = 32) -> Kernel:

@@ -17,6 +17,7 @@ from tilefuse.ir.layouts import strides_of
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.early import before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
+from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
 from tilefuse.kernel.visit import statements, value_identifiers
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.printers.cuda import print_cuda
@@ -24,7 +25,7 @@ from tilefuse.printers.host import print_host
 from tilefuse.runtime.calls.call_plan import storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch, Parameter
+from tilefuse.target.launch import Launch
 from tilefuse.templates.compose import compose
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.template import Overlaps
@@ -186,12 +187,12 @@ class _Lowering:
         with trace.current().span("print", "codegen", kernel=kernel.name):
             on_host = self.device.kind == "host"
             source = print_host(kernel, check=self.options.check) if on_host else print_cuda(kernel, self.device)
-        parameters = tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
         program = planned.program
         self.codes.append(KernelCode(
-            kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, parameters, planned.pattern.nodes,
+            kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, pointer_parameters(kernel),
+            planned.pattern.nodes,
             program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
-            one_structure=bool(kernel.groups), names=value_identifiers(kernel)))
+            one_structure=bool(kernel.groups), names=value_identifiers(kernel), maps=map_parameters(kernel)))
         if self.printed is not None:
             self.printed(self.codes[-1])
         self.origins.append(tuple(b.origin for b in kernel.parameters))

@@ -19,6 +19,7 @@ from tilefuse.runtime.calls.call_plan import CallPlan, Slot, root_of
 from tilefuse.runtime.calls.library import TORCH_DTYPES
 from tilefuse.runtime.calls.prepared_library import prepare_call
 from tilefuse.runtime.calls.strided import POINTER_ALIGNMENT_BYTES, empty_maker, fits, relaid
+from tilefuse.runtime.calls.tensor_maps import LaunchMaps
 from tilefuse.runtime.cuda_api import prepare_launch
 from tilefuse.runtime.spec import CopyStep, KernelStep, LibraryStep, ProgramSpec, Step, Value
 
@@ -189,16 +190,19 @@ class Frame:
         return view
 
     def _kernel(self, number: int, step: KernelStep, stream: int) -> Operation:
-        first, _ = self.prepared.plan.step_slots[number]
+        first, count = self.prepared.plan.step_slots[number]
         function = self.prepared.functions[step.kernel]
         if not self.prepared.on_gpu:
             return functools.partial(function, self.table.ctypes.data + 8 * first, self.report, REPORT_BYTES)
         code = self.prepared.spec.kernels[step.kernel]
         # The driver takes the address of each argument: of every pointer in the table, or of all of them as one structure.
         addresses = self._addresses[first:first + 1] if code.one_structure else self._addresses[first:]
+        maps = LaunchMaps(code, self.slots, first) if code.maps else None
+        if maps is not None:
+            addresses = np.concatenate([addresses[:count], np.array(maps.addresses, dtype=np.uint64)])
         call, structures = prepare_launch(function, code.launch, stream, addresses.ctypes.data)
-        self._kept.append(structures)
-        return call
+        self._kept.append((structures, addresses))
+        return call if maps is None else maps.before(call)
 
     def _library(self, step: LibraryStep, value_by_name: Mapping[str, Value]) -> Operation:
         index_by_name, slots_by_root = self.prepared.index_by_name, self.prepared.plan.slots_by_root

@@ -35,6 +35,14 @@ void prepare_kernel(const char* name, const void* kernel, const Launch& launch) 
   if (launch.cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
 }
 
+@maps:begin@
+CUtensorMap tensor_map(const char* name, const TensorShape& shape, void* memory) {
+  CUtensorMap map;
+  check(encode_tensor_map(&map, shape, memory), name);
+  return map;
+}
+
+@maps:end@
 void launch_kernel(const char* name, const void* kernel, const Launch& launch, void** arguments, cudaStream_t stream) {
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = {};

@@ -1,6 +1,9 @@
 // Launches of kernels, copies, and the calls of cuBLASLt and cuDNN, each prepared once and then run any number of times.
 #pragma once
 
+@maps:begin@
+#include <cuda.h>
+@maps:end@
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -33,6 +36,11 @@ struct Launch {
 
 // Sets what a kernel needs before its first launch.
 void prepare_kernel(const char* name, const void* kernel, const Launch& launch);
+@maps:begin@
+@tensor_maps@
+// The map of a tensor that lies at `memory`, an argument of kernel `name`.
+CUtensorMap tensor_map(const char* name, const TensorShape& shape, void* memory);
+@maps:end@
 void launch_kernel(const char* name, const void* kernel, const Launch& launch, void** arguments, cudaStream_t stream);
 
 void copy(const CopyShape& shape, const void* from, void* to, cudaStream_t stream);

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from tilefuse.base.errors import UnsupportedError, UserError
@@ -13,6 +14,7 @@ from tilefuse.runtime.calls.call_plan import ITEMSIZE, CallPlan, plan_calls, sto
 from tilefuse.runtime.spec import KernelStep, ProgramSpec, Value
 from tilefuse.runtime.stores.cache import write_whole
 from tilefuse.standalone.c_names import banner, identifier
+from tilefuse.standalone.program_text import tensor_shape
 
 C_TYPES = {"f64": "double", "f32": "float", "i64": "long long", "i32": "int", "u64": "unsigned long long", "u32": "unsigned int",
            "i16": "short", "u16": "unsigned short", "i8": "signed char", "u8": "unsigned char", "bool": "unsigned char"}
@@ -170,6 +172,8 @@ def _header(spec: ProgramSpec, name: str, signature: str, plan: CallPlan, values
 def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dict[str, str], origin: str, arch: str) -> str:
     lines = [banner(origin), f"// Build: nvcc -O3 -arch={arch} -c {stem}.cu", f'#include "{stem}.h"', "#include <cstdint>",
              "#include <cstring>", ""]
+    if any(k.maps for k in spec.kernels):
+        lines += map_functions()
     for number, kernel in enumerate(spec.kernels):
         lines += [f"namespace kernel_{number} {{", kernel.source.rstrip(), f"}}  // namespace kernel_{number}", ""]
     counters, _ = _workspace(plan)
@@ -188,11 +192,22 @@ def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dic
         lines += ["  {", f"    void* pointers[] = {{{', '.join(pointer[first + n] for n in range(count))}}};"]
         pointers = "void* arguments[] = {pointers};" if kernel.one_structure else \
             f"void* arguments[] = {{{', '.join(f'&pointers[{n}]' for n in range(count))}}};"
+        for n, m in enumerate(kernel.maps):
+            encode = f"encode_tensor_map(&map_{n}, tensor_{n}, pointers[{m.parameter}])"
+            lines += [f"    CUtensorMap map_{n};", f"    const TensorShape tensor_{n} = {tensor_shape(m)};  // {m.name}",
+                      f"    if (const cudaError_t refused = {encode}) return refused;"]
+            pointers = pointers.removesuffix("};") + f", &map_{n}}};"
         lines += [f"    {pointers}",
                   f"    const cudaError_t status = launch((const void*)kernel_{step.kernel}::{kernel.entry}, {launch.num_blocks}, "
                   f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {str(launch.early).lower()}, arguments, stream);",
                   "    if (status != cudaSuccess) return status;", "  }"]
     return "\n".join([*lines, "  return cudaGetLastError();", "}", ""])
+
+
+def map_functions() -> list[str]:
+    """Lines of C++ that encode tensor maps."""
+    text = (resources.files("tilefuse.standalone") / "sources" / "tensor_maps.inc").read_text(encoding="utf-8")
+    return ["#include <cuda.h>", "", "namespace {", "", text, "}  // namespace", ""]
 
 
 def _pointers(plan: CallPlan, counters: int, names: dict[str, str]) -> dict[int, str]:

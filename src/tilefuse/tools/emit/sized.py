@@ -12,14 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine, Atom, render
 from tilefuse.ir.counts import C_FUNCTIONS, Operand, count_text
+from tilefuse.kernel.ir import Kernel
 from tilefuse.printers.cuda import print_cuda_together
 from tilefuse.printers.host import print_host_together
 from tilefuse.scripts.schedule.sizes import words_of
 from tilefuse.scripts.sized_programs import Launched, Scratch, SizedProgram
 from tilefuse.standalone.c_names import banner, identifier
 from tilefuse.target.device import DeviceSpec
-from tilefuse.tools.emit.program import C_TYPES, DRIVER_HEAD, LAUNCH, EmittedProgram
+from tilefuse.tools.emit.program import C_TYPES, DRIVER_HEAD, LAUNCH, EmittedProgram, map_functions
 
 # Places in the workspace begin at multiples of this many bytes.
 ALIGNMENT = 256
@@ -58,6 +61,7 @@ class _Text:
         self.given = ", ".join(f"long long {s}" for s in self.words.sizes.values())
         self.passed = ", ".join(self.words.sizes.values())
         self.status, self.refused = ("int", "1") if self.on_host else ("cudaError_t", "cudaErrorInvalidValue")
+        self.has_maps = not self.on_host and any(k.maps for step in program.steps for k in step.kernels)
         self.kernels = [k for n in range(len(program.cases)) for k in (step.kernels[n] for step in program.steps)]
 
     def files(self) -> EmittedProgram:
@@ -112,7 +116,8 @@ class _Text:
         refusal, workspace, zero = self.helpers()
         counters = sum(s.counter for s in self.program.scratch)
         return "\n".join([
-            banner(self.origin), f"// Build: {build}", *includes, "", self.kernel_text(), *([] if self.on_host else [LAUNCH]),
+            banner(self.origin), f"// Build: {build}", *includes, "", *(map_functions() if self.has_maps else []), self.kernel_text(),
+            *([] if self.on_host else [LAUNCH]),
             "namespace {", "", C_FUNCTIONS, *self.case_function(), *self.layout_function(), *self.run_functions(), "}  // namespace", "",
             f'extern "C" {refusal} {{', *self.refusals(), "  return nullptr;", "}", "",
             *self.part_of_workspace(workspace, len(self.program.scratch)), *self.part_of_workspace(zero, counters), *self.entry()])
@@ -190,6 +195,9 @@ class _Text:
             yield f"    {index} tf_size_{k} = ({index}){self._count(count)};  // {name}"
         places = [f"&tf_pointers[{k}]" if not self.on_host else f"tf_pointers[{k}]" for k in range(len(step.arguments))]
         places += [f"&tf_size_{k}" for k in range(len(arguments))]
+        if not self.on_host:
+            yield from map_statements(kernel)
+            places += [f"&tf_map_{k}" for k in range(len(kernel.maps))]
         yield f"    void* tf_arguments[] = {{{', '.join(places)}}};"
         if self.on_host:
             number = self.kernels.index(kernel)
@@ -283,6 +291,34 @@ def _free(name: str, taken: set[str]) -> str:
         unique = f"{unique}_" if not unique.startswith("tf_") else f"v_{unique}"
     taken.add(unique)
     return unique
+
+
+def map_statements(kernel: Kernel) -> Iterable[str]:
+    """C++ statements that encode a kernel's tensor maps, where its pointers and sizes are `tf_pointers` and `tf_size_0` ..."""
+    numbers = {b.name: n for n, b in enumerate(kernel.parameters)}
+    sizes = {s.name: f"tf_size_{k}" for k, s in enumerate(kernel.sizes)}
+    for n, m in enumerate(kernel.maps):
+        extents = [_size_text(e, sizes) for e in m.extents[::-1]]
+        strides = [f"({_size_text(s, sizes)}) * {m.dtype.itemsize}ull" for s in m.strides[-2::-1]]
+        fields = (f"{m.dtype.itemsize}, {m.rank}, {m.swizzle}, {m.first * m.dtype.itemsize}, {{{', '.join(extents)}}}, "
+                  f"{{{', '.join(strides)}}}, {{{', '.join(map(str, m.box[::-1]))}}}")
+        yield f"    CUtensorMap tf_map_{n};  // {m.name}"
+        yield f"    const TensorShape tf_tensor_{n} = {{{fields}}};"
+        yield (f"    if (const cudaError_t refused = encode_tensor_map(&tf_map_{n}, tf_tensor_{n}, tf_pointers[{numbers[m.buffer]}])) "
+               "return refused;")
+
+
+def _size_text(e: int | Affine, sizes: Mapping[str, str]) -> str:
+    """C text of an extent or stride; sizes: the variable of each of the kernel's sizes. Raises: InternalError for a division."""
+    if isinstance(e, int):
+        return f"{e}ull"
+
+    def name(atom: Atom) -> str:
+        if not isinstance(atom, str):
+            raise InternalError(f"an extent of a tensor map that is no sum of sizes: {e}")
+        return f"(unsigned long long){sizes[atom]}"
+
+    return render(e, name)
 
 
 def _shared(scratch: Sequence[Scratch]) -> list[int | None]:
