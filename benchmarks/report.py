@@ -10,6 +10,8 @@ from typing import Any
 from benchmarks.record import Record
 
 OURS = "tilefuse"
+# Column of tilefuse's operations a second, for cases that are products. Units: 1e12 floating-point operations a second.
+RATE = "TFLOP/s"
 
 
 def time_us(entry: dict[str, Any], peer: str) -> float | None:
@@ -77,6 +79,7 @@ def rows(record: Record, peers: list[str]) -> list[dict[str, Any]]:
         row["bare"] = bare
         row["of bare"] = ours / bare if ours and bare else None
         row["asked of bare"] = entry.get("max_of_bare")
+        row[RATE] = entry["flops"] / ours * 1e-6 if ours and entry.get("flops") else None
         row["asked"] = entry.get("min_of_limit")
         row["asked speed"] = entry.get("min_speedup")
         row["asked fusion"] = entry.get("min_fusion")
@@ -95,7 +98,8 @@ def table(record: Record, peers: list[str]) -> str:
               if any(r.get(k) for r in listed)]
     if not any(r["limit"] for r in listed):
         ratios = [k for k in ratios if k != "of limit"]
-    columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS, *ratios]
+    columns = [*(["limit"] if any(r["limit"] for r in listed) else []), *peers, OURS,
+               *([RATE] if record.header.get("suite") == "products" else []), *ratios]
     width = max([len(r["case"]) for r in listed] + [20])
     lines = ["  ".join([f"{'case (microseconds)':<{width}}", *(f"{c:>11}" for c in columns), "note"])]
     for row in listed:

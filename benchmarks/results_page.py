@@ -81,6 +81,7 @@ SECTIONS = (
             {"product": "kind / type / transposes / sizes; of batches the operands' batches before the sizes",
              "fused product": "pattern / type / sizes", "jax.jit us": "the product in JAX",
              "its products alone us": "the pattern's products without their neighbours, by torch",
+             "TFLOP/s": "operations of the products over tilefuse's time, in 1e12 a second",
              "of its products alone": "tilefuse's time over that: the project asks 1.08 at most",
              "library calls": "calls of cuBLASLt, cuDNN or torch in tilefuse's program"}),
     Section("workloads", "Workloads of FusionStitching's Table 1",

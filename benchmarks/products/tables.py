@@ -6,13 +6,13 @@ from typing import Any
 
 from benchmarks.products.listing import FUSED
 from benchmarks.record import Record
-from benchmarks.report import OURS, geometric_mean, rows
+from benchmarks.report import OURS, RATE, geometric_mean, rows
 
 TIMES = {"limit": "limit us", "bare": "its products alone us", "eager": "eager us", "jax": "jax.jit us", "inductor": "torch.compile us",
-         OURS: "tilefuse us"}
+         OURS: "tilefuse us", RATE: RATE}
 RATIOS = {"of limit": "share of the limit", "vs best": "× best peer", "of bare": "of its products alone", "vs inductor": "× torch.compile"}
-BARE_COLUMNS = ("limit", "eager", "jax", OURS, "of limit", "vs best")
-FUSED_COLUMNS = ("limit", "bare", "eager", "inductor", OURS, "of limit", "of bare", "vs inductor")
+BARE_COLUMNS = ("limit", "eager", "jax", OURS, RATE, "of limit", "vs best")
+FUSED_COLUMNS = ("limit", "bare", "eager", "inductor", OURS, RATE, "of limit", "of bare", "vs inductor")
 
 
 def products_table(record: Record) -> str:

@@ -211,6 +211,7 @@ def test_ratios_and_limits_of_products(tmp_path: Path) -> None:
     assert [limit_us(record, e) for e in record.cases.values()] == pytest.approx(
         [2 * 4096**3 / 1e9, 1.0, 2 * 8192 * 4096 * 1024 / 5e8, 4 * 8192 * 4096 * 1024 / 1e9])
     assert (plain["vs best"], few["of limit"], gelu["of bare"], backward["vs inductor"]) == pytest.approx((0.76, 0.8, 1.5, 2.0))
+    assert plain["TFLOP/s"] == pytest.approx(2 * 4096**3 / 250 / 1e6) and "TFLOP/s" in table(record, [])
     marked = [line.split()[0] for line in table(record, ["eager", "inductor", "jax"]).splitlines() if line.endswith("below target")]
     assert marked == [plain["case"], few["case"], gelu["case"]]
 
@@ -247,8 +248,8 @@ def test_page_readme_and_history_hold_products(tmp_path: Path) -> None:
     heads = {h.strip() for above in re.findall(r"^\|(.*)\|\n\| ?---", told, re.MULTILINE) for h in above.split("|")}
     common = {h for group, _ in results_page.COMMON for h in group}
     assert heads - common == set(section.columns)
-    assert "| linear-gelu/f16/8192x4096x1024 | 137.4 | 100.0 | 300.0 | 250.0 | 150.0 | 0.92 | 1.50 | 1.67 | 0 |" in told
-    assert "| **few rows** (geometric mean of 1) |  |  |  |  | 0.80 | 1.60 |  |" in told
+    assert "| linear-gelu/f16/8192x4096x1024 | 137.4 | 100.0 | 300.0 | 250.0 | 150.0 | 458.1 | 0.92 | 1.50 | 1.67 | 0 |" in told
+    assert "| **few rows** (geometric mean of 1) |  |  |  |  |  | 0.80 | 1.60 |  |" in told
     page, results = tmp_path / "README.md", tmp_path / "results.md"
     page.write_text("<!-- results:begin -->\n<!-- results:end -->\n", encoding="utf-8")
     lines = readme.write(page, results, tmp_path).splitlines()
