@@ -76,3 +76,24 @@ def test_tuning_never_makes_a_kernel_slower_or_wrong(tmp_path: Path, capsys: pyt
 
 def test_a_template_by_hand_runs() -> None:
     check(tilefuse.compile(SOFTMAX, device="cuda", template="s [GRID,CLUSTER_2-CTA_64]; m [GRID,CLUSTER_2-CTA_64]C;"))
+
+
+PRODUCT = parse_graph("""graph @product(%x: f32[512, 1024], %w: f32[1024, 64]) -> (f32[512, 64]) {
+  %p: f32[512, 64] = library.matmul (%x, %w) {precision = "default", transpose_a = false, transpose_b = false}
+  %y: f32[512, 64] = map [i, j] { exp(mul(%p[i, j], 0.01:f32)) }
+  return %y
+}""")
+
+
+def test_tuning_times_the_librarys_call_of_a_product(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The next compile knows the time of the call, takes the faster side, and computes the same."""
+    model = tmp_path / "product.txt"
+    model.write_text(print_graph(PRODUCT))
+    tuned = answer(capsys, "tune", str(model), "--device", "cuda", "--seconds", "10")
+    (call,) = tuned["calls"]
+    assert call["products"] == ["p"] and 0.5 < call["us"] < 1000 and tuned["kernel_or_call"], tuned
+    program = tilefuse.compile(PRODUCT, device="cuda")
+    assert any("measured call" in note for note in program.explain(json=True)["notes"])
+    x, w = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 64, device="cuda")
+    (y,) = program(x, w)
+    torch.testing.assert_close(y, torch.exp(0.01 * (x @ w)), rtol=1e-4, atol=1e-4)

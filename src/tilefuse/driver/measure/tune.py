@@ -2,21 +2,27 @@
 
 The slowest kernels come first and each gets its share of the time. All timings are in the device's records, so an interrupted tuning
 resumes. A candidate that does not compile, does not run or returns other results is counted with its reason.
+
+Before the kernels, the library's calls of products are timed, so that later compiles choose between kernel and call by measurements:
+
+    plan by predictions -> calls timed, kernels tuned -> plan by these times -> its new kernels tuned -> ...
 """
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
-from tilefuse.driver.measure.tuning_results import Tuned, TuningResults
-from tilefuse.plan.pattern import Plan
+from tilefuse.driver.measure.product_calls import ProductCalls
+from tilefuse.driver.measure.tuning_results import Tuned, TunedCall, TuningResults
+from tilefuse.ir.graph import Node
+from tilefuse.plan.pattern import Plan, is_library
 from tilefuse.plan.price.cost import AnalyticCost
-from tilefuse.plan.price.measure import MeasuredCost, Measurer, Records, Timing, is_faster
+from tilefuse.plan.price.measure import MeasuredCost, Measurer, Records, Timing, is_complex, is_faster
 from tilefuse.plan.price.tuned import Form, canonical, form_of
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.neighbours import neighbours, program_with
@@ -24,6 +30,10 @@ from tilefuse.templates.notation import parse_template
 
 # Candidates compiled at the same time before they are timed one after the other.
 BATCH = 8
+# Most of the time of a tuning that goes to library calls: they need no compiler, and few templates are missed for them.
+CALLS_SHARE = 0.25
+# Plans of one tuning: times of calls and kernels change the plan, and the new plan has kernels without a time.
+MAX_PLANS = 3
 
 Tell = Callable[[str, int, int], None]
 
@@ -38,6 +48,35 @@ class Outcome:
     known: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """The time of one product's library call. products: nodes of the plan that are this call; known: it was timed before."""
+
+    products: tuple[str, ...]
+    timed: TunedCall
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A tuned kernel beside the calls of the products that it holds. Units: microseconds.
+
+    calls_us: measured times of the calls. others_us: predicted time of its other nodes, each in a kernel of its own: where they share
+    kernels they take less.
+    """
+
+    kernel: str
+    products: tuple[str, ...]
+    kernel_us: float
+    calls_us: float
+    others_us: float
+
+    @property
+    def is_kernel_faster(self) -> bool:
+        """Whether the kernel takes less than the calls and the kernels of the other nodes."""
+        return self.kernel_us < self.calls_us + self.others_us
+
+
 class Tuner:
     """Tunes the kernels of plans for one device. `clock` in seconds; `tell(kernel, tried, candidates)` receives the progress."""
 
@@ -46,11 +85,95 @@ class Tuner:
         self._device, self._measurer, self._results, self._clock = device, measurer, results, clock
         self._model = MeasuredCost(AnalyticCost(device), records)
         self._tell = tell or (lambda *_: None)
-        # Kernels of the last call without an outcome, with reasons.
+        # Kernels and calls without an outcome, with reasons.
         self.untuned: list[tuple[str, str]] = []
+        self.calls: list[CallOutcome] = []
+        self.comparisons: list[Comparison] = []
 
-    def tune(self, plan: Plan, seconds: float, again: bool = False) -> Iterator[Outcome]:
+    def run(self, plan_with: Callable[[bool], Plan], seconds: float, again: bool = False) -> Iterator[Outcome]:
+        """Times the calls of a plan's products, tunes its kernels, and does the same for the plan that these times lead to.
+
+        plan_with: the plan without tuning results (False), and with those on disk (True). Each kernel's outcome is yielded once; `calls`
+        and `comparisons` tell about products. Units: `seconds` for everything but planning.
+        """
+        self.calls, self.comparisons, tuned = [], [], set[str]()
+        spent, untuned = 0.0, list[tuple[str, str]]()
+        for number in range(MAX_PLANS):
+            plan = plan_with(number > 0)
+            if number and all(form_of(p).key in tuned for p in plan.programs):
+                break
+            started = self._clock()
+            self.time_calls(plan, (seconds - spent) * CALLS_SHARE, again)
+            untuned += self.untuned
+            outcomes: dict[str, Outcome] = {}
+            for outcome in self.tune(plan, seconds - spent - (self._clock() - started), again, tuned):
+                outcomes[outcome.kernel] = outcome
+                yield outcome
+            tuned.update(form_of(p).key for p in plan.programs)
+            untuned += self.untuned
+            self.comparisons += self._compared(plan, outcomes)
+            spent += self._clock() - started
+            if not self.calls or spent >= seconds:
+                break
+        self.untuned = untuned
+
+    def time_calls(self, plan: Plan, seconds: float, again: bool = False) -> None:
+        """Times the library's calls for products of a plan, in `seconds`: those that kernels hold, and those that a kernel could hold.
+
+        Products of patterns whose prediction is uncertain (`is_complex`) come first. Each distinct call is timed once, and its time is
+        stored; `calls` has the outcomes, `untuned` the calls without one.
+        """
+        self.untuned = []
+        deadline = self._clock() + seconds
+        done = {o.timed.key for o in self.calls}
+        calls = ProductCalls.of(plan, self._device, self._results)
+        nodes_by_key: dict[str, list[Node]] = {}
+        for node in _choices(plan, calls):
+            nodes_by_key.setdefault(calls.call(node).key, []).append(node)
+        for key, nodes in nodes_by_key.items():
+            if key in done:
+                continue
+            outcome = self._time_call(calls, nodes, deadline, again)
+            if isinstance(outcome, str):
+                self.untuned.append((f"call {nodes[0].detail} for %{nodes[0].name}", outcome))
+            else:
+                self.calls.append(outcome)
+
+    def _time_call(self, calls: ProductCalls, nodes: Sequence[Node], deadline: float, again: bool) -> CallOutcome | str:
+        """The time of the nodes' call, stored; or the reason why there is none."""
+        call, names = calls.call(nodes[0]), tuple(n.name for n in nodes)
+        known = calls.timed(nodes[0])
+        if known is not None and not again:
+            return CallOutcome(names, known, True)
+        if self._clock() >= deadline:
+            return "no time was left for it"
+        timing = self._measurer.measure_call(call) if again else self._model.timing(call, self._measurer)
+        if isinstance(timing, Rejected):
+            return str(timing)
+        shapes = " by ".join("x".join(map(str, calls.graph.type_of(v).shape)) for v in nodes[0].operands[:2])
+        label = f"{nodes[0].detail} {calls.graph.type_of(nodes[0].operands[0]).dtype} {shapes}"
+        timed = TunedCall(call.key, label, timing.median_us, timing.spread_us, call.predicted_us)
+        self._results.keep_call(timed)
+        return CallOutcome(names, timed, False)
+
+    def _compared(self, plan: Plan, outcomes: Mapping[str, Outcome]) -> list[Comparison]:
+        """The tuned kernels of a plan whose products all have a timed call."""
+        us_by_name = {name: o.timed.us for o in self.calls for name in o.products}
+        us_by_name |= ProductCalls.of(plan, self._device, self._results).us_by_name
+        compared = []
+        for kernel in {id(k.program): k for k in reversed(plan.kernels)}.values():
+            products = tuple(n for n in kernel.pattern.nodes if is_library(plan.graph.node_by_name[n]))
+            outcome = outcomes.get(kernel.program.name)
+            if outcome is None or not products or not us_by_name.keys() >= set(products):
+                continue
+            others_us = sum(plan.alone_us.get(n, 0.0) for n in kernel.pattern.nodes if n not in products)
+            compared.append(Comparison(kernel.program.name, products, outcome.tuned.us, sum(us_by_name[n] for n in products), others_us))
+        return compared
+
+    def tune(self, plan: Plan, seconds: float, again: bool = False, but: Collection[str] = ()) -> Iterator[Outcome]:
         """Tunes the distinct kernels of a plan, the slowest first, and yields each one's outcome when it is stored.
+
+        but: keys of forms that were tuned in this run already.
 
         Units: `seconds` for all of them; a kernel that is completely tuned costs none, except with `again`. Kernels without an outcome are
         in `untuned` with their reasons.
@@ -59,10 +182,11 @@ class Tuner:
         deadline = self._clock() + seconds
         uses = Counter(id(k.program) for k in plan.kernels)
         cost_us = {id(k.program): k.cost.us * uses[id(k.program)] for k in plan.kernels}
-        waiting = sorted(plan.programs, key=lambda p: (-cost_us[id(p)], p.name))
+        form_by_id = {id(p): form_of(p) for p in plan.programs}
+        waiting = sorted((p for p in plan.programs if form_by_id[id(p)].key not in but), key=lambda p: (-cost_us[id(p)], p.name))
         while waiting:
             program = waiting.pop(0)
-            form = form_of(program)
+            form = form_by_id[id(program)]
             known = self._results.find(form.key)
             if known is not None and known.done and not again:
                 yield Outcome(program.name, uses[id(program)], known, True)
@@ -133,6 +257,15 @@ class Tuner:
                 programs.append(replace(neighbour, name=program.name))
         predicted = AnalyticCost(self._device)
         return [*programs[:1], *sorted(programs[1:], key=lambda p: predicted.cost(p).us)], refused
+
+
+def _choices(plan: Plan, calls: ProductCalls) -> list[Node]:
+    """Products of a plan for which kernel and call are alternatives: those of complex patterns first, then the longest calls."""
+    is_complex_by_name = {n: is_complex(k.program.graph) for k in plan.kernels for n in k.pattern.nodes
+                          if is_library(plan.graph.node_by_name[n])}
+    called = [v for c in plan.library_calls for _, v in c.results if calls.predicted.may_be_held(plan.graph.node_by_name[v])]
+    nodes = [plan.graph.node_by_name[n] for n in dict.fromkeys((*is_complex_by_name, *called))]
+    return sorted(nodes, key=lambda n: (not is_complex_by_name.get(n.name, False), -calls.predicted.us(n), n.name))
 
 
 def speed_up(outcomes: Sequence[Outcome]) -> float:

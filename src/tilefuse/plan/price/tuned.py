@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tilefuse.base import trace
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.domain.tile import TileProgram
-from tilefuse.plan.pattern import Plan, PlannedKernel
+from tilefuse.plan.pattern import MEASUREMENT, Cost, Plan, PlannedKernel
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.structure import anonymous
 from tilefuse.target.device import DeviceSpec
@@ -64,6 +64,29 @@ def named(text: str, form: Form) -> Template:
 def _renamed(template: Template, names: Mapping[str, str]) -> Template:
     return replace(template, schedules=tuple(replace(s, name=names.get(s.name, s.name)) for s in template.schedules),
                    parts=tuple((count, _renamed(part, names)) for count, part in template.parts))
+
+
+class TunedCost:
+    """A cost model in which a kernel that holds a product costs its tuned time, beside which the product's call is a measurement too.
+
+    Units: microseconds. Source: `us_of`, the best time of tuning by form key, for kernels of products; else the wrapped model's. Other
+    kernels keep their predictions, so that one of many candidates for a pattern is not judged by a measurement that the others lack.
+    """
+
+    def __init__(self, model: CostModel, us_of: Callable[[str], float | None]) -> None:
+        self._model, self._us_of = model, us_of
+
+    def cost(self, program: TileProgram) -> Cost:
+        """The tuned time, else the predicted one. Units: microseconds."""
+        if any(n.category == "library" for n in program.graph.nodes):
+            us = self._us_of(form_of(program).key)
+            if us is not None:
+                return Cost(us, MEASUREMENT)
+        return self._model.cost(program)
+
+    def limit_us(self, program: TileProgram) -> float:
+        """As the wrapped model. Units: microseconds. Source: the wrapped model's."""
+        return self._model.limit_us(program)
 
 
 Find = Callable[[str], str | None]
