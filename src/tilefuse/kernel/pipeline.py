@@ -23,8 +23,8 @@ WARPGROUP, WARPGROUP_ROWS, WARPGROUP_INNER_BYTES = 128, 64, 32
 # Swizzles act on lines of shared memory of this length, in chunks of this length. Units: bytes.
 SWIZZLE_LINE_BYTES, SWIZZLE_CHUNK_BYTES = 128, 16
 SWIZZLES = (0, 32, 64, 128)
-# Start of a swizzled shared buffer and of every slot of a ring. Units: bytes.
-TILE_ALIGNMENT_BYTES = 1024
+# Alignment of a swizzled shared buffer, in bytes; rows after which a swizzle repeats, where a slot of its buffer may begin.
+TILE_ALIGNMENT_BYTES, SWIZZLE_ROWS = 1024, 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from tilefuse.kernel.ir import (
     Stmt,
 )
 from tilefuse.kernel.pipeline import (
+    SWIZZLE_ROWS,
     SWIZZLES,
     TILE_ALIGNMENT_BYTES,
     WARPGROUP,
@@ -44,7 +45,7 @@ from tilefuse.kernel.tensor_map import TensorCopy
 from tilefuse.kernel.visit import NOWHERE, bodies, index_names, meeting, register_names, statements
 from tilefuse.target.capabilities import BLOCK_BARRIERS
 
-# Alignment of a slot that is not swizzled, for tensor copies. Units: bytes.
+# Alignment of a slot, for tensor copies. Units: bytes.
 SLOT_ALIGNMENT_BYTES = 128
 # setmaxnreg: smallest and largest number of registers per thread, and its step. Source: PTX ISA.
 LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 256, 8
@@ -139,7 +140,7 @@ def _ring(ring: Ring, buffers: dict[str, Buffer]) -> Iterator[str]:
             yield f"ring {ring.name}: {name} is no shared buffer"
             continue
         slot_bytes = b.num_elements * b.dtype.itemsize // max(ring.slots, 1)
-        alignment = TILE_ALIGNMENT_BYTES if b.swizzle else SLOT_ALIGNMENT_BYTES
+        alignment = max(SWIZZLE_ROWS * b.swizzle, SLOT_ALIGNMENT_BYTES)
         if ring.slots < 1 or b.num_elements % ring.slots or slot_bytes % alignment or b.offset_bytes % alignment:
             yield (f"ring {ring.name}: {b.num_elements} elements of {name} at byte {b.offset_bytes} are not {ring.slots} slots "
                    f"at multiples of {alignment} bytes")
@@ -235,6 +236,6 @@ def _product(s: WarpgroupProduct, buffers: dict[str, Buffer]) -> Iterator[str]:
 
 def _starts_whole(index: Affine, width: int, across: bool, itemsize: int) -> bool:
     """Whether an operand may begin at `index`: groups of 8 rows of a panel; along a contiguous inner axis also whole instructions."""
-    group = 8 * width
+    group = SWIZZLE_ROWS * width
     step = WARPGROUP_INNER_BYTES // itemsize
     return all(c % group == 0 or not across and c % step == 0 and c % group < width for c in (index.const, *(c for _, c in index.terms)))

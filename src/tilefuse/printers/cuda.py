@@ -43,11 +43,22 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.operand_table import find_member, operand_place, operand_table
+from tilefuse.kernel.pipeline import (
+    TILE_ALIGNMENT_BYTES,
+    Consume,
+    Pipeline,
+    Produce,
+    ReleaseSlots,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
+from tilefuse.kernel.pipeline_rules import check_pipeline
 from tilefuse.kernel.routine_text import routine_namespaces
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
+from tilefuse.printers.cuda_pipeline import CudaPipeline, check_device
 from tilefuse.printers.tensor_copies import cuda_copy, cuda_parameter, cuda_store, cuda_store_wait
 from tilefuse.target.device import DeviceSpec
 
@@ -75,6 +86,8 @@ def print_cuda_together(kernels: Sequence[Kernel], device: DeviceSpec) -> str:
 
 def _printed(kernel: Kernel, device: DeviceSpec) -> tuple[str, str]:
     """(comment lines, the function and its routines)."""
+    check_pipeline(kernel)
+    check_device(kernel, device)
     printer = _CudaPrinter(kernel, device)
     printer.kernel_function()
     head = Writer()
@@ -99,14 +112,17 @@ class _CudaPrinter:
         self.buffers = kernel.addressed
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
-        self.registers: dict[str, Declare] = {}
+        self.pipeline = CudaPipeline(self)
         self.sites: dict[str, int] = {}  # numbers of the assertion texts on indices
         self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, self._checked, kernel.narrow)
 
     def kernel_function(self) -> None:
         """Prints the `__global__` function."""
         launch, out = self.kernel.launch, self.out
-        bound = f"{launch.num_threads}, {self.kernel.min_blocks}" if self.kernel.min_blocks else str(launch.num_threads)
+        # A role can take registers from another only if the kernel's own number of registers is bounded.
+        has_roles = self.kernel.pipeline is not None and self.kernel.pipeline.consumer_registers
+        min_blocks = self.kernel.min_blocks or (1 if has_roles else 0)
+        bound = f"{launch.num_threads}, {min_blocks}" if min_blocks else str(launch.num_threads)
         if self.kernel.groups:
             parameters = operand_table(self.kernel, self.scope.index_type, out)
         else:
@@ -146,7 +162,8 @@ class _CudaPrinter:
                               else f"const {index} rank = 0;")
         shared = [b for b in self.kernel.buffers if b.space == "shared"]
         if shared:
-            self.out.line("extern __shared__ __align__(128) unsigned char tf_shared[];")
+            alignment = TILE_ALIGNMENT_BYTES if self.pipeline.swizzled else 128
+            self.out.line(f"extern __shared__ __align__({alignment}) unsigned char tf_shared[];")
         for b in shared:
             ctype = C_TYPES[b.dtype.name]
             place = f"tf_shared + {b.offset_bytes}" if b.offset_bytes else "tf_shared"
@@ -171,16 +188,24 @@ class _CudaPrinter:
         return name if r.index is None else f"{name}[{self.scope.text(r.index)}]"
 
     def _load(self, e: Load) -> str:
-        place = f"{identifier(e.buffer)}[{self.expressions.address(e.index, e.dynamic)}]"
+        place = self._memory(e.buffer, self.expressions.address(e.index, e.dynamic))
         if e.cache == "stream" and self.buffers[e.buffer].space == "global" and e.buffer not in self.written:
             return f"tf_load_stream(&{place})"
         return place
 
+    def _memory(self, buffer: str, address: str) -> str:
+        """An element of a buffer as an lvalue."""
+        swizzle = self.pipeline.swizzled.get(buffer)
+        return f"*tf_swizzled<{swizzle}>({identifier(buffer)}, {address})" if swizzle else f"{identifier(buffer)}[{address}]"
+
     def body(self, body: tuple[Stmt, ...]) -> None:
         """Prints the statements of one scope."""
+        arrays = self.pipeline.arrays
+        depth = len(arrays)
         with self.scope.nested():
             for s in body:
                 self.statement(s)
+        del arrays[depth:]
 
     def statement(self, s: Stmt) -> None:
         """Prints one statement."""
@@ -208,6 +233,8 @@ class _CudaPrinter:
                     self.body(inner)
             case Group():
                 self._group(s)
+            case Pipeline() | Produce() | Consume() | ReleaseSlots() | WarpgroupProduct() | WarpgroupWait():
+                self.pipeline.statement(s)
             case LetNextStart():
                 out.line("tf_let_next_kernel_start();")
             case AwaitEarlier():
@@ -234,6 +261,8 @@ class _CudaPrinter:
 
     def _access(self, s: Stmt) -> str:
         match s:
+            case VectorLoad(buffer=buffer) | VectorStore(buffer=buffer) if buffer in self.pipeline.swizzled:
+                return self._swizzled_vector(s, self.pipeline.swizzled[buffer])
             case VectorLoad(array, at, buffer, index, width, cache, dynamic):
                 has_hint = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
                 place = f"{identifier(buffer)} + {self.expressions.address(index, dynamic)}" if dynamic else self._element(buffer, index)
@@ -242,14 +271,14 @@ class _CudaPrinter:
                 stream = cache == "stream" and self.buffers[buffer].space == "global"
                 return f"tf_vector_store{'_stream' if stream else ''}<{width}>({self._element(buffer, index)}, {self._element(array, at)});"
             case Store(buffer, index, value, dynamic, cache):
-                place = f"{identifier(buffer)}[{self.expressions.address(index, dynamic)}]"
+                place = self._memory(buffer, self.expressions.address(index, dynamic))
                 text = self.expressions.text(value)
                 if cache == "stream" and self.buffers[buffer].space == "global":
                     return f"tf_store_stream(&{place}, {text});"
                 return f"{place} = {text};"
             case Atomic(op, buffer, index, value, dynamic):
-                address = self.expressions.address(index, dynamic)
-                return f"tf_atomic_{op}(&{identifier(buffer)}[{address}], {self.expressions.text(value)});"
+                place = self._memory(buffer, self.expressions.address(index, dynamic))
+                return f"tf_atomic_{op}(&{place}, {self.expressions.text(value)});"
             case MatrixProduct():
                 return self._product(s)
             case AsyncCopy(shared, shared_index, buffer, index, num_elements):
@@ -274,6 +303,13 @@ class _CudaPrinter:
             case RoutineCall(function, arguments):
                 return f"{function}({', '.join(self._argument(a) for a in arguments)});"
         return self._synchronisation(s)
+
+    def _swizzled_vector(self, s: VectorLoad | VectorStore, swizzle: int) -> str:
+        array, place = self._element(s.array, s.array_index), self.scope.text(s.index)
+        if isinstance(s, VectorLoad):
+            address = self.expressions.address(s.index, s.dynamic)
+            return f"tf_swizzled_load<{swizzle}, {s.width}>({array}, {identifier(s.buffer)}, {address});"
+        return f"tf_swizzled_store<{swizzle}, {s.width}>({identifier(s.buffer)}, {place}, {array});"
 
     def _argument(self, a: Pointer | Reg | Affine | KExpr) -> str:
         match a:
@@ -315,6 +351,8 @@ class _CudaPrinter:
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"
                 bits = " | ".join(f"tf_all_bits({identifier(name)})" for name in loaded)
+                if self.pipeline.consumers:
+                    return self.pipeline.barrier(s, bits)
                 if team:
                     return f"tf_team_barrier_after<{team}>({bits});" if loaded else f"tf_team_barrier<{team}>();"
                 return f"tf_block_barrier_after({bits});" if loaded else "__syncthreads();"
@@ -329,7 +367,8 @@ class _CudaPrinter:
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
             case LastBlock(target, counter, index, count):
                 arrivals = text(count) if isinstance(count, Affine) else count
-                return f"{self._register(target)} = tf_last_block({self._element(counter, index)}, {arrivals});"
+                of = f"_of_consumers<{self.pipeline.consumers}>" if self.pipeline.consumers else ""
+                return f"{self._register(target)} = tf_last_block{of}({self._element(counter, index)}, {arrivals});"
             case BulkCopy(shared, shared_index, buffer, index, num_elements, barrier, arrive, team, cache):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
                 of_team = f"<{team}>" if team else ""
@@ -343,6 +382,8 @@ class _CudaPrinter:
     def _element(self, name: str, index: Affine) -> str:
         """Address of an element of a buffer or register array."""
         text = self.scope.text(index)
+        if name in self.pipeline.swizzled:
+            return f"&{self._memory(name, text)}"
         return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
 
     def _lane_mask(self) -> str:
@@ -353,6 +394,7 @@ class _CudaPrinter:
     def _declare(self, s: Declare) -> None:
         ctype = C_TYPES[s.dtype.name]
         if s.size is not None:
+            self.pipeline.arrays.append(s.name)
             self.out.line(f"alignas(16) {ctype} {identifier(s.name)}[{s.size}];")
         elif s.init is None:
             self.out.line(f"{ctype} {identifier(s.name)};")

@@ -30,6 +30,8 @@ class Capabilities:
     bulk_copies         cp.async.bulk to shared memory, told by transaction barriers
     clusters            thread block clusters with distributed shared memory
     early_start         programmatic dependent launch (griddepcontrol)
+    pipelines           warps with roles: transaction barriers that threads arrive at, registers that move between warpgroups (setmaxnreg)
+    warpgroup_products  asynchronous matrix instructions of a warpgroup (wgmma), of compute capability 9.0 alone
     """
 
     compute_capability: Capability = (0, 0)
@@ -39,6 +41,8 @@ class Capabilities:
     bulk_copies: bool = False
     clusters: bool = False
     early_start: bool = False
+    pipelines: bool = False
+    warpgroup_products: bool = False
 
 
 NO_CAPABILITIES = Capabilities()
@@ -48,7 +52,7 @@ def capabilities_of(capability: Capability) -> Capabilities:
     """The facts of a compute capability."""
     ampere, hopper = capability >= (8, 0), capability >= (9, 0)
     return Capabilities(capability, async_copies=ampere, matrix_16bit=ampere, matrix_tf32=ampere, bulk_copies=hopper, clusters=hopper,
-                        early_start=hopper)
+                        early_start=hopper, pipelines=hopper, warpgroup_products=capability == (9, 0))
 
 
 def arch_of(capability: Capability) -> str:

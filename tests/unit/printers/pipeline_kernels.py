@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.dtype import BF16, F16, F32, I32, DType
+from tilefuse.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, I8, I32, U8, DType
 from tilefuse.ir.scalar import Bound, Guard, call, const
 from tilefuse.kernel.ir import (
     Assign,
@@ -154,7 +154,8 @@ class TiledProduct:
         """A row that consumers share before the main loop: a barrier among consumers only."""
         if not self.bias:
             return ()
-        return (If((Bound(THREAD, 0, self.block_n),), (Store("row", THREAD, const(2, F32)),)), Barrier())
+        before = (Barrier(),) if self.blocks else ()  # the row of the tile before has been read
+        return (*before, If((Bound(THREAD, 0, self.block_n),), (Store("row", THREAD, const(2, F32)),)), Barrier())
 
     def _store(self, rows: int) -> tuple[Stmt, ...]:
         lane = THREAD % 32
@@ -208,6 +209,10 @@ PRODUCTS: dict[str, TiledProduct] = {
     "bf16 no swizzle": TiledProduct(BF16, swizzle=0, a_turned=True, tile_k=32),
     "tf32": TiledProduct(F32, tile_k=32, swizzle=128, k=67, slots=3, held_slots=1),
     "tf32 no swizzle": TiledProduct(F32, tile_k=16, swizzle=0, n=64, block_n=64),
+    "f8e4m3": TiledProduct(F8E4M3, tile_k=64, k=99, swizzle=64),
+    "f8e5m2": TiledProduct(F8E5M2, tile_k=128, k=160, swizzle=128, n=24, block_n=24, held_slots=1, slots=3),
+    "i8": TiledProduct(I8, tile_k=128, k=131, swizzle=128),
+    "u8": TiledProduct(U8, tile_k=32, k=96, swizzle=32, n=48, block_n=48, producers=64),
     "left in registers": TiledProduct(F16, left_registers=True, k=70, slots=3, b_turned=False),
     "bias": TiledProduct(BF16, bias=True, registers=(40, 232)),
 }

@@ -114,7 +114,7 @@ BROKEN: dict[str, tuple[Kernel, str]] = {
                                 "Barrier inside a Produce"),
     "two sizes of producers": (_with_pipeline(F16_KERNEL, body=(Produce("ab", "s", (), 32), *PLAIN.body)), "statements of 32 and of 128"),
     "swizzled offset": (_with_buffer(F16_KERNEL, "bs", offset_bytes=512), "at a multiple of 1024"),
-    "slot size": (_with_buffer(F16_KERNEL, "bs", num_elements=8192 - 128), "not 2 slots at multiples of 1024"),
+    "slot size": (_with_buffer(F16_KERNEL, "bs", num_elements=8192 - 128), "not 2 slots at multiples of 512"),
     "columns": (_with_product(F16_KERNEL, columns=132), "no instruction for 64 rows and 132 columns"),
     "inner": (_with_product(F16_KERNEL, inner=24), "24 inner elements"),
     "alignment": (_with_product(F16_KERNEL, right_index=axis("slot") * 4096 + 8), "is not the start"),

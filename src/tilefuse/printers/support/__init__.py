@@ -12,11 +12,13 @@ from importlib import resources
 
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.custom import definition
+from tilefuse.printers.support.warpgroup_text import instruction_text
 
 # Headers of each target, in the order in which their chunks are pasted.
 HEADERS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda_types.cuh", "float8.h", "cuda_float8.cuh", "scalar.h", "philox.h", "members.h", "cuda_narrow.cuh", "cuda_memory.cuh",
-             "cuda_atomics.cuh", "cuda_cluster.cuh", "cuda_tensor.cuh", "cuda_matrix.cuh", "cuda_matrix_f32.cuh", "routine.h"),
+             "cuda_atomics.cuh", "cuda_cluster.cuh", "cuda_tensor.cuh", "cuda_warpgroup.cuh", "cuda_matrix.cuh", "cuda_matrix_f32.cuh",
+             "routine.h"),
     "host": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
              "host_matrix.h", "host_tensor.h", "routine.h"),
     "checked": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
@@ -61,9 +63,12 @@ def paste(target: str, text: str) -> str:
     needed: set[int] = set()
     names = frozenset(_NAME.findall(text))
     added = [custom for name in sorted(names) if (custom := definition(name, target)) is not None]
-    todo = sorted(names.union(*(_NAME.findall(a) for a in added)))
+    instructions = [i for name in sorted(names) if target == "cuda" and (i := instruction_text(name)) is not None]
+    todo = sorted(names.union(*(_NAME.findall(a) for a in (*added, *instructions))))
     for name in _CALL.findall(text):
-        if name not in known and definition(name, target) is None and not any(name in chunk.mentions for chunk in chunks(target)):
+        if name in known or definition(name, target) is not None or target == "cuda" and instruction_text(name) is not None:
+            continue
+        if not any(name in chunk.mentions for chunk in chunks(target)):
             raise InternalError(f"generated {target} code calls {name}, which no support header defines")
     while todo:
         number = known.get(todo.pop())
@@ -71,4 +76,4 @@ def paste(target: str, text: str) -> str:
             continue
         needed.add(number)
         todo.extend(sorted(chunks(target)[number].mentions))
-    return "\n\n".join([*(chunks(target)[number].text for number in sorted(needed)), *added])
+    return "\n\n".join([*(chunks(target)[number].text for number in sorted(needed)), *instructions, *added])

@@ -1,0 +1,258 @@
+"""Prints pipelines as CUDA C++: the tree once for each role, around the transaction barriers of the rings' slots.
+
+    if (threadIdx.x >= 256) { fewer registers; if (threadIdx.x == 256) { the producers' tree } }
+    else                    { more registers;  the consumers' tree }
+
+Each role counts slots and phases itself, in `tf_<ring>_slot` and `tf_<ring>_phase`. Source: PTX ISA, mbarrier, wgmma.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+from tilefuse.base.errors import InternalError, UnsupportedDeviceError
+from tilefuse.ir.affine import Affine
+from tilefuse.kernel.asynchronous import AsyncCopy
+from tilefuse.kernel.expression import IndexScope
+from tilefuse.kernel.ir import Atomic, Barrier, Buffer, Kernel, Stmt, Store, VectorStore
+from tilefuse.kernel.pipeline import (
+    SWIZZLE_CHUNK_BYTES,
+    SWIZZLE_ROWS,
+    WARPGROUP,
+    WARPGROUP_INNER_BYTES,
+    WARPGROUP_ROWS,
+    Consume,
+    Pipeline,
+    Produce,
+    ReleaseSlots,
+    Ring,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
+from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
+from tilefuse.kernel.visit import reads_by_async_proxy, statements
+from tilefuse.kernel.writer import Writer, identifier
+from tilefuse.printers.host_pipeline import ring_name
+from tilefuse.printers.support.warpgroup_text import instruction_name
+from tilefuse.target.device import DeviceSpec
+
+
+class StatementPrinter(Protocol):
+    """The CUDA printer of one kernel, as pipelines use it."""
+
+    kernel: Kernel
+    out: Writer
+    scope: IndexScope
+    buffers: dict[str, Buffer]
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """Prints the statements of one scope."""
+
+
+def check_device(kernel: Kernel, device: DeviceSpec) -> None:
+    """Raises: UnsupportedDeviceError when a device has no pipelines or no warpgroup products; InternalError for too many registers."""
+    pipeline = kernel.pipeline
+    if pipeline is None:
+        return
+    multiplies = any(isinstance(s, WarpgroupProduct) for s in statements(pipeline.body))
+    can = device.capabilities
+    if not can.pipelines or multiplies and not can.warpgroup_products:
+        kind = "warpgroup products" if multiplies else "a pipeline of warps with roles"
+        raise UnsupportedDeviceError(f"kernel {kernel.name} contains {kind}, which {device.arch} does not have",
+                                     hint="warpgroup products need compute capability 9.0, pipelines 9.0 or newer")
+    threads = kernel.launch.num_threads
+    launched = min(device.registers_per_multiprocessor // threads // 8 * 8, device.max_registers_per_thread)
+    needed = pipeline.producer_registers * WARPGROUP + pipeline.consumer_registers * pipeline.consumer_threads
+    if needed > launched * threads:
+        raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer and "
+                            f"{pipeline.consumer_registers} per consumer are {needed}; "
+                            f"a block of {threads} threads starts with {launched * threads}")
+
+
+class CudaPipeline:
+    """State of one kernel's pipeline while it is printed.
+
+    full       text of the address of the full barrier of the slot that is being filled; "" outside `Produce`
+    consumers  number of consumer threads in their tree; 0 elsewhere
+    arrays     register arrays in scope, in order of declaration
+    """
+
+    def __init__(self, printer: StatementPrinter) -> None:
+        self.printer = printer
+        self.rings: dict[str, Ring] = {}
+        self.full = ""
+        self.consumers = 0
+        self.arrays: list[str] = []
+        kernel = printer.kernel
+        products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
+        self.sums = {s.accumulator for s in products}
+        self.fences = "tf_fence_async(); " if reads_by_async_proxy(kernel) else ""
+        self.swizzled = {b.name: b.swizzle for b in kernel.buffers if b.swizzle}
+
+    def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | ReleaseSlots | WarpgroupProduct | WarpgroupWait) -> None:
+        """Prints one statement of a pipeline."""
+        match s:
+            case Pipeline():
+                self._pipeline(s)
+            case Produce():
+                self._produce(s)
+            case Consume():
+                self._consume(s)
+            case ReleaseSlots(ring):
+                self._release(self.rings[ring], 0)
+            case WarpgroupProduct():
+                self._product(s)
+            case WarpgroupWait(pending):
+                settled = " ".join(f"tf_settle({identifier(name)});" for name in self.arrays if name in self.sums)
+                self.printer.out.line(f"tf_products_wait<{pending}>(); {settled}".rstrip())
+
+    # -- roles -------------------------------------------------------------------------------------------------------------
+
+    def _pipeline(self, s: Pipeline[Stmt]) -> None:
+        out, cluster = self.printer.out, self.printer.kernel.launch.cluster
+        shares_slots = any(r.cluster for r in s.rings) and cluster > 1
+        fills = {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
+        for r in s.rings:
+            self.rings[r.name] = r
+            full, empty = f"{ring_name(r.name)}_full", f"{ring_name(r.name)}_empty"
+            out.line(f"__shared__ __align__(8) unsigned long long {full}[{r.slots}], {empty}[{r.slots}];")
+            arrivals = s.consumer_threads // 32 * (cluster if r.cluster else 1)
+            out.line(f"tf_ring_init({full}, {empty}, {r.slots}, {fills.get(r.name, 1)}, {arrivals});")
+        out.line("tf_cluster_meet();" if shares_slots else "tf_rings_ready();")
+        producers = max(fills.values(), default=0)
+        with out.block(f"if (threadIdx.x >= {s.consumer_threads})"):
+            if s.producer_registers:
+                out.line(f"tf_lower_registers<{s.producer_registers}>();")
+            if producers:
+                last = f"== {s.consumer_threads}" if producers == 1 else f"< {s.consumer_threads + producers}"
+                with out.block("" if producers == WARPGROUP else f"if (threadIdx.x {last})"), self._threads(producers):
+                    out.line(f"const {self.printer.scope.index_type} thread = threadIdx.x - {s.consumer_threads};")
+                    self._counters(s.rings, "1u")
+                    self.printer.body(producer_tree(s.body))
+        with out.otherwise(), self._threads(s.consumer_threads):
+            if s.consumer_registers:
+                out.line(f"tf_raise_registers<{s.consumer_registers}>();")
+            self._counters(s.rings, "0u")
+            for r in s.rings:
+                out.line(f"int {ring_name(r.name)}_open = 0;")
+            self.consumers = s.consumer_threads
+            self.printer.body(consumer_tree(s.body))
+            self.consumers = 0
+        if shares_slots:
+            # Other blocks still arrive at this block's barriers.
+            out.line("tf_cluster_barrier();")
+
+    def _counters(self, rings: tuple[Ring, ...], phase: str) -> None:
+        for r in rings:
+            self.printer.out.line(f"int {ring_name(r.name)}_slot = 0;")
+            self.printer.out.line(f"unsigned int {ring_name(r.name)}_phase = {phase};")
+
+    @contextlib.contextmanager
+    def _threads(self, count: int) -> Iterator[None]:
+        """A scope in which "thread" has `count` values."""
+        with self.printer.scope.nested():
+            self.printer.scope.extents["thread"] = count
+            yield
+
+    # -- slots -------------------------------------------------------------------------------------------------------------
+
+    def _produce(self, s: Produce[Stmt]) -> None:
+        out, name = self.printer.out, ring_name(s.ring)
+        ring = self.rings[s.ring]
+        is_role = self.printer.scope.extents["thread"] == s.threads
+        with out.block("" if is_role else f"if (thread < {s.threads})"), self._threads(s.threads):
+            self._slot(s.slot, ring)
+            self.full = f"{name}_full + {name}_slot"
+            out.line(f"tf_bulk_wait({name}_empty + {name}_slot, {name}_phase);")
+            self.printer.body(s.body)
+            if any(isinstance(inner, (Store, VectorStore, AsyncCopy, Atomic)) for inner in statements(s.body)):
+                out.line("tf_fence_async();")
+            out.line(f"tf_slot_arrive({self.full});")
+            self.full = ""
+        out.line(f"tf_next_slot<{ring.slots}>({name}_slot, {name}_phase);")
+
+    def _consume(self, s: Consume[Stmt]) -> None:
+        out, name = self.printer.out, ring_name(s.ring)
+        ring = self.rings[s.ring]
+        with out.block(""), self.printer.scope.nested():
+            self._slot(s.slot, ring)
+            out.line(f"tf_bulk_wait({name}_full + {name}_slot, {name}_phase);")
+            self.printer.body(s.body)
+            out.line(f"tf_next_slot<{ring.slots}>({name}_slot, {name}_phase);")
+            out.line(f"++{name}_open;")
+            self._release(ring, s.held_slots)
+
+    def _slot(self, slot: str, ring: Ring) -> None:
+        index = self.printer.scope.index_type
+        self.printer.out.line(f"const {index} {identifier(slot)} = {ring_name(ring.name)}_slot;")
+        self.printer.scope.extents[slot] = ring.slots
+
+    def _release(self, ring: Ring, held: int) -> None:
+        blocks = self.printer.kernel.launch.cluster if ring.cluster else 1
+        name = ring_name(ring.name)
+        self.printer.out.line(f"tf_release_slots<{ring.slots}, {held}, {blocks}>({name}_empty, {name}_slot, {name}_open);")
+
+    # -- consumers' barriers -------------------------------------------------------------------------------------------------
+
+    def barrier(self, s: Barrier, bits: str) -> str:
+        """Text of a block barrier among consumers. bits: registers that must hold their loaded elements."""
+        scope, threads = ("team", s.team) if s.team else ("consumer", self.consumers)
+        return self.fences + (f"tf_{scope}_barrier_after<{threads}>({bits});" if bits else f"tf_{scope}_barrier<{threads}>();")
+
+    # -- products --------------------------------------------------------------------------------------------------------------
+
+    def _product(self, s: WarpgroupProduct) -> None:
+        """Prints the instructions of one group: for every step along the inner axis, one for each 64 rows."""
+        out, scope = self.printer.out, self.printer.scope
+        right = self.printer.buffers[s.right]
+        left_type = right.dtype.name if s.left_registers else self.printer.buffers[s.left].dtype.name
+        itemsize = right.dtype.itemsize
+        function = instruction_name(s.columns, left_type, right.dtype.name, s.left_registers)
+        flags = f"<{int(s.left_turned)}, {int(not s.right_turned)}>"
+        tiles, step = s.rows // WARPGROUP_ROWS, WARPGROUP_INNER_BYTES // itemsize
+        with out.block(""):
+            if not s.left_registers:
+                self._operand("tf_left", self.printer.buffers[s.left], s.left_index, s.left_panel, s.left_turned)
+            self._operand("tf_right", right, s.right_index, s.right_panel, not s.right_turned)
+            out.line("tf_products_begin();")
+            for k in range(0, s.inner, step):
+                keep = "1" if s.term is None or k else f"{scope.operand(s.term)} != 0"
+                right_at = _sum("tf_right", _inner_bytes(right, s.right_panel, not s.right_turned, k) // SWIZZLE_CHUNK_BYTES)
+                for tile in range(tiles):
+                    sums = _sum(identifier(s.accumulator), tile * s.columns // 2)
+                    if s.left_registers:
+                        words = _sum(identifier(s.left), tile * s.inner // 2 + k // 2)
+                        out.line(f"{function}{flags}({sums}, tf_left_words({words}).of, {right_at}, {keep});")
+                        continue
+                    place = self.printer.buffers[s.left], s.left_panel, s.left_turned
+                    offset = _inner_bytes(*place, k) + _row_bytes(*place, tile * WARPGROUP_ROWS)
+                    out.line(f"{function}{flags}({sums}, {_sum('tf_left', offset // SWIZZLE_CHUNK_BYTES)}, {right_at}, {keep});")
+            out.line("tf_products_end();")
+
+    def _operand(self, name: str, b: Buffer, index: Affine, panel: int, across: bool) -> None:
+        """Prints the descriptor of an operand. across: rows (columns) are contiguous, not the inner axis."""
+        panel_bytes, group_bytes = panel * b.dtype.itemsize, SWIZZLE_ROWS * max(b.swizzle, SWIZZLE_CHUNK_BYTES)
+        # Without a swizzle, the leading offset is that of core matrices along the inner axis, and the stride offset the other one.
+        leading, stride = (group_bytes, panel_bytes) if across and not b.swizzle else (panel_bytes, group_bytes)
+        text = self.printer.scope.text(index)
+        place = identifier(b.name) if text == "0" else f"{identifier(b.name)} + {text}"
+        self.printer.out.line(f"const unsigned long long {name} = tf_operand<{b.swizzle}>({place}, {leading}, {stride});")
+
+
+def _inner_bytes(b: Buffer, panel: int, across: bool, k: int) -> int:
+    """Distance of inner element `k` from the operand's start. Units: bytes, without the swizzle."""
+    width_bytes = max(b.swizzle, SWIZZLE_CHUNK_BYTES)
+    if across:
+        return k * width_bytes
+    offset = k * b.dtype.itemsize
+    return offset // width_bytes * panel * b.dtype.itemsize + offset % width_bytes
+
+
+def _row_bytes(b: Buffer, panel: int, across: bool, row: int) -> int:
+    """Distance of a row (or column) from the operand's start. Units: bytes, without the swizzle."""
+    return _inner_bytes(b, panel, not across, row)
+
+
+def _sum(text: str, offset: int) -> str:
+    return f"{text} + {offset}" if offset else text

@@ -1,0 +1,43 @@
+"""The two projections of a pipeline's tree."""
+from __future__ import annotations
+
+from tilefuse.ir.affine import axis, number
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.scalar import Bound, const
+from tilefuse.kernel.ir import Barrier, Comment, Declare, For, If, Let, Reg, Stmt, Store
+from tilefuse.kernel.pipeline import Consume, Produce, ReleaseSlots, WarpgroupWait
+from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
+
+ROW = Let("row", axis("tile") * 8, 64)
+WARP = Let("warp", axis("thread") // 32, 8)
+FILL = Produce("ab", "s", (Store("x", axis("row") + axis("s"), const(1, F32)),), 32)
+USE: Consume[Stmt] = Consume("ab", "s", (WarpgroupWait(0),))
+OTHER = Store("y", axis("warp"), Reg("sum", F32))
+
+
+def tree() -> tuple[Stmt, ...]:
+    """A persistent block with a main loop, a branch for some tiles and an epilogue."""
+    branch = If((Bound(axis("tile"), 1, 8),), (FILL,), (OTHER,))
+    return (Comment("tiles"), For("tile", axis("block"), number(8), 4, (
+        ROW, WARP, Declare("sum", F32, 4), For("k", number(0), number(3), 1, (FILL, USE)), branch,
+        For("u", number(0), number(2), 1, (OTHER,)), Barrier(), ReleaseSlots("ab"))),)
+
+
+def test_producers_run_fillings_and_their_names() -> None:
+    """Loops without fillings, names of other statements and the consumers' statements are left out."""
+    assert producer_tree(tree()) == (For("tile", axis("block"), number(8), 4, (
+        ROW, For("k", number(0), number(3), 1, (FILL,)), If((Bound(axis("tile"), 1, 8),), (FILL,), ()))),)
+
+
+def test_consumers_run_the_rest() -> None:
+    """A branch that held a filling keeps its other side."""
+    loop, = (s for s in consumer_tree(tree()) if isinstance(s, For))
+    assert loop.body == (ROW, WARP, Declare("sum", F32, 4), For("k", number(0), number(3), 1, (USE,)),
+                         If((Bound(axis("tile"), 1, 8),), (), (OTHER,)), For("u", number(0), number(2), 1, (OTHER,)), Barrier(),
+                         ReleaseSlots("ab"))
+
+
+def test_a_loop_of_fillings_alone_leaves_nothing_to_consumers() -> None:
+    """Slots that are filled ahead of their first use."""
+    ahead = (For("k", number(0), number(3), 1, (FILL,)), USE)
+    assert consumer_tree(ahead) == (USE,) and producer_tree(ahead) == ahead[:1]
