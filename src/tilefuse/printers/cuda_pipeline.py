@@ -188,10 +188,10 @@ class CudaPipeline:
         self.printer.out.line(f"const {index} {identifier(slot)} = {ring_name(ring.name)}_slot;")
         self.printer.scope.extents[slot] = ring.slots
 
-    def _release(self, ring: Ring, held: int) -> None:
+    def _release(self, ring: Ring, held_slots: int) -> None:
         blocks = self.printer.kernel.launch.cluster if ring.cluster else 1
         name = ring_name(ring.name)
-        self.printer.out.line(f"tf_release_slots<{ring.slots}, {held}, {blocks}>({name}_empty, {name}_slot, {name}_open);")
+        self.printer.out.line(f"tf_release_slots<{ring.slots}, {held_slots}, {blocks}>({name}_empty, {name}_slot, {name}_open);")
 
     # -- consumers' barriers -------------------------------------------------------------------------------------------------
 

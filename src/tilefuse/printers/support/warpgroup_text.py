@@ -28,7 +28,7 @@ def instruction_text(name: str) -> str | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    columns, left, right, held = int(match[1]), match[2], match[3], bool(match[4])
+    columns, left, right, in_registers = int(match[1]), match[2], match[3], bool(match[4])
     (left_type, itemsize), (right_type, _) = _ELEMENTS[left], _ELEMENTS[right]
     inner = WARPGROUP_INNER_BYTES // itemsize
     integer = right in ("i8", "u8")
@@ -36,19 +36,19 @@ def instruction_text(name: str) -> str | None:
     sums = ", ".join(f"%{n}" for n in range(count))
     bound = "\n".join(textwrap.wrap(", ".join(f'"+{"r" if integer else "f"}"(sum[{n}])' for n in range(count)), _LINE,
                                     initial_indent=" " * 7, subsequent_indent=" " * 9))
-    left_places = [f"%{count + n}" for n in range(4 if held else 1)]
+    left_places = [f"%{count + n}" for n in range(4 if in_registers else 1)]
     at = count + len(left_places)
-    inputs = [f'"r"(left[{n}])' for n in range(4)] if held else ['"l"(left)']
+    inputs = [f'"r"(left[{n}])' for n in range(4)] if in_registers else ['"l"(left)']
     inputs += ['"l"(right)', '"r"(keep)']
     flags = [] if integer else ["1", "1"]
     if itemsize == 2:
-        turned = ["RIGHT_TURNED"] if held else ["LEFT_TURNED", "RIGHT_TURNED"]
+        turned = ["RIGHT_TURNED"] if in_registers else ["LEFT_TURNED", "RIGHT_TURNED"]
         flags += [f"%{at + 2 + n}" for n in range(len(turned))]
         inputs += [f'"n"({t})' for t in turned]
     shape = f"m64n{columns}k{inner}.{'s32' if integer else 'f32'}.{left_type}.{right_type}"
-    operands = f"{{{', '.join(left_places)}}}" if held else left_places[0]
+    operands = f"{{{', '.join(left_places)}}}" if in_registers else left_places[0]
     tail = ", ".join(["p", *flags])
-    argument = "const unsigned int (&left)[4]" if held else "unsigned long long left"
+    argument = "const unsigned int (&left)[4]" if in_registers else "unsigned long long left"
     return f"""// One warpgroup: sum[64, {columns}] += left[64, {inner}] * right[{inner}, {columns}]; keep 0: sum = the product.
 template <int LEFT_TURNED, int RIGHT_TURNED>
 TF_INLINE void {name}({'int' if integer else 'float'}* sum, {argument}, unsigned long long right, int keep) {{
