@@ -17,7 +17,7 @@ from tilefuse.kernel.visit import index_names, statements
 
 def producer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The `Produce` statements with the loops, branches and index names that they need."""
-    kept: list[Stmt] = []
+    tree: list[Stmt] = []
     names: set[str] = set()
     for s in reversed(body):
         match s:
@@ -36,29 +36,29 @@ def producer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
                 names |= index_names(s)
             case _:
                 continue
-        kept.append(s)
-    return tuple(reversed(kept))
+        tree.append(s)
+    return tuple(reversed(tree))
 
 
 def consumer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """All statements but the `Produce` statements, and without the loops and branches that held nothing else."""
-    kept: list[Stmt] = []
+    tree: list[Stmt] = []
     for s in body:
         if isinstance(s, Produce):
             continue
         if not _produces(s):
-            kept.append(s)
+            tree.append(s)
             continue
         match s:
             case For(body=inner) | IfValue(body=inner) | Consume(body=inner):
                 rest = consumer_tree(inner)
                 if rest:
-                    kept.append(replace(s, body=rest))
+                    tree.append(replace(s, body=rest))
             case If(body=inner, otherwise=other):
                 rest, otherwise = consumer_tree(inner), consumer_tree(other)
                 if rest or otherwise:
-                    kept.append(replace(s, body=rest, otherwise=otherwise))
-    return tuple(kept)
+                    tree.append(replace(s, body=rest, otherwise=otherwise))
+    return tuple(tree)
 
 
 def _produces(s: Stmt) -> bool:

@@ -293,9 +293,9 @@ class _CudaPrinter:
             case AsyncWait(pending):
                 return f"tf_async_wait<{pending}>();"
             case TensorCopy():
-                return cuda_copy(self.kernel, s, self._element(s.buffer, s.index), self.scope)
+                return cuda_copy(self.kernel, s, self._start(s.buffer, s.index), self.scope)
             case TensorStore():
-                return cuda_store(self.kernel, s, self._element(s.buffer, s.index), self.scope)
+                return cuda_store(self.kernel, s, self._start(s.buffer, s.index), self.scope)
             case TensorStoreWait():
                 return cuda_store_wait(s)
             case ProxyFence():
@@ -381,9 +381,13 @@ class _CudaPrinter:
 
     def _element(self, name: str, index: Affine) -> str:
         """Address of an element of a buffer or register array."""
-        text = self.scope.text(index)
         if name in self.pipeline.swizzled:
-            return f"&{self._memory(name, text)}"
+            return f"&{self._memory(name, self.scope.text(index))}"
+        return self._start(name, index)
+
+    def _start(self, name: str, index: Affine) -> str:
+        """Address at which a tile starts; there the swizzle moves nothing."""
+        text = self.scope.text(index)
         return identifier(name) if text == "0" else f"{identifier(name)} + {text}"
 
     def _lane_mask(self) -> str:
