@@ -167,6 +167,15 @@ def price_candidate(work: Work, device: DeviceSpec) -> Parts:
     return price_work(replace(work, grid=None) if work.blocks else work, device)
 
 
+def price_stages(boundary: Parts, blocks: BlockWork, device: DeviceSpec) -> tuple[float, float]:
+    """`us` and `arithmetic_us` of `price_candidate` for work that adds blocks of stages to a boundary's, without the other parts.
+
+    boundary: the parts of the work without blocks and without a grid. Units: microseconds. Source: as `price_work`.
+    """
+    arithmetic_us = max(boundary.arithmetic_us, _side_by_side_us((blocks,), device))
+    return boundary.us_with(arithmetic_us), arithmetic_us
+
+
 def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     """Time of the global traffic. Units: microseconds. Source: DeviceSpec.transfer_curve, whose copies have enough loads in flight."""
     us = transfer_us(work.global_bytes, device)

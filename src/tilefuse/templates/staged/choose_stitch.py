@@ -1,16 +1,16 @@
 """Tiles of a stitched kernel: every candidate is cut and placed in shared memory; the one whose work has the least price is taken."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
-from tilefuse.domain.roofline import least_blocks_us, price_candidate, price_work
+from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
 from tilefuse.domain.storage import Request, plan_shared
-from tilefuse.domain.work import BlockWork
+from tilefuse.domain.work import BlockWork, Work
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
@@ -18,7 +18,16 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chained import keep_chains
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stage_work import Least, blocks_of, is_many, least_of_cut, least_of_tiles, resident_blocks
+from tilefuse.templates.staged.stage_work import (
+    Least,
+    LeastCycles,
+    blocks_of,
+    is_many,
+    least_cycles,
+    least_of_cut,
+    least_of_tiles,
+    resident_blocks,
+)
 from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.traffic import stitched_traffic
@@ -40,6 +49,7 @@ class Found:
 
     choice: Stitched
     plan: StitchPlan
+    blocks: BlockWork
     us: float
     hidden_us: float
 
@@ -57,10 +67,10 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     for contraction in stitcher.contractions.values():
         if contraction.inner > MAX_INNER:
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
-    best = Search(stitcher, device, wanted is None).cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
+    search = Search(stitcher, device, wanted is None)
+    best = search.cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
     if isinstance(best, Found):
-        l2_bytes, shared_bytes = stitched_traffic(stitcher, best.plan, best.choice)
-        best.plan.work = replace(best.plan.work, l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+        best.plan.work = search.work(best)
     return best
 
 
@@ -70,20 +80,27 @@ class Search:
     def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool) -> None:
         self._stitcher, self._device, self._free = stitcher, device, free
         self._boundary = boundary_work(stitcher.graph)
-        self._least_parts = price_work(self._boundary, device)
+        self._boundary_parts = price_work(self._boundary, device)
 
     def cheapest(self, candidates: Sequence[Stitched]) -> Found | Rejected:
         """The cheapest candidate; those are not cut whose least work costs more."""
         stitcher, device = self._stitcher, self._device
+        if len(candidates) == 1:
+            only = candidates[0]
+            cut = stitcher.cut(only.tiles, only.threads, device.kind == "cuda")
+            return cut if isinstance(cut, Rejected) else self.priced(only, cut)
         refused: list[tuple[int, Rejected]] = []
         tiled: list[tuple[float, float, int, Least]] = []
+        cycles_by_tiles: dict[tuple[int, ...], LeastCycles] = {}
         for n, choice in enumerate(candidates):
             tiles = stitcher.tiled(choice.tiles)
             if isinstance(tiles, Rejected):
                 refused.append((n, tiles))
-            else:
-                least = least_of_tiles(stitcher, tiles, choice.threads, device)
-                tiled.append((*self.least_us(least.blocks), n, least))
+                continue
+            if choice.tiles not in cycles_by_tiles:
+                cycles_by_tiles[choice.tiles] = least_cycles(stitcher, tiles, device)
+            least = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
+            tiled.append((*self.least_us(least.blocks), n, least))
         best: tuple[float, float, int] | None = None
         taken: Found | None = None
         for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
@@ -108,20 +125,22 @@ class Search:
     def least_us(self, least: BlockWork) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
         stages_us = least_blocks_us(least, self._device)
-        return self._least_parts.us_with(stages_us), stages_us
+        return self._boundary_parts.us_with(stages_us), stages_us
 
     def priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
         """One candidate placed and priced. The cut is used up."""
         device, tiles = self._device, prod(n for _, n in cut.grid)
         # Every block has a tile: what it copies ahead is there, and somebody waits for it.
-        choice = replace(choice, groups=min(choice.groups, tiles))
-        placed = _placed(cut, device, choice.threads, choice.groups > 0)
+        choice = replace(choice, groups=min(choice.groups, tiles)) if choice.groups else choice
+        arrange(cut, device, choice.threads)
+        takes_several = self._free and is_many(tiles, device) and any(map(cut.is_once, cut.stages))
+        placed = _placed(cut, device, choice.groups > 0, choice.threads, is_last=not takes_several)
         if isinstance(placed, Rejected):
             return placed
         found = self._found(placed, choice)
-        if not self._free or not is_many(tiles, device) or not any(placed.is_once(s) for s in placed.stages):
+        if not takes_several:
             return found
-        persistent = _placed(cut, device, choice.threads, True)
+        persistent = _placed(cut, device, True, choice.threads, is_last=True)
         if isinstance(persistent, Rejected):
             return found
         groups = min(tiles, device.num_multiprocessors * resident_blocks(persistent, choice.threads, device))
@@ -131,10 +150,13 @@ class Search:
     def _found(self, plan: StitchPlan, choice: Stitched) -> Found:
         """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
         blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
-        launch = Launch(blocks.blocks, choice.threads, 1, plan.shared_bytes)
-        plan.work = replace(self._boundary, grid=launch, blocks=(blocks,))
-        price = price_candidate(plan.work, self._device)
-        return Found(choice, plan, price.us, price.arithmetic_us)
+        return Found(choice, plan, blocks, *price_stages(self._boundary_parts, blocks, self._device))
+
+    def work(self, found: Found) -> Work:
+        """The work of a candidate, with its traffic to L2 and shared memory."""
+        launch = Launch(found.blocks.blocks, found.choice.threads, 1, found.plan.shared_bytes)
+        l2_bytes, shared_bytes = stitched_traffic(self._stitcher, found.plan, found.choice)
+        return replace(self._boundary, grid=launch, blocks=(found.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
 
 
 def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:
@@ -165,36 +187,45 @@ def _row_tiles(extent: int) -> list[int]:
 
 # -- shared memory -------------------------------------------------------------------------------------------------------------
 
-def _placed(cut: StitchPlan, device: DeviceSpec, threads: int, persistent: bool) -> StitchPlan | Rejected:
-    """The plan of a cut, placed. Blocks that walk tiles copy the next one ahead where as many of them still fit a multiprocessor."""
-    placed = place(cut.copy(), device, threads, persistent)
-    if isinstance(placed, Rejected) or not persistent:
+def _placed(arranged: StitchPlan, device: DeviceSpec, persistent: bool, threads: int, is_last: bool) -> StitchPlan | Rejected:
+    """An arranged plan, placed. Blocks that walk tiles copy the next one ahead where as many of them still fit a multiprocessor.
+
+    is_last: the plan is used up, because nothing else asks for it.
+    """
+    copies_ahead = persistent and any(s.kind == "copy" and not arranged.is_once(s) for s in arranged.stages)
+    placed = place(arranged if is_last and not copies_ahead else arranged.copy(), device, persistent)
+    if isinstance(placed, Rejected) or not copies_ahead:
         return placed
-    ahead = place(cut.copy(), device, threads, True, ahead=True)
-    if isinstance(ahead, Rejected) or not any(map(ahead.is_ahead, ahead.stages)):
+    ahead = place(arranged if is_last else arranged.copy(), device, True, ahead=True)
+    if isinstance(ahead, Rejected):
         return placed
     return ahead if resident_blocks(ahead, threads, device) >= resident_blocks(placed, threads, device) else placed
 
 
-def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool = False, ahead: bool = False) -> StitchPlan | Rejected:
-    """The plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more.
-
-    ahead: what is copied for each tile has two places, one for the tile that is computed and one for the next (persistent blocks).
-    """
+def arrange(plan: StitchPlan, device: DeviceSpec, threads: int) -> None:
+    """Decides for a cut what stays in registers, how rows are padded, what is read where it lies, and the order of copies."""
     keep_chains(plan, threads)
     _pad(plan)
     _direct(plan, device.fitted.stitch.direct_bytes)
     _copies_first(plan)
+
+
+def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead: bool = False) -> StitchPlan | Rejected:
+    """An arranged plan with barriers, and offsets for what lies in shared memory; memory is used again once nobody reads it any more.
+
+    ahead: what is copied for each tile has two places, one for the tile that is computed and one for the next (persistent blocks).
+    """
     for stage in plan.stages if ahead else ():
         if stage.kind == "copy" and not plan.is_once(stage):
             for key in stage.pieces:
                 plan.pieces[key] = plan.pieces[key].but(buffers=2)
     ranges: dict[int, tuple[int, int]] = {}
+    read_by = [dict.fromkeys(_read_by(plan, stage)) for stage in plan.stages]
     for n, stage in enumerate(plan.stages):
         for key in (*stage.pieces, *stage.products):
             if plan.pieces[key].stored:
                 ranges.setdefault(key, (n, n))
-        for key in _read_by(plan, stage):
+        for key in read_by[n]:
             if plan.pieces[key].stored and key in ranges:
                 ranges[key] = (ranges[key][0], n)
     if persistent:
@@ -220,7 +251,7 @@ def place(plan: StitchPlan, device: DeviceSpec, threads: int, persistent: bool =
     for old, last in later.items():
         plan.pieces[old] = plan.pieces[old].but(offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
     plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
-    _barriers(plan, persistent)
+    _barriers(plan, read_by, persistent)
     return plan
 
 
@@ -265,12 +296,15 @@ def _direct(plan: StitchPlan, direct_bytes: int) -> None:
     for stage in plan.stages:
         if stage.kind == "copy":
             piece = plan.pieces[stage.pieces[0]]
+            if piece.num_bytes <= direct_bytes:
+                kept.append(stage)
+                continue
             users = [s for s in plan.stages for p in s.products if piece.key in plan.sources[p]]
             right = all(plan.contractions[plan.pieces[p].value].right == piece.value for s in users for p in s.products
                         if piece.key in plan.sources[p])
             # A tile that reaches beyond the value is copied with zeros there; what is read where it lies must all be there.
             within = not inside(piece.region, (number(0),) * len(piece.region), plan.graph.type_of(piece.value).shape, dict(plan.grid))
-            if right and within and piece.num_bytes > direct_bytes and all(s.tiling and s.tiling.unit == "fma" for s in users):
+            if right and within and all(s.tiling and s.tiling.unit == "fma" for s in users):
                 plan.pieces[piece.key] = piece.but(stored=False, pad=0)
                 continue
         kept.append(stage)
@@ -300,7 +334,7 @@ def _read_by(plan: StitchPlan, stage: Stage) -> Iterator[int]:
         yield from (s for s in plan.sources[key] if s not in own)
 
 
-def _barriers(plan: StitchPlan, persistent: bool) -> None:
+def _barriers(plan: StitchPlan, read_by: Sequence[Iterable[int]], persistent: bool) -> None:
     """A barrier before every stage that reads what was written since the last one, or writes where others may still read."""
     # Where tiles are copied ahead, each turn begins with a barrier behind all copies.
     ahead = any(map(plan.is_ahead, plan.stages))
@@ -309,7 +343,7 @@ def _barriers(plan: StitchPlan, persistent: bool) -> None:
     for n, stage in enumerate(plan.stages):
         if persistent and (plan.is_once(stage) or plan.is_ahead(stage)):
             continue
-        reads = {k for k in _read_by(plan, stage) if plan.pieces[k].stored}
+        reads = {k for k in read_by[n] if plan.pieces[k].stored}
         writes = {k for k in stage.pieces if plan.pieces[k].stored}
         before = (read | written) - writes
         clash = any(_overlap(plan.pieces[a], plan.pieces[b]) for a in writes for b in before if plan.in_place.get(b) != a)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -18,6 +18,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch import Stitcher
+from tilefuse.templates.staged.stitch_pattern import OutsideRead
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
 
 
@@ -104,26 +105,24 @@ class _StageOfBlock:
         """Counts a map or reduction."""
         stage, stitcher, fitted = self._stage, self._stitcher, self._fitted
         elements = num_elements(piece.region)
-        steps = elements * prod(e for _, e in stitcher.over(piece.value))
+        steps = elements * stitcher.steps(piece.value)
         flops = stitcher.flops(piece.value)
         self.operations += steps * flops
         kept = piece.key in self._plan.held or stage.kind == "product" and stage.columns and not piece.stored
         access = 0 if kept else fitted.product_access_cycles if stage.kind == "product" else fitted.tile_access_cycles
         self._cycles["threads"] += steps * (flops + access) / fitted.multiply.fma_per_cycle
-        extent_of = dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
-        self._outside(piece, steps, extent_of)
+        if outside := stitcher.outside_reads(piece.value):
+            self._outside(outside, steps, stitcher.loop_extents(piece.value, piece.region))
         if piece.kind == "reduce":
             self.wait_cycles += fitted.shuffle_cycles * stage.lanes.bit_length()
             self.wait_cycles += fitted.sum_cycles * steps / max(elements * stage.lanes, 1)
 
-    def _outside(self, piece: Piece, steps: int, extent_of: Mapping[str, int]) -> None:
+    def _outside(self, reads: Sequence[OutsideRead], steps: int, extent_of: Mapping[str, int]) -> None:
         """Counts reads of boundary values; one that is the same along an axis of the tile is read again from the first-level cache."""
-        stitcher, fitted = self._stitcher, self._fitted
-        for value, index in stitcher.touches(piece.value):
-            if value in stitcher.inside:
-                continue
-            different = prod(extent_of.get(a, 1) for a in frozenset().union(*(e.axes() for e in index)))
-            self._cycles["l2"] += min(steps, different) * stitcher.graph.type_of(value).dtype.itemsize / self._rate
+        fitted = self._fitted
+        for read in reads:
+            different = read.different(extent_of)
+            self._cycles["l2"] += min(steps, different) * read.itemsize / self._rate
             self.wait_cycles = max(self.wait_cycles, fitted.global_cycles if different >= steps else fitted.cached_cycles)
 
 
@@ -166,13 +165,27 @@ class Least:
     other_cycles: float
 
 
-def least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: DeviceSpec) -> Least:
+@dataclass(frozen=True, slots=True)
+class LeastCycles:
+    """Least cycles of every plan of some tiles, whatever threads compute them.
+
+    `other`: of maps, reductions and copies for each tile; `once`: of operands that a block brings once. `waits`: a tile waits for copies.
+    """
+
+    tiles: int
+    products: float
+    other: float
+    once: float
+    waits: bool
+
+
+def least_cycles(stitcher: Stitcher, tiled: Tiled, device: DeviceSpec) -> LeastCycles:
     """A bound on the work of every plan of these tiles: products at the best rate of their types, operations of maps and reductions, the
-    bytes that every tile brings anew, the operands of products that every block brings, and the longest chain of products, each of which
-    is a stage. One tile at least waits for what is brought on chip, unless blocks that take several tiles copy it ahead."""
-    tiles = prod(n for _, n in tiled.grid)
+    bytes that every tile brings anew, and the operands of products that every block brings. One tile at least waits for what is brought on
+    chip, unless blocks that take several tiles copy it ahead."""
+    tiles = prod([n for _, n in tiled.grid])
     rate, many = cache_rate(tiles, device), is_many(tiles, device)
-    operands = {v for c in stitcher.contractions.values() for v in (c.left, c.right)}
+    fma_per_cycle, operands = device.fitted.stitch.multiply.fma_per_cycle, stitcher.product_operands
     products = other = once = 0.0
     copies = False
     for piece in tiled.pieces:
@@ -182,21 +195,25 @@ def least_of_tiles(stitcher: Stitcher, tiled: Tiled, threads: int, device: Devic
             moved = elements * piece.dtype.itemsize / rate
             is_operand = piece.value in operands
             # Blocks of one tile each bring all operands for it.
-            if any(s.offset.terms for s in piece.region) or is_operand and not many:
+            if is_operand and not many or any([s.offset.terms for s in piece.region]):
                 other += moved
             elif is_operand:
                 once += moved
         elif piece.kind == "product":
             products += elements * stitcher.contractions[piece.value].inner / stitcher.best_rate(piece.value)
         else:
-            steps = elements * prod(e for _, e in stitcher.over(piece.value))
-            other += steps * stitcher.flops(piece.value) / device.fitted.stitch.multiply.fma_per_cycle
+            other += elements * stitcher.steps(piece.value) * stitcher.flops(piece.value) / fma_per_cycle
+    return LeastCycles(tiles, products, other, once, copies and not many)
+
+
+def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> Least:
+    """The bound for blocks of so many threads. least_wait: cycles that the longest chain of products waits, each of which is a stage."""
     fitted = device.fitted.stitch
     resident = max(1, min(device.max_threads_per_multiprocessor // threads,
                           device.registers_per_multiprocessor // (threads * fitted.least_registers)))
-    first = fitted.global_cycles if copies and not many else 0.0
-    return Least(BlockWork(tiles, threads, resident, 1, (_least_stage(products + other, stitcher.least_wait),),
-                           (_least_stage(once, first),), fitted.overlap), other)
+    once = _least_stage(cycles.once, fitted.global_cycles if cycles.waits else 0.0)
+    tile = _least_stage(cycles.products + cycles.other, least_wait)
+    return Least(BlockWork(cycles.tiles, threads, resident, 1, (tile,), (once,), fitted.overlap), cycles.other)
 
 
 def least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: Least, threads: int, device: DeviceSpec) -> BlockWork:

@@ -6,12 +6,14 @@ Nothing here depends on tiles, threads or a device; `stitch.py` cuts the pattern
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import INNER, Contraction, contraction_of
+from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import Affine, substitute
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS
@@ -42,6 +44,18 @@ def anchor_of(graph: Graph) -> str:
     return largest if rank(largest) > rank(last) else last
 
 
+@dataclass(frozen=True, slots=True)
+class OutsideRead:
+    """A read of a boundary value, by its node's axes that tell elements apart. Units: bytes an element."""
+
+    axes: frozenset[str]
+    itemsize: int
+
+    def different(self, extent_of: Mapping[str, int]) -> int:
+        """Elements that loops of these extents read."""
+        return prod([extent_of.get(a, 1) for a in self.axes])
+
+
 class StitchPattern:
     """One pattern. `anchor`: the result whose tiles the blocks compute; `kept`: values with stages of their own."""
 
@@ -55,6 +69,8 @@ class StitchPattern:
         self._class: dict[tuple[str, int], tuple[str, int]] = {}
         self._values: dict[tuple[str, int], frozenset[str]] = {}
         self._flops: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+        self._outside: dict[str, tuple[OutsideRead, ...]] = {}
 
     def analyse(self) -> Rejected | None:
         """Facts that do not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
@@ -150,6 +166,31 @@ class StitchPattern:
         """Reduced axes of a node."""
         found = self.contractions.get(name)
         return (("inner", found.inner),) if found is not None else self.graph.node_by_name[name].over
+
+    def steps(self, name: str) -> int:
+        """Elements of a node's reduced axes: 1 for a map."""
+        steps = self._steps.get(name)
+        if steps is None:
+            steps = self._steps[name] = prod([e for _, e in self.over(name)])
+        return steps
+
+    def loop_extents(self, name: str, tile: Sequence[Span]) -> dict[str, int]:
+        """Extents of the loops that compute a node over a tile of it."""
+        return dict(zip(self.axes(name), [s.extent for s in tile], strict=True)) | dict(self.over(name))
+
+    def outside_reads(self, name: str) -> tuple[OutsideRead, ...]:
+        """Reads of boundary values by a map or reduction, what is evaluated on the way included."""
+        reads = self._outside.get(name)
+        if reads is None:
+            reads = self._outside[name] = tuple(
+                OutsideRead(frozenset[str]().union(*(e.axes() for e in index)), self.graph.type_of(value).dtype.itemsize)
+                for value, index in self.touches(name) if value not in self.inside)
+        return reads
+
+    @cached_property
+    def product_operands(self) -> frozenset[str]:
+        """Left and right operands of all products. Requires: `analyse` found nothing."""
+        return frozenset(v for c in self.contractions.values() for v in (c.left, c.right))
 
     def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...]]]:
         """(value, subscripts over the node's axes) of every read that ends at a kept or a boundary value."""

@@ -10,7 +10,7 @@ generator reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from tilefuse.domain.contraction import Contraction, Tiling
@@ -95,7 +95,7 @@ class Stage(_Changeable):
 
 
 @dataclass
-class StitchPlan:
+class StitchPlan(_Changeable):
     """The stages of one kernel. `grid` are (axis, number of tiles), the last one fastest; tiles a (result, dimension) belong to."""
 
     graph: Graph
@@ -114,7 +114,7 @@ class StitchPlan:
 
     def copy(self) -> StitchPlan:
         """The plan of a cut once more, to be placed in another way."""
-        return replace(self, pieces=list(self.pieces), stages=list(self.stages), in_place=dict(self.in_place), held=set(self.held))
+        return self.but(pieces=list(self.pieces), stages=list(self.stages), in_place=dict(self.in_place), held=set(self.held))
 
     def is_ahead(self, stage: Stage) -> bool:
         """Whether a stage copies the next tile while this one is computed."""

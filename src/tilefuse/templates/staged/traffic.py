@@ -5,7 +5,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from math import prod
 
 from tilefuse.domain.contraction import Tiling
@@ -35,7 +35,8 @@ def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched
             if piece.kind == "copy":
                 l2_bytes += _all_tiles(piece, graph.type_of(piece.value).shape, grid, turns) * piece.dtype.itemsize
             elif piece.kind != "product":
-                l2_bytes += turns * sum(_read_directly(stitcher, piece))
+                extents = stitcher.loop_extents(piece.value, piece.region)
+                l2_bytes += turns * sum(read.different(extents) * read.itemsize for read in stitcher.outside_reads(piece.value))
             if piece.stored and key in stage.pieces:
                 shared_bytes += turns * num_elements(piece.region) * piece.dtype.itemsize
         for key in stage.products:
@@ -61,37 +62,30 @@ def _all_tiles(piece: Piece, shape: tuple[int, ...], grid: dict[str, int], turns
                 steps = grid[a]
             case _:
                 return turns * num_elements(piece.region)
-        begins = (span.offset.const + step * n for n in range(steps))
-        elements *= sum(max(0, min(b + span.extent, extent) - max(b, 0)) for b in begins)
+        elements *= _elements_within(span.offset.const, step, steps, span.extent, extent)
     return elements
 
 
-def _extents(stitcher: StitchPattern, piece: Piece) -> dict[str, int]:
-    """Extents of the loops that compute a piece."""
-    return dict(zip(stitcher.axes(piece.value), (s.extent for s in piece.region), strict=True)) | dict(stitcher.over(piece.value))
+def _elements_within(begin: int, step: int, steps: int, extent: int, full: int) -> int:
+    """Elements within a dimension of `full` elements of spans of `extent`: `steps` of them, `step` apart from `begin` on.
 
-
-def _different(extents: dict[str, int], axes: frozenset[str]) -> int:
-    return prod(extents.get(a, 1) for a in axes)
-
-
-def _read_directly(stitcher: StitchPattern, piece: Piece) -> Iterator[int]:
-    """Bytes of boundary values that the loops of a map or reduction read where they lie."""
-    extents = _extents(stitcher, piece)
-    for value, index in stitcher.touches(piece.value):
-        if value not in stitcher.inside:
-            axes = frozenset[str]().union(*(e.axes() for e in index))
-            yield _different(extents, axes) * stitcher.graph.type_of(value).dtype.itemsize
+    Cost: by the spans that reach beyond an end of the dimension, which are few; those that lie inside are counted at once.
+    """
+    # Numbers of the spans that lie inside the dimension.
+    first, end = (max(-(begin // step), 0), min((full - extent - begin) // step + 1, steps)) if step > 0 else (0, 0)
+    whole = max(end - first, 0)
+    begins = (begin + step * n for n in (chain(range(first), range(end, steps)) if whole else range(steps)))
+    return whole * extent + sum(max(0, min(b + extent, full) - max(b, 0)) for b in begins)
 
 
 def _read_of_tiles(stitcher: StitchPattern, plan: StitchPlan, stage: Stage, piece: Piece) -> int:
     """Bytes that the loops of a map or reduction read of tiles in shared memory."""
     if piece.kind in ("copy", "product"):
         return 0
-    extents = _extents(stitcher, piece)
+    extents = stitcher.loop_extents(piece.value, piece.region)
     stored = {plan.pieces[k].value: plan.pieces[k] for k in plan.sources[piece.key]
               if plan.pieces[k].stored and not (k in stage.pieces and stage.kind == "rows")}
-    return sum(_different(extents, frozenset[str]().union(*(e.axes() for e in index))) * stored[value].dtype.itemsize
+    return sum(prod(extents.get(a, 1) for a in frozenset[str]().union(*(e.axes() for e in index))) * stored[value].dtype.itemsize
                for value, index in stitcher.touches(piece.value) if value in stored)
 
 
