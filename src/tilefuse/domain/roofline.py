@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
-from tilefuse.domain.work import BlockWork, Unit, Work
+from tilefuse.domain.work import BlockWork, LeastBlocks, Unit, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.target.launch import Launch
 from tilefuse.target.memory import RESERVED_SHARED_BYTES
 
@@ -261,23 +262,28 @@ def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:
     return max(longest, device.fitted.packed.side_by_side * total)
 
 
-def least_blocks_us(work: BlockWork, device: DeviceSpec) -> float:
-    """Lower bound on `blocks_us` of every work whose blocks have at least these stages and of which no more fit a multiprocessor.
+def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:
+    """Lower bound on `blocks_us` of every work whose blocks do at least this and of which no more fit a multiprocessor.
 
-    Requires: blocks take one turn each, and hide no waits of each other; the bound is then one for blocks that take several turns too.
+    Requires: blocks hide no waits of each other; the bound holds for blocks that take several turns too.
     Units: microseconds.
     """
     overlap = work.overlap
-    busy = sum([s.busy_cycles for s in work.tile])
     waves = -(-work.blocks // (device.num_multiprocessors * work.resident))
-    cycles = work.blocks / device.num_multiprocessors * busy + waves * _waiting(work, busy)
-    cycles += sum([s.busy_cycles + s.wait_cycles for s in work.once])
+    waiting = work.waits + _alone(work.tile, work.threads, overlap)
+    cycles = work.blocks / device.num_multiprocessors * work.tile + waves * waiting
+    cycles += work.once
     return (1 - ROUNDING) * overlap.counted_share * cycles / clock_hz(device) * 1e6
 
 
 def _waiting(work: BlockWork, busy: float) -> float:
     """Cycles that one block waits for a tile, its instructions that cannot overlap with each other included."""
-    return sum([s.wait_cycles for s in work.tile]) + work.overlap.alone_share * busy * sqrt(work.overlap.alone_threads / work.threads)
+    return sum([s.wait_cycles for s in work.tile]) + _alone(busy, work.threads, work.overlap)
+
+
+def _alone(busy: float, threads: int, overlap: OverlapFigures) -> float:
+    """Cycles of instructions that one block cannot overlap with each other."""
+    return overlap.alone_share * busy * sqrt(overlap.alone_threads / threads)
 
 
 def operations_per_s(unit: str, device: DeviceSpec) -> float:

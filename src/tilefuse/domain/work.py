@@ -78,6 +78,28 @@ class BlockWork:
 
 
 @dataclass(frozen=True, slots=True)
+class LeastBlocks:
+    """Least work of the thread blocks of a candidate whose stages are not known yet.
+
+    blocks, threads  of the launch, and of a block
+    resident         blocks that fit a multiprocessor at most
+    tile, waits      cycles that a multiprocessor is busy for one tile at least, and cycles that the tile's block waits beside them
+    once             cycles of the stages that a block runs once, their waits included
+    overlap          how far blocks of a multiprocessor hide each other's waits
+
+    Units: cycles of a multiprocessor.
+    """
+
+    blocks: int
+    threads: int
+    resident: int
+    tile: float
+    waits: float
+    once: float
+    overlap: OverlapFigures
+
+
+@dataclass(frozen=True, slots=True)
 class LoadChain:
     """Loads of a kernel whose text says how many are in flight, and the waits between them.
 

@@ -10,7 +10,7 @@ from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.parts import PackedGroup, Part
+from tilefuse.templates.parts import PackedGroup
 
 C = TypeVar("C", bound=Choice)
 
@@ -44,8 +44,8 @@ class AnySize(ABC, Generic[C]):
         """The program of a body by another choice. num_blocks: of the largest part."""
 
     @abstractmethod
-    def numbers(self, group: PackedGroup, part: Part) -> tuple[tuple[str, int], ...]:
-        """(name in the body, value) of each number that a part's size decides; the same names for all parts of a group."""
+    def numbers(self, group: PackedGroup) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """For each part (name in the body, value) of each number that its size decides; the same names for all parts of a group."""
 
     @abstractmethod
     def compose(self, group: PackedGroup, device: DeviceSpec, taken: set[str]) -> Kernel:

@@ -5,8 +5,18 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tilefuse.domain.roofline import blocks_us, busy_us_by_unit, clock_hz, least_blocks_us, operations_per_s, price_work, transfer_us
-from tilefuse.domain.work import BlockWork, LoadChain, Operations, StageWork, Work
+from tilefuse.domain.roofline import (
+    blocks_us,
+    busy_us_by_unit,
+    clock_hz,
+    least_blocks_us,
+    operations_per_s,
+    price_candidate,
+    price_stages,
+    price_work,
+    transfer_us,
+)
+from tilefuse.domain.work import BlockWork, LeastBlocks, LoadChain, Operations, StageWork, Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.predictions import Predictions
@@ -164,6 +174,16 @@ def test_blocks_that_copy_ahead_hide_each_others_waits() -> None:
     assert more == pytest.approx(1.75 * whole)
 
 
+@pytest.mark.parametrize("stage_bytes", [0, 1 << 20, 1 << 28])
+@pytest.mark.parametrize("blocks", [1, 132, 5000])
+def test_the_price_of_stages_is_that_of_their_whole_work(blocks: int, stage_bytes: int) -> None:
+    """Bit for bit, whether traffic or stages decide."""
+    boundary = Work(read_bytes=stage_bytes // 2, global_bytes=stage_bytes)
+    parts = replace(BLOCKS, blocks=blocks)
+    whole = price_candidate(replace(boundary, grid=Launch(blocks, 256), blocks=(parts,)), H200)
+    assert price_stages(price_work(boundary, H200), parts, H200) == (whole.us, whole.arithmetic_us)
+
+
 def test_parts_of_a_kernel_run_side_by_side() -> None:
     """Two alike parts that fill the device take more than one of them and less than both; a small one beside a long one takes nothing."""
     one = price_work(Work(blocks=(BLOCKS,)), H200).arithmetic_us
@@ -177,6 +197,7 @@ def test_parts_of_a_kernel_run_side_by_side() -> None:
 @pytest.mark.parametrize("blocks", [1, 132, 133, 700, 5000])
 def test_the_bound_of_blocks_holds_for_fewer_resident_ones_and_for_turns(blocks: int, turns: int) -> None:
     """The same tiles by blocks that take several of them, and with less room, never take less time than the bound says."""
-    least = least_blocks_us(replace(BLOCKS, blocks=blocks * turns, resident=8), H200)
+    busy, waits = sum(s.busy_cycles for s in TILE), sum(s.wait_cycles for s in TILE)
+    least = least_blocks_us(LeastBlocks(blocks * turns, BLOCKS.threads, 8, busy, waits, 0.0, BLOCKS.overlap), H200)
     for resident in (1, 2, 5, 8):
         assert blocks_us(replace(BLOCKS, blocks=blocks, turns=turns, resident=resident), H200) >= least

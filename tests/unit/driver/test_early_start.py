@@ -11,7 +11,7 @@ import tilefuse
 from tests.unit.plan.generators.test_units import recurrence
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
-from tilefuse.driver.lowering.lower import inputs_unwritten_by, lower, unwritten_inputs
+from tilefuse.driver.lowering.lower import inputs_by_value, inputs_unwritten_by, lower, unwritten_inputs
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph, print_graph
 from tilefuse.plan.planner import plan_graph
@@ -129,8 +129,9 @@ def test_weights_are_fetched_early_where_the_program_updates_them_later() -> Non
     assert update.name.endswith("_in_place")
     kernels_of = {k.pattern.written[-1]: k for k in made.plan.kernels}
     in_place = {"n": "w"}
-    assert "w" in inputs_unwritten_by((kernels_of["g1"], kernels_of["g2"]), made.plan, in_place)
-    assert "w" not in inputs_unwritten_by((kernels_of["n"], kernels_of["g2"]), made.plan, in_place)
+    inputs = inputs_by_value(made.plan)
+    assert inputs_unwritten_by((kernels_of["g1"], kernels_of["g2"]), ("w", "g1"), inputs, in_place) == {"w"}
+    assert not inputs_unwritten_by((kernels_of["n"], kernels_of["g2"]), ("w",), inputs, in_place)
 
 
 @pytest.mark.parametrize(("option", "stands_ready", "fetches"), [("inputs", True, True), ("ready", True, False), ("off", False, False)])

@@ -75,6 +75,7 @@ class _Lowering:
         self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool], int] = {}
         self.composed: dict[tuple[int, frozenset[str]], Kernel] = {}
         self.unwritten = unwritten_inputs(plan, self.in_place)
+        self.inputs = inputs_by_value(plan)
         self.backwards = backward_steps(plan, device)
         self.calls_library = any(isinstance(s, LibraryCall) for s in plan.steps)
 
@@ -118,7 +119,8 @@ class _Lowering:
             return frozenset()
         if not self._overlaps(kernel.program).fetches_settled or not self._starts_early(kernel.program):
             return frozenset()
-        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), self.plan, self.in_place)
+        bound = (there for _, there in kernel.binding)
+        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), bound, self.inputs, self.in_place)
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
@@ -273,25 +275,30 @@ def _blocks_move_enough(moved_bytes: int, launch: Launch) -> bool:
     return max(EARLY_THREAD_BYTES * launch.num_threads, EARLY_BLOCK_BYTES) * launch.num_blocks <= moved_bytes
 
 
+def inputs_by_value(plan: Plan) -> dict[str, str]:
+    """The program's inputs and views of them, each with the input whose memory it lies in."""
+    inputs = {i.name: i.name for i in plan.graph.inputs}
+    return inputs | {v.value: v.base for v in plan.views if v.base in inputs}
+
+
 def unwritten_inputs(plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
     """Inputs of the program that nothing in it writes, and views of them. `in_place`: value -> value whose storage it is written into."""
-    return _inputs_but(plan, set(in_place.values()) | {target for target, _ in plan.graph.updates})
+    written = {*in_place.values(), *(target for target, _ in plan.graph.updates)}
+    return frozenset(value for value, base in inputs_by_value(plan).items() if base not in written)
 
 
-def inputs_unwritten_by(kernels: Iterable[PlannedKernel], plan: Plan, in_place: Mapping[str, str]) -> frozenset[str]:
-    """Inputs of the program that these kernels do not write, and views of them. `in_place`: as for `unwritten_inputs`."""
+def inputs_unwritten_by(kernels: Iterable[PlannedKernel], values: Iterable[str], inputs: Mapping[str, str],
+                        in_place: Mapping[str, str]) -> frozenset[str]:
+    """Those of the values that are inputs of the program, or views of inputs, and that these kernels do not write.
+
+    inputs: of `inputs_by_value`. in_place: as for `unwritten_inputs`.
+    """
     written: set[str] = set()
     for value in (v for k in kernels for v in k.pattern.written):
         while value in in_place and in_place[value] not in written:
             value = in_place[value]
             written.add(value)
-    return _inputs_but(plan, written)
-
-
-def _inputs_but(plan: Plan, written: set[str]) -> frozenset[str]:
-    """Inputs of the program that are not among these values, and views of them."""
-    untouched = {i.name for i in plan.graph.inputs} - written
-    return frozenset(untouched | {v.value for v in plan.views if v.base in untouched})
+    return frozenset(v for v in values if v in inputs and inputs[v] not in written)
 
 
 def value_of(name: str, type_: Type, strides: tuple[int, ...], role: str) -> Value:

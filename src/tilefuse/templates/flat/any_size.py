@@ -14,7 +14,7 @@ from tilefuse.templates.flat.flat_form import FLAT, flat_form, flat_key
 from tilefuse.templates.flat.notation import FlatNotation
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.notation import print_template
-from tilefuse.templates.parts import PackedGroup, Part
+from tilefuse.templates.parts import PackedGroup
 
 
 class FlatOfAnySize(AnySize[Pointwise]):
@@ -45,12 +45,14 @@ class FlatOfAnySize(AnySize[Pointwise]):
         text = print_template(notation.template_of(choice, program.domain, program.graph, launch))
         return replace(program, choice=choice, notation=text, launch=launch, parameters=notation.parameters(choice))
 
-    def numbers(self, group: PackedGroup, part: Part) -> tuple[tuple[str, int], ...]:
-        """Whole vectors of a part, and the elements behind them where some part of the group has any."""
+    def numbers(self, group: PackedGroup) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """Whole vectors of each part, and the elements behind them where some part of the group has any."""
         choice = group.program.choice
         assert isinstance(choice, Pointwise)
-        rest = ((REST, part.num_elements % choice.vector),) if has_rest(group, choice) else ()
-        return ((VECTORS, part.num_elements // choice.vector), *rest)
+        numbers = [divmod(part.num_elements, choice.vector) for part in group.parts]
+        if not has_rest(group, choice):
+            return tuple(((VECTORS, vectors),) for vectors, _ in numbers)
+        return tuple(((VECTORS, vectors), (REST, rest)) for vectors, rest in numbers)
 
     def compose(self, group: PackedGroup, device: DeviceSpec, taken: set[str]) -> Kernel:
         """The walk over vectors, then over the elements behind them."""

@@ -51,7 +51,8 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
     members: list[Member] = []
     # Extents of the numbers that a part's size decides, by their names in the body.
     names: dict[str, int] = {}
-    for number_of_member, part in enumerate(packed.parts):
+    numbers_of_parts = any_size_of(packed.program).numbers(packed) if packed.any_size else ((),) * len(packed.parts)
+    for number_of_member, (part, numbers) in enumerate(zip(packed.parts, numbers_of_parts, strict=True)):
         arguments = []
         for slot in body.parameters:
             origin = part.values[place[slot.origin]] if slot.origin else ""
@@ -59,7 +60,6 @@ def _group(program: TileProgram, packed: PackedGroup, body: Kernel, first_block:
             name = free_identifier(f"{slot.name}_of_{number_of_member}", taken)
             parameters.append(replace(slot, name=name, num_elements=size, origin=origin))
             arguments.append(name)
-        numbers = any_size_of(packed.program).numbers(packed, part) if packed.any_size else ()
         names.update((name, max(names.get(name, 0), value + 1)) for name, value in numbers)
         members.append(Member(tuple(arguments), part.num_blocks, tuple(value for _, value in numbers)))
     return Group(first_block, body.parameters, tuple(members), body.body, tuple(names.items()), (), body.narrow), parameters

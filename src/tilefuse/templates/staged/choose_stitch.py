@@ -10,7 +10,7 @@ from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
 from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
 from tilefuse.domain.storage import Request, plan_shared
-from tilefuse.domain.work import BlockWork, Work
+from tilefuse.domain.work import BlockWork, LeastBlocks, Work
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
@@ -19,7 +19,6 @@ from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chained import keep_chains
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stage_work import (
-    Least,
     LeastCycles,
     blocks_of,
     is_many,
@@ -90,7 +89,7 @@ class Search:
             cut = stitcher.cut(only.tiles, only.threads, device.kind == "cuda")
             return cut if isinstance(cut, Rejected) else self.priced(only, cut)
         refused: list[tuple[int, Rejected]] = []
-        tiled: list[tuple[float, float, int, Least]] = []
+        tiled: list[tuple[float, float, int, LeastBlocks]] = []
         cycles_by_tiles: dict[tuple[int, ...], LeastCycles] = {}
         for n, choice in enumerate(candidates):
             tiles = stitcher.tiled(choice.tiles)
@@ -100,7 +99,7 @@ class Search:
             if choice.tiles not in cycles_by_tiles:
                 cycles_by_tiles[choice.tiles] = least_cycles(stitcher, tiles, device)
             least = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
-            tiled.append((*self.least_us(least.blocks), n, least))
+            tiled.append((*self.least_us(least), n, least))
         best: tuple[float, float, int] | None = None
         taken: Found | None = None
         for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
@@ -111,7 +110,8 @@ class Search:
             if isinstance(cut, Rejected):
                 refused.append((n, cut))
                 continue
-            if best is not None and self.least_us(least_of_cut(stitcher, cut, least, candidates[n].threads, device)) > best[:2]:
+            other = cycles_by_tiles[candidates[n].tiles].other
+            if best is not None and self.least_us(least_of_cut(stitcher, cut, other, least, device)) > best[:2]:
                 continue
             found = self.priced(candidates[n], cut)
             if isinstance(found, Rejected):
@@ -122,7 +122,7 @@ class Search:
             return taken
         return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
-    def least_us(self, least: BlockWork) -> tuple[float, float]:
+    def least_us(self, least: LeastBlocks) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""
         stages_us = least_blocks_us(least, self._device)
         return self._boundary_parts.us_with(stages_us), stages_us

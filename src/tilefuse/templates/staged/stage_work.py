@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from tilefuse.domain.contraction import product_cycles
 from tilefuse.domain.regions import num_elements
 from tilefuse.domain.roofline import blocks_at_once
-from tilefuse.domain.work import BlockWork, StageWork, Unit
+from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
@@ -158,14 +158,6 @@ def resident_blocks(plan: StitchPlan, threads: int, device: DeviceSpec) -> int:
 # -- bounds --------------------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """Least work of the blocks of a candidate, whatever its stages are. `other`: of its cycles, those that are no product's."""
-
-    blocks: BlockWork
-    other_cycles: float
-
-
-@dataclass(frozen=True, slots=True)
 class LeastCycles:
     """Least cycles of every plan of some tiles, whatever threads compute them.
 
@@ -195,7 +187,7 @@ def least_cycles(stitcher: Stitcher, tiled: Tiled, device: DeviceSpec) -> LeastC
             moved = elements * piece.dtype.itemsize / rate
             is_operand = piece.value in operands
             # Blocks of one tile each bring all operands for it.
-            if is_operand and not many or any([s.offset.terms for s in piece.region]):
+            if is_operand and not many or any(s.offset.terms for s in piece.region):
                 other += moved
             elif is_operand:
                 once += moved
@@ -206,22 +198,21 @@ def least_cycles(stitcher: Stitcher, tiled: Tiled, device: DeviceSpec) -> LeastC
     return LeastCycles(tiles, products, other, once, copies and not many)
 
 
-def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> Least:
+def least_of_tiles(cycles: LeastCycles, threads: int, least_wait: float, device: DeviceSpec) -> LeastBlocks:
     """The bound for blocks of so many threads. least_wait: cycles that the longest chain of products waits, each of which is a stage."""
     fitted = device.fitted.stitch
     resident = max(1, min(device.max_threads_per_multiprocessor // threads,
                           device.registers_per_multiprocessor // (threads * fitted.least_registers)))
-    once = _least_stage(cycles.once, fitted.global_cycles if cycles.waits else 0.0)
-    tile = _least_stage(cycles.products + cycles.other, least_wait)
-    return Least(BlockWork(cycles.tiles, threads, resident, 1, (tile,), (once,), fitted.overlap), cycles.other)
+    once = cycles.once + (fitted.global_cycles if cycles.waits else 0.0)
+    return LeastBlocks(cycles.tiles, threads, resident, cycles.products + cycles.other, least_wait, once, fitted.overlap)
 
 
-def least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: Least, threads: int, device: DeviceSpec) -> BlockWork:
-    """The same once stages are known, wherever their tiles will lie.
+def least_of_cut(stitcher: Stitcher, cut: StitchPlan, other: float, least: LeastBlocks, device: DeviceSpec) -> LeastBlocks:
+    """The same once stages are known, wherever their tiles will lie. other: `LeastCycles.other` of the tiles.
 
     Requires: placing a cut only changes how warps share a product on the matrix unit, and which stages of rows are part of a product's.
     """
-    cycles, wait = least.other_cycles, 0.0
+    cycles, wait = other, 0.0
     for stage in cut.stages:
         if stage.kind not in ("copy", "rows"):
             wait += device.fitted.stitch.stage_cycles
@@ -232,14 +223,10 @@ def least_of_cut(stitcher: Stitcher, cut: StitchPlan, least: Least, threads: int
             inner = cut.contractions[piece.value].inner
             if stage.tiling.unit == "fma":
                 busy, alone = product_cycles(device.fitted.stitch.multiply, stage.tiling, num_elements(piece.region[:-1]),
-                                             piece.region[-1].extent, inner, threads)
+                                             piece.region[-1].extent, inner, least.threads)
                 cycles += busy
                 longest = max(longest, alone)
             else:
                 cycles += num_elements(piece.region) * inner / stitcher.best_rate(piece.value)
         wait += longest
-    return replace(least.blocks, tile=(_least_stage(cycles, wait),))
-
-
-def _least_stage(cycles: float, wait_cycles: float) -> StageWork:
-    return StageWork(((("threads", cycles),),), wait_cycles)
+    return LeastBlocks(least.blocks, least.threads, least.resident, cycles, wait, least.once, least.overlap)

@@ -62,11 +62,11 @@ def _all_tiles(piece: Piece, shape: tuple[int, ...], grid: dict[str, int], turns
                 steps = grid[a]
             case _:
                 return turns * num_elements(piece.region)
-        elements *= _elements_within(span.offset.const, step, steps, span.extent, extent)
+        elements *= elements_within(span.offset.const, step, steps, span.extent, extent)
     return elements
 
 
-def _elements_within(begin: int, step: int, steps: int, extent: int, full: int) -> int:
+def elements_within(begin: int, step: int, steps: int, extent: int, full: int) -> int:
     """Elements within a dimension of `full` elements of spans of `extent`: `steps` of them, `step` apart from `begin` on.
 
     Cost: by the spans that reach beyond an end of the dimension, which are few; those that lie inside are counted at once.

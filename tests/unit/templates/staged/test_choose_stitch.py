@@ -16,7 +16,7 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged import choose_stitch as search
 from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stage_work import least_of_cut, least_of_tiles
+from tilefuse.templates.staged.stage_work import least_cycles, least_of_cut, least_of_tiles
 from tilefuse.templates.staged.stitch_plan import StitchPlan
 
 GRAPHS = {
@@ -64,8 +64,9 @@ def test_no_price_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypa
         stitcher, device = self._stitcher, self._device
         tiled = stitcher.tiled(choice.tiles)
         assert not isinstance(tiled, Rejected)
-        tiles = least_of_tiles(stitcher, tiled, choice.threads, device)
-        bounds = [least_us(self, tiles.blocks), least_us(self, least_of_cut(stitcher, cut, tiles, choice.threads, device))]
+        cycles = least_cycles(stitcher, tiled, device)
+        tiles = least_of_tiles(cycles, choice.threads, stitcher.least_wait, device)
+        bounds = [least_us(self, tiles), least_us(self, least_of_cut(stitcher, cut, cycles.other, tiles, device))]
         found = priced(self, choice, cut)
         if isinstance(found, search.Found):
             assert all(us <= found.us and hidden_us <= found.hidden_us for us, hidden_us in bounds), (found.choice, tiles, bounds)

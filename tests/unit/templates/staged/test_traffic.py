@@ -1,6 +1,8 @@
 """Bytes that kernels of stages move through L2 and shared memory: counted by hand, and never below what must move."""
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tests.golden.workloads import PACKED, STITCHED, tile_program
@@ -16,6 +18,7 @@ from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.traffic import elements_within
 
 
 def traffic(program: TileProgram) -> Work:
@@ -50,6 +53,16 @@ def test_rows_beyond_the_end_are_not_read() -> None:
     row_bytes = 64 * whole.graph.inputs[0].type.dtype.itemsize
     assert traffic(whole).l2_bytes - whole.bytes_moved == traffic(cut).l2_bytes - cut.bytes_moved
     assert whole.bytes_moved - cut.bytes_moved >= row_bytes
+
+
+def test_elements_of_spans_that_reach_beyond_an_end_are_counted_as_one_by_one() -> None:
+    """All spans of a few extents and steps, from before the dimension's begin to behind its end."""
+    checked = 0
+    for begin, step, steps, extent, full in product(range(-5, 6), range(5), range(1, 6), range(1, 5), range(1, 9)):
+        one_by_one = sum(0 <= begin + step * n + e < full for n in range(steps) for e in range(extent))
+        assert elements_within(begin, step, steps, extent, full) == one_by_one, (begin, step, steps, extent, full)
+        checked += one_by_one > 0
+    assert checked > 1000
 
 
 def test_what_is_copied_is_written_to_shared_memory_and_read_from_it() -> None:
