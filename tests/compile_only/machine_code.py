@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Mapping
 
 INSTRUCTION_BYTES, OPCODE_BITS = 16, 12
 # Warpgroup products of 16-bit floats and tf32 (left operand in shared memory, in registers), of 8-bit integers, of 8-bit floats.
 WARPGROUP_PRODUCTS = {0x9F0: "HGMMA", 0xDF0: "HGMMA", 0x9F1: "IGMMA", 0x9F3: "QGMMA"}
+
+# Copies of boxes of tensors by the copy engine: into shared memory of one block, of several, and out of it.
+TENSOR_COPIES = {0x5B4: "UTMALDG", 0x3B4: "UTMALDG.MULTICAST", 0x3B5: "UTMASTG"}
 
 
 def section(cubin: bytes, name: str) -> bytes:
@@ -28,6 +32,15 @@ def section(cubin: bytes, name: str) -> bytes:
 
 def products_in(cubin: bytes, entry: str) -> Counter[str]:
     """How many warpgroup products of each kind a kernel's machine code contains."""
+    return _named(cubin, entry, WARPGROUP_PRODUCTS)
+
+
+def copies_in(cubin: bytes, entry: str) -> Counter[str]:
+    """How many tensor copies of each kind a kernel's machine code contains."""
+    return _named(cubin, entry, TENSOR_COPIES)
+
+
+def _named(cubin: bytes, entry: str, names: Mapping[int, str]) -> Counter[str]:
     text = section(cubin, f".text.{entry}")
     opcodes = (int.from_bytes(text[n:n + 2], "little") % (1 << OPCODE_BITS) for n in range(0, len(text), INSTRUCTION_BYTES))
-    return Counter(WARPGROUP_PRODUCTS[o] for o in opcodes if o in WARPGROUP_PRODUCTS)
+    return Counter(names[o] for o in opcodes if o in names)

@@ -67,7 +67,8 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
             yield "drop tensor copy", ()
             yield "shift box", (replace(s, coordinates=(s.coordinates[0] + 1, *s.coordinates[1:])),)
             yield "shift box in shared memory", (replace(s, index=s.index + 4),)
-            yield "box that never arrives", (replace(s, arrive=False),)
+            if s.barrier is not None:
+                yield "box that never arrives", (replace(s, arrive=False),)
             if s.multicast:
                 yield "box for one block", (replace(s, multicast=0),)
         case TensorStore():

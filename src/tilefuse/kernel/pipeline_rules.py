@@ -75,6 +75,7 @@ def pipeline_faults(kernel: Kernel) -> list[str]:
     faults += [*_swizzles(kernel), *_place(kernel)]
     pipeline = kernel.pipeline
     if pipeline is not None:
+        faults += _multicasts(pipeline)
         faults += [*_threads(kernel, pipeline), *(f for ring in pipeline.rings for f in _ring(ring, buffers)), *_roles(pipeline)]
         faults += [f for s in statements(pipeline.body) if isinstance(s, WarpgroupProduct) for f in _product(s, buffers)]
     return faults
@@ -109,6 +110,14 @@ def _tensor_copies(body: tuple[Stmt, ...], producers: int) -> Iterator[str]:
             yield f"TensorCopy of map {s.map} stands in {where}"
         for inner in bodies(s):
             yield from _tensor_copies(inner, s.threads if isinstance(s, Produce) else producers)
+
+
+def _multicasts(pipeline: Pipeline[Stmt]) -> Iterator[str]:
+    """Rings whose slots other blocks fill while their own block alone decides when these are empty."""
+    own = {r.name for r in pipeline.rings if not r.cluster}
+    for s in statements(pipeline.body):
+        if isinstance(s, Produce) and s.ring in own and any(isinstance(c, TensorCopy) and c.multicast for c in statements(s.body)):
+            yield f"ring {s.ring}: a multicast copy fills slots of other blocks, and the ring is not one of the cluster"
 
 
 def _place(kernel: Kernel) -> Iterator[str]:

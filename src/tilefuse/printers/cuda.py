@@ -293,7 +293,7 @@ class _CudaPrinter:
             case AsyncWait(pending):
                 return f"tf_async_wait<{pending}>();"
             case TensorCopy():
-                return cuda_copy(self.kernel, s, self._start(s.buffer, s.index), self.scope)
+                return cuda_copy(self.kernel, s, self._start(s.buffer, s.index), self.scope, self.pipeline.full)
             case TensorStore():
                 return cuda_store(self.kernel, s, self._start(s.buffer, s.index), self.scope)
             case TensorStoreWait():

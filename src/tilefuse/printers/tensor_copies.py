@@ -55,28 +55,22 @@ def cuda_coordinates(coordinates: tuple[Affine, ...], scope: IndexScope) -> str:
     return "{" + ", ".join(texts) + "}"
 
 
-def cuda_copy(kernel: Kernel, s: TensorCopy, place: str, scope: IndexScope) -> str:
-    """A call that starts a copy to shared memory at `place`."""
-    m = map_of(kernel, s)
-    mask = sum(1 << r for r in receivers(kernel, s))
-    chosen = f"<{s.team or ONE_TEAM}, {mask}, {POLICIES[s.cache]}>" if mask or s.cache else f"<{s.team}>" if s.team else ""
-    barrier = f"tf_arrivals + {scope.operand(barrier_of(kernel, s))}"
-    return (f"tf_tensor_copy{chosen}({place}, {identifier(m.name)}, {barrier}, {str(s.arrive).lower()}, {m.box_bytes}, "
-            f"{cuda_coordinates(s.coordinates, scope)});")
-
-
 def arriving_bytes(kernel: Kernel, s: TensorCopy) -> int:
     """Bytes that reach a block's barrier by one execution of the statement in each block that takes part."""
     return map_of(kernel, s).box_bytes * max(len(receivers(kernel, s)), 1)
 
 
-def cuda_load(kernel: Kernel, s: TensorCopy, place: str, arrival: str, scope: IndexScope) -> str:
-    """A call of one thread that starts a copy; arrival: address in shared memory of a barrier that expects the bytes."""
+def cuda_copy(kernel: Kernel, s: TensorCopy, place: str, scope: IndexScope, slot: str = "") -> str:
+    """A call that starts a copy to shared memory at `place`. slot: inside `Produce`, the address of the full barrier of its slot."""
     m = map_of(kernel, s)
     mask = sum(1 << r for r in receivers(kernel, s))
-    chosen = f"<{mask}, {POLICIES[s.cache]}>" if mask or s.cache else ""
-    return (f"tf_tensor_load{chosen}(tf_shared_address({place}), {identifier(m.name)}, {arrival}, "
-            f"{cuda_coordinates(s.coordinates, scope)});")
+    end = f"{arriving_bytes(kernel, s)}, {cuda_coordinates(s.coordinates, scope)});"
+    if s.barrier is None and slot:
+        chosen = f"<{mask}, {POLICIES[s.cache]}>" if mask or s.cache else ""
+        return f"tf_slot_copy{chosen}({place}, {identifier(m.name)}, {slot}, {end}"
+    chosen = f"<{s.team or ONE_TEAM}, {mask}, {POLICIES[s.cache]}>" if mask or s.cache else f"<{s.team}>" if s.team else ""
+    barrier = f"tf_arrivals + {scope.operand(barrier_of(kernel, s))}"
+    return f"tf_tensor_copy{chosen}({place}, {identifier(m.name)}, {barrier}, {str(s.arrive).lower()}, {end}"
 
 
 def cuda_store(kernel: Kernel, s: TensorStore, place: str, scope: IndexScope) -> str:

@@ -38,7 +38,9 @@ void tf_tensor_copy_checked(tf_shared<T> shared, long long index, tf_global<T>& 
   long long elements = 1;
   for (int d = 0; d < RANK; ++d) elements *= view.box[d];
   if (barrier < -1 || barrier >= (int)home.arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
-  if (!own && !check.cluster_epoch) check.finding("shared memory of another block used before the first cluster barrier", site, shared.name, 0);
+  // The blocks of a cluster meet at the start of a pipeline.
+  if (!own && barrier >= 0 && !check.cluster_epoch)
+    check.finding("shared memory of another block used before the first cluster barrier", site, shared.name, 0);
   if (barrier >= 0) {
     if (own) home.due[barrier] += sources * elements;
     home.due[barrier] -= elements;

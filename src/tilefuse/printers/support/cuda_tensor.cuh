@@ -42,15 +42,23 @@ TF_INLINE void tf_tensor_load(unsigned int target, const tf_tensor_map& map, uns
   else { TF_LOAD_BOX_OF("5d", "%5, %6, %7, %8, %9", "r"(at[4]), "r"(at[3]), "r"(at[2]), "r"(at[1]), "r"(at[0])); }
 }
 
+//@ tf_slot_copy
+// The calling thread announces the bytes that arrive by this statement, from all blocks that run it, and starts its own copy.
+template <int MASK = 0, int CACHE = 0, int RANK>
+TF_INLINE void tf_slot_copy(void* shared, const tf_tensor_map& map, unsigned long long* barrier, unsigned int num_bytes, const int (&at)[RANK]) {
+  const unsigned int arrival = tf_shared_address(barrier);
+  tf_bulk_announce(arrival, num_bytes, false);
+  tf_tensor_load<MASK, CACHE>(tf_shared_address(shared), map, arrival, at);
+}
+
 //@ tf_tensor_copy
-// Thread 0, or the first of each TEAM threads, announces the bytes of a box and starts its copy. A box that several blocks receive comes
-// from each of them, so that many times its bytes arrive.
+// As tf_slot_copy, by thread 0, or by the first of each TEAM threads.
 template <int TEAM = 1024, int MASK = 0, int CACHE = 0, int RANK>
 TF_INLINE void tf_tensor_copy(void* shared, const tf_tensor_map& map, unsigned long long* barrier, bool arrive, unsigned int num_bytes,
                               const int (&at)[RANK]) {
   if (threadIdx.x % TEAM != 0) return;
   const unsigned int arrival = tf_shared_address(barrier);
-  tf_bulk_announce(arrival, MASK ? __popc(MASK) * num_bytes : num_bytes, arrive);
+  tf_bulk_announce(arrival, num_bytes, arrive);
   tf_tensor_load<MASK, CACHE>(tf_shared_address(shared), map, arrival, at);
 }
 
