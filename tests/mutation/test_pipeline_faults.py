@@ -18,6 +18,7 @@ from tilefuse.ir.dtype import F16
 from tilefuse.ir.scalar import const
 from tilefuse.kernel.ir import Barrier, Kernel, Stmt, Store
 from tilefuse.kernel.pipeline import Consume, Produce, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.kernel.visit import statements
 
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
@@ -27,6 +28,7 @@ PRODUCT = TiledProduct(k=48, tile_k=16, swizzle=32, m=64, n=32, block_m=64, bloc
 COPIED = CopiedProduct(k=40, tile_k=16, swizzle=32, m=64, n=32, block_m=64, block_n=32, warpgroups=1, held_slots=1, slots=2)
 IN_CLUSTERS = CopiedProduct(k=40, tile_k=16, swizzle=32, m=64, n=64, block_m=64, block_n=32, warpgroups=1, slots=2, cluster=2)
 SHARED_ROW = replace(PRODUCT, bias=True)
+STAGED = replace(PRODUCT, staged=True, held_slots=0)
 IN_REGISTERS = replace(PRODUCT, left_registers=True, held_slots=0)
 
 Change = Callable[[Stmt], tuple[Stmt, ...] | None]
@@ -95,6 +97,11 @@ FAULTS: dict[str, tuple[TiledProduct, Callable[[Kernel], Kernel], str]] = {
                                      "product in flight at the end of its pipeline"),
     "left operand set while it is read": (IN_REGISTERS, _of(WarpgroupWait, lambda s: (WarpgroupWait(1),), 0),
                                           "register set before its product has finished"),
+    "no fence before the product": (STAGED, _of(ProxyFence, lambda s: ()), "product of elements that a thread stored without a fence"),
+    "no barrier before the product": (STAGED, _of(Barrier, lambda s: (), 0), "race, read and write"),
+    "no barrier after the product": (STAGED, _of(Barrier, lambda s: (), 1), "race, read and write"),
+    "no wait before the operand is overwritten": (STAGED, _of(WarpgroupWait, lambda s: ()),
+                                                  "write to memory that a product in flight reads"),
     "no barrier among consumers": (SHARED_ROW, _of(Barrier, lambda s: ()), "race, read and write"),
 }
 
@@ -118,8 +125,8 @@ def test_findings_name_the_fault(tmp_path: Path) -> None:
         assert status > 0 and message in report, (name, report)
 
 
-@pytest.mark.parametrize("product", [PRODUCT, SHARED_ROW, IN_REGISTERS, COPIED, IN_CLUSTERS],
-                         ids=["ring", "shared row", "left in registers", "tensor copies", "multicast"])
+@pytest.mark.parametrize("product", [PRODUCT, SHARED_ROW, STAGED, IN_REGISTERS, COPIED, IN_CLUSTERS],
+                         ids=["ring", "shared row", "staged", "left in registers", "tensor copies", "multicast"])
 def test_every_planted_fault_shows(product: TiledProduct, tmp_path: Path) -> None:
     """No mutant passes silently; the unchanged kernel does. A main loop one step longer is no fault where boxes beyond k arrive as 0."""
     silent, planted = silent_faults(product.kernel(), lambda f, k: (found := _called(f, product, k))[1] != 0 or not found[0], tmp_path)

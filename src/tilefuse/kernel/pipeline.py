@@ -109,6 +109,7 @@ class WarpgroupProduct:
 
     The operands are a tile of `rows` x `inner` and one of `inner` x `columns`. One statement is one group of products: it reads its
     operands and writes its accumulator until a `WarpgroupWait` that covers it. Consumers of a `Pipeline` run it; compute capability 9.0.
+    Operands outside rings: each thread that stored an element has executed a `ProxyFence`, and met the warpgroup since.
 
     Accumulator: a register array of rows * columns / 128 elements, f32 (i32 for 8-bit integers). Element ((a * columns / 8) + b) * 4 + q is
     row 64 * a + 16 * (thread % 128 // 32) + lane // 4 + 8 * (q // 2), column 8 * b + 2 * (lane % 4) + q % 2, lane = thread % 32: within a

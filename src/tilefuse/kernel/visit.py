@@ -165,19 +165,6 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
     return _with_arguments(kernel, buffers)
 
 
-def reads_by_async_proxy(kernel: Kernel) -> bool:
-    """Whether a statement reads, through the asynchronous proxy, shared memory that consumers of a pipeline write by ordinary stores.
-
-    Barriers among consumers must then order the two proxies. Source: PTX ISA, async proxy.
-    """
-    pipeline = kernel.pipeline
-    if pipeline is None:
-        return False
-    ringed = {name for ring in pipeline.rings for name in ring.buffers}
-    return any(isinstance(s, WarpgroupProduct) and not {s.right, *(() if s.left_registers else (s.left,))} <= ringed
-               for s in statements(pipeline.body))
-
-
 def may_alias_itself(kernel: Kernel) -> frozenset[str]:
     """Buffers both read and written, under one name or two. Other blocks may write them during the kernel, so the compiler must not move
     their loads across a barrier."""

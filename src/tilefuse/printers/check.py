@@ -325,7 +325,10 @@ class CheckedPrinter(HostPrinter):
 
     def load(self, e: Load) -> str:
         """The checked value of an element."""
-        return f"{identifier(e.buffer)}.load({self.expressions.address(e.index, e.dynamic)}, {self.site})"
+        address = self.expressions.address(e.index, e.dynamic)
+        if self.sums:
+            return f"tf_product_load({identifier(e.buffer)}, {address}, {self.site})"
+        return f"{identifier(e.buffer)}.load({address}, {self.site})"
 
     def store(self, buffer: str, address: str, value: str) -> str:
         """A checked store."""

@@ -31,7 +31,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
 )
 from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
-from tilefuse.kernel.visit import reads_by_async_proxy, statements
+from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.host_pipeline import ring_name
 from tilefuse.printers.support.warpgroup_text import instruction_name
@@ -87,7 +87,6 @@ class CudaPipeline:
         kernel = printer.kernel
         products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
         self.sums = {s.accumulator for s in products}
-        self.fences = "tf_fence_async(); " if reads_by_async_proxy(kernel) else ""
         self.swizzled = {b.name: b.swizzle for b in kernel.buffers if b.swizzle}
 
     def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | ReleaseSlots | WarpgroupProduct | WarpgroupWait) -> None:
@@ -167,7 +166,7 @@ class CudaPipeline:
             out.line(f"tf_bulk_wait({name}_empty + {name}_slot, {name}_phase);")
             self.printer.body(s.body)
             if any(isinstance(inner, (Store, VectorStore, AsyncCopy, Atomic)) for inner in statements(s.body)):
-                out.line("tf_fence_async();")
+                out.line("tf_proxy_fence();")
             out.line(f"tf_slot_arrive({self.full});")
             self.full = ""
         out.line(f"tf_next_slot<{ring.slots}>({name}_slot, {name}_phase);")
@@ -198,7 +197,7 @@ class CudaPipeline:
     def barrier(self, s: Barrier, bits: str) -> str:
         """Text of a block barrier among consumers. bits: registers that must hold their loaded elements."""
         scope, threads = ("team", s.team) if s.team else ("consumer", self.consumers)
-        return self.fences + (f"tf_{scope}_barrier_after<{threads}>({bits});" if bits else f"tf_{scope}_barrier<{threads}>();")
+        return f"tf_{scope}_barrier_after<{threads}>({bits});" if bits else f"tf_{scope}_barrier<{threads}>();"
 
     # -- products --------------------------------------------------------------------------------------------------------------
 

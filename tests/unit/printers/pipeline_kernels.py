@@ -29,6 +29,7 @@ from tilefuse.kernel.ir import (
     Store,
 )
 from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, Ring, WarpgroupProduct, WarpgroupWait, panel_width
+from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.target.launch import Launch
 
 NUMPY = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "i8": np.int8, "u8": np.uint8,
@@ -43,6 +44,7 @@ class TiledProduct:
     a_turned: `a` lies as [k, m]; b_turned: `b` lies as [n, k]. warpgroups share block_m. producers: threads that copy. held_slots: as of
     Consume, with as many products in flight. left_registers: consumers load their left operand into registers. registers: of producers and
     consumers. bias: consumers exchange a row first. blocks: persistent blocks that take the tiles in turn; 0: a block for each tile.
+    staged: consumers write the left operand to a buffer of their own, which products read.
     """
 
     dtype: DType = F16
@@ -63,6 +65,7 @@ class TiledProduct:
     registers: tuple[int, int] = (0, 0)
     bias: bool = False
     blocks: int = 0
+    staged: bool = False
 
     @property
     def sums(self) -> DType:
@@ -78,7 +81,11 @@ class TiledProduct:
         """The kernel; parameters a, b, c."""
         a = self._buffer("as", 0, self.block_m)
         b = self._buffer("bs", _end(a), self.block_n)
-        shared = (a, b) if not self.bias else (a, b, Buffer("row", F32, self.block_n, "shared", offset_bytes=_end(b)))
+        shared = [a, b]
+        if self.staged:
+            shared.append(replace(a, name="own", num_elements=a.num_elements // self.slots, offset_bytes=_end(b)))
+        if self.bias:
+            shared.append(Buffer("row", F32, self.block_n, "shared", offset_bytes=_end(shared[-1])))
         consumers = 128 * self.warpgroups
         columns = self.n // self.block_n
         tiles = self.m // self.block_m * columns
@@ -108,6 +115,9 @@ class TiledProduct:
         if self.left_registers:
             product = replace(product, left="held_left", left_registers=True)
             use = (*self._load_left(rows, left), product, WarpgroupWait(0))
+        if self.staged:
+            own = replace(product, left="own", left_index=left - axis("slot") * (self.block_m * self.tile_k))
+            use = (*self._stage(), own, WarpgroupWait(0), Barrier())
         loop = For("kt", number(0), number(self.tiles), 1, (
             Produce("ab", "slot", (*self._fill("a", self.block_m, axis("bm") * self.block_m, self.m, self.a_turned),
                                    *self._fill("b", self.block_n, axis("bn") * self.block_n, self.n, not self.b_turned)), self.producers),
@@ -149,6 +159,13 @@ class TiledProduct:
         assert rows == 64
         return (For("lt", number(0), number(self.tile_k // 8), 1, (
             For("lq", number(0), number(4), 1, (Assign(own, Load("as", self.dtype, at)),), unroll=True),), unroll=True),)
+
+    def _stage(self) -> tuple[Stmt, ...]:
+        """Copies the left tile of a slot to the consumers' own buffer."""
+        elements, threads = self.block_m * self.tile_k, 128 * self.warpgroups
+        at = axis("se") * threads + THREAD
+        copy = Store("own", at, Load("as", self.dtype, axis("slot") * elements + at))
+        return (For("se", number(0), number(elements // threads), 1, (copy,)), ProxyFence(), Barrier())
 
     def _bias(self) -> tuple[Stmt, ...]:
         """A row that consumers share before the main loop: a barrier among consumers only."""
@@ -213,6 +230,7 @@ PRODUCTS: dict[str, TiledProduct] = {
     "f8e5m2": TiledProduct(F8E5M2, tile_k=128, k=160, swizzle=128, n=24, block_n=24, held_slots=1, slots=3),
     "i8": TiledProduct(I8, tile_k=128, k=131, swizzle=128),
     "u8": TiledProduct(U8, tile_k=32, k=96, swizzle=32, n=48, block_n=48, producers=64),
+    "staged": TiledProduct(BF16, staged=True, a_turned=True, swizzle=128, tile_k=64, k=70),
     "left in registers": TiledProduct(F16, left_registers=True, k=70, slots=3, b_turned=False),
     "bias": TiledProduct(BF16, bias=True, registers=(40, 232)),
 }

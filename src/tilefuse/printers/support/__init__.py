@@ -22,7 +22,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
     "host": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
              "host_matrix.h", "host_tensor.h", "routine.h"),
     "checked": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
-                "host_matrix.h", "host_tensor.h", "routine.h", "checked.h", "checked_ring.h", "checked_tensor.h"),
+                "host_matrix.h", "host_tensor.h", "routine.h", "checked.h", "checked_tensor.h", "checked_ring.h"),
 }
 _NAME = re.compile(r"\b(?:tf_\w+|TF_INLINE|TF_ROUTINE)\b")
 _CALL = re.compile(r"\b(tf_\w+)(?=\()")

@@ -1,5 +1,13 @@
 // The checking mode's rings: every filling and use of a slot goes through a state that knows whether the roles would have waited.
 
+//@ tf_product_load
+// An element of a warpgroup product's operand, which the product reads behind a fence of the thread that stored it.
+template <class T> T tf_product_load(tf_shared<T>& shared, long long index, int site) {
+  if (shared.inside(index, site) && tf_unfenced(shared, index))
+    shared.home.check.finding("product of elements that a thread stored without a fence", site, shared.name, index, &shared.cells(index)->write);
+  return shared.load(index, site);
+}
+
 //@ tf_ring
 // The slots of one ring in one block's shared memory. A cell's `ring` is the state of its slot: 1 being filled, 2 full or empty and open to
 // no one, 3 open to consumers.

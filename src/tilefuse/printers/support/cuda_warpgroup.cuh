@@ -57,10 +57,6 @@ template <int SLOTS, int KEPT, int BLOCKS> TF_INLINE void tf_release_slots(unsig
   }
 }
 
-//@ tf_fence_async
-// This thread's stores to shared memory come before later reads by tensor copies and warpgroup products.
-TF_INLINE void tf_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 //@ tf_lower_registers
 template <int COUNT> TF_INLINE void tf_lower_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COUNT)); }
 
