@@ -83,9 +83,14 @@ GROUPS = """graph @g(%x: f32[3, 16, 7, 5]) -> (f32[3, 4], f32[3, 4]) {
   %d: f32[3, 4] = reduce.m2 [i, j] over [k < 4, l < 7, m < 5] { %x[i, 4*j + k, l, m] }
   return %s, %d
 }"""
+LONG_SUM = """graph @g(%x: f32[16384, 8], %w: f32[8, 256]) -> (f32[16384, 256]) {
+  %y: f32[16384, 256] = reduce.sum [i, j] over [k < 8] { mul(%x[i, k], %w[k, j]) }
+  return %y
+}"""
 
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
+    changed("call-products", LONG_SUM),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("pad-products", product("f16", 2000, 196, 260)), changed("split-convolution-biases", convolution("f32", 1, True)),

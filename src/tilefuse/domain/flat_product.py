@@ -176,11 +176,18 @@ class _Flattener:
         return e
 
     def _body_behind(self, e: Expr) -> Expr | None:
-        """The element that a read finds in a map, over the reader's axes; None for other values."""
+        """The element that a read finds in a map, over the reader's axes; None for other values, and for maps that cannot multiply."""
         node = self.graph.node_by_name.get(e.value) if isinstance(e, Read) else None
-        if not isinstance(e, Read) or node is None or node.kind != "map" or node.body is None:
+        if not isinstance(e, Read) or node is None or node.kind != "map" or node.body is None or not _may_multiply(node.body):
             return None
         return _element(node, e, self.extents)
+
+
+def _may_multiply(body: Expr) -> bool:
+    """Whether a body, looked at before its axes are replaced, is a view or may be a product."""
+    while isinstance(body, Call) and is_cast(body):
+        body = body.args[0]
+    return isinstance(body, Read | Guard) or isinstance(body, Call) and body.fn in ("mul", "div", "neg", "select")
 
 
 def _element(node: Node, read: Read, extents: Mapping[str, int] | None) -> Expr:

@@ -35,6 +35,7 @@ from tilefuse.ir.verify import check
 from tilefuse.passes.facts import CallerLayouts
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.price.measure import Measurer
+from tilefuse.plan.rewrites.called_products import CHOICES
 from tilefuse.plan.seeded import Seed
 from tilefuse.plan.select.release_order import in_release_order
 from tilefuse.plan.text.text import print_plan
@@ -120,6 +121,7 @@ class Prepared:
     """A graph after passes, with all decisions on which planning builds.
 
     constants: data of the constants, including those that passes created. given, fixed: strides of inputs, and required strides of results.
+    notes: choices of passes that an explanation tells.
     """
 
     graph: Graph
@@ -127,6 +129,7 @@ class Prepared:
     given: Layouts
     layouts: Layouts
     fixed: Layouts
+    notes: tuple[str, ...] = ()
 
 
 def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
@@ -144,7 +147,7 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
     now.dump("1_passed.txt", print_graph(graph))
     free = caller.free_values(graph)
     fixed = {v: s for v, s in caller.wanted(graph).items() if v not in free}
-    return Prepared(graph, context.constants, caller.given(graph), context.layouts.strides, fixed)
+    return Prepared(graph, context.constants, caller.given(graph), context.layouts.strides, fixed, context.attributes.get(CHOICES, ()))
 
 
 @rarely_collected()
@@ -167,6 +170,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
                     result_layouts=result_layouts, free_results=free_results)
     with now.span("plan") as facts:
         plan = in_release_order(_planned(ready, device, options, measurer, static, seed, given_up), given_up)
+        plan = replace(plan, notes=(*plan.notes, *ready.notes))
         facts.update(nodes=len(ready.graph.nodes), kernels=len(plan.kernels), distinct=len(plan.programs))
     text = print_plan(plan)
     now.line("plan", text)

@@ -28,6 +28,12 @@ class Prices(Protocol):
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's matrix product. Units: microseconds."""
 
+    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
+        """Predicted time of the best kernel for nodes, or of one kernel for each where none holds all. Units: microseconds; bytes.
+
+        near_bytes: read by its threads through the first-level cache. eager_rounding: as the option of this name.
+        """
+
     def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
         """Predicted time of the library's product on the matrix unit where rows are no multiples of 16 bytes. Units: microseconds.
 

@@ -42,6 +42,7 @@ def many_functions(rows: int, columns: int) -> Cases:
         "argmax": (ta.argmax(x, axis=1), a.argmax(1)),
         "any": (ta.any(f, axis=0), flags.any(0)),
         "einsum": (ta.einsum("ij,kj->ik", whole, whole), n.astype("float32") @ n.T.astype("float32")),
+        "sum of products": (ta.sum(whole[:, None, :] * whole[None], axis=-1), n.astype("float32") @ n.T.astype("float32")),
         "put": (ta.put(x, (slice(None, None, 2), 3), -1.0), _with(a, (slice(None, None, 2), 3), -1.0)),
     }
 

@@ -78,6 +78,8 @@ CASES: dict[str, Pair] = {
     "cumulative": (lambda x: ta.cumulative_sum(x, axis=1), lambda x: torch.cumsum(x, 1), ((3, 5),)),
     "stack": (lambda x, y: ta.stack([x, y * 2, x[::-1]], axis=1), lambda x, y: torch.stack([x, y * 2, x.flip(0)], 1), ((3, 2), (3, 2))),
     "matmul": (lambda x, y: ta.tanh(x @ y), lambda x, y: torch.tanh(x @ y), ((2, 3, 4), (4, 2))),
+    "sum of products": (lambda x, y: ta.sum(x[:, None, :] * y[None], axis=-1), lambda x, y: (x[:, None] * y[None]).sum(-1),
+                        ((80, 64), (72, 64))),
     "clip": (lambda x: ta.clip(x, -0.5, 0.5) * x, lambda x: torch.clamp(x, -0.5, 0.5) * x, ((4, 4),)),
     "subscript": (lambda x: x[1:, ::2, None] * x[0, 1], lambda x: x[1:, ::2, None] * x[0, 1], ((3, 4),)),
 }

@@ -47,7 +47,8 @@ def product_work(sizes: ProductSizes, device: DeviceSpec) -> Work:
     fitted = device.fitted.calls
     if device.kind != "cuda":
         return Work(global_bytes=sizes.operand_bytes + sizes.result_bytes, read_bytes=sizes.operand_bytes,
-                    operations=(Operations(sizes.operations, sizes.unit, fitted.host_efficiency),))
+                    operations=(Operations(sizes.operations, sizes.unit, dict(fitted.host_shares).get(sizes.unit, 1.0)),),
+                    serial_us=fitted.host_latency_us)
     on_threads = sizes.unit in ("f32", "f64")
     tiling = fitted.threads if on_threads else fitted.tf32 if sizes.unit == "tf32" else fitted.halves
     most = fitted.short_efficiency if on_threads and sizes.inner < fitted.short_inner else 1.0

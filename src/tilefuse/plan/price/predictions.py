@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.contraction import contraction_of
@@ -34,6 +34,19 @@ class Predictions:
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's product. Units: microseconds. Source: `plan/price/products.py`."""
         return library_product_us(product, graph, self.device)
+
+    def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
+        """Predicted time of the best kernel for nodes. Units: microseconds; bytes. Source: `AnalyticCost`.
+
+        The first-level cache is the same memory as shared memory and has its rate.
+        """
+        model = AnalyticCost(self.device)
+        program = schedule_pattern(graph, nodes, {}, self.device, eager_rounding)
+        if isinstance(program, Rejected):
+            apart = (schedule_pattern(graph, (n,), {}, self.device, eager_rounding) for n in nodes)
+            return sum(model.cost(p).us for p in apart if not isinstance(p, Rejected))
+        work = model.work(program)
+        return price_work(replace(work, shared_bytes=work.shared_bytes + near_bytes), self.device).us
 
     def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
         """Predicted time of the library's product with unaligned rows. Units: microseconds. Source: `plan/price/products.py`."""

@@ -34,6 +34,11 @@ _FIT_HALVES = _FIT.format("Fitted to 33 products in f16 and bf16 of 4 to 210 us;
                           "1.12.", "22: 0.98, 1.05, 1.16.")
 _FIT_TF32 = _FIT.format("Fitted to 10 products in tf32 of 7 to 392 us; predicted over measured at the quartiles 0.92, 1.00, 1.02.",
                         "6: 0.94, 0.95, 1.01.")
+_HOST_PRODUCTS = ("one core of an EPYC with AVX-512, torch 2.11, one thread, us of sums of products by our own kernel and of the call, "
+                  "64, 128, 256 and 512 cubed: f32 23 and 19, 152 and 68, 815 and 338, 20000 and 3200; f64 38 and 32, 170 and 117, 1400 "
+                  "and 770, 28000 and 19000; bf16 40 and 44, 239 and 65, 1486 and 177, 21300 and 1340, but hosts without instructions for "
+                  "bf16 take longer; f16 68 and 171, 364 and 1072, 2990 and 31000, 92000 and 383000; "
+                  "f32 16 cubed 12 and 14; with copies of its operands, bf16 48 cubed 23 and 36")
 _LATENCY = "Time to fill the first tiles and to store the last ones, beside the launch."
 _FULL_TILE = "Results in work on a multiprocessor from which on it reaches the rate of a large product."
 _EXPONENT = "Share of that rate with fewer results in work: their share of `full_tile`, to this power."
@@ -126,8 +131,12 @@ class CallFigures:
     short_inner: int = measured(32, "elements", "Inner axis in f32 and f64 below which it is short.", _SHORT)
     short_efficiency: float = measured(
         0.25, "1", "Share of the rate of a large product with a short inner axis: storing results takes longer.", _SHORT)
-    host_efficiency: float = measured(
-        0.7, "1", "On a host, share of the rate of a large product.", "taken over from small products on an H200; no host was measured")
+    host_shares: tuple[tuple[str, float], ...] = measured(
+        (("f32", 5.0), ("f64", 5.0), ("bf16", 1.0), ("f16", 0.06)), "1",
+        "On a host, the call's rate by the operands' type, over the rate of the record, which that of our own kernels is.", _HOST_PRODUCTS)
+    host_latency_us: float = measured(
+        12.0, "us", "On a host, time of a call beside its arithmetic and a kernel's launch; sums for which it is too long stay kernels.",
+        _HOST_PRODUCTS)
 
 
 @dataclass(frozen=True, slots=True)

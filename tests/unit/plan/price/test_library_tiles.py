@@ -77,5 +77,5 @@ def test_a_host_has_no_waves() -> None:
     host = host_device()
     product = sizes("f32", 1, 4, 128, 64)
     work = product_work(product, host)
-    assert work.operations == (Operations(2 * 4 * 128 * 64, "f32", host.fitted.calls.host_efficiency),)
-    assert work.serial_us == 0.0
+    assert work.operations == (Operations(2 * 4 * 128 * 64, "f32", dict(host.fitted.calls.host_shares)["f32"]),)
+    assert work.serial_us == host.fitted.calls.host_latency_us
