@@ -81,6 +81,7 @@ class CudaPipeline:
     def __init__(self, printer: StatementPrinter) -> None:
         self.printer = printer
         self.rings: dict[str, Ring] = {}
+        self.most_held: dict[str, int] = {}  # by ring: slots that its uses leave unreleased, at most
         self.full = ""
         self.consumers = 0
         self.arrays: list[str] = []
@@ -99,7 +100,7 @@ class CudaPipeline:
             case Consume():
                 self._consume(s)
             case ReleaseSlots(ring):
-                self._release(self.rings[ring], 0)
+                self._release(self.rings[ring], 0, self.most_held[ring])
             case WarpgroupProduct():
                 self._product(s)
             case WarpgroupWait(pending):
@@ -114,6 +115,8 @@ class CudaPipeline:
         fills = {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
         for r in s.rings:
             self.rings[r.name] = r
+            uses = (u.held_slots for u in statements(s.body) if isinstance(u, Consume) and u.ring == r.name)
+            self.most_held[r.name] = min(max(uses, default=0), r.slots)
             full, empty = f"{ring_name(r.name)}_full", f"{ring_name(r.name)}_empty"
             out.line(f"__shared__ __align__(8) unsigned long long {full}[{r.slots}], {empty}[{r.slots}];")
             arrivals = s.consumer_threads // 32 * (cluster if r.cluster else 1)
@@ -180,17 +183,20 @@ class CudaPipeline:
             self.printer.body(s.body)
             out.line(f"tf_next_slot<{ring.slots}>({name}_slot, {name}_phase);")
             out.line(f"++{name}_open;")
-            self._release(ring, s.held_slots)
+            self._release(ring, s.held_slots, self.most_held[s.ring] + 1 - s.held_slots)
 
     def _slot(self, slot: str, ring: Ring) -> None:
         index = self.printer.scope.index_type
         self.printer.out.line(f"const {index} {identifier(slot)} = {ring_name(ring.name)}_slot;")
         self.printer.scope.extents[slot] = ring.slots
 
-    def _release(self, ring: Ring, held_slots: int) -> None:
+    def _release(self, ring: Ring, held_slots: int, count: int) -> None:
+        """Prints the release of all open slots but `held_slots`, which are `count` slots at most."""
+        if not count:
+            return
         blocks = self.printer.kernel.launch.cluster if ring.cluster else 1
         name = ring_name(ring.name)
-        self.printer.out.line(f"tf_release_slots<{ring.slots}, {held_slots}, {blocks}>({name}_empty, {name}_slot, {name}_open);")
+        self.printer.out.line(f"tf_release_slots<{ring.slots}, {held_slots}, {count}, {blocks}>({name}_empty, {name}_slot, {name}_open);")
 
     # -- consumers' barriers -------------------------------------------------------------------------------------------------
 

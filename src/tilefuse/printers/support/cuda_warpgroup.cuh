@@ -42,11 +42,14 @@ template <int SLOTS> TF_INLINE void tf_next_slot(int& slot, unsigned int& phase)
 }
 
 //@ tf_release_slots
-// Each consumer warp releases the oldest of the `open` slots before `slot` until KEPT remain. BLOCKS: blocks of the cluster that fill the slot.
-template <int SLOTS, int KEPT, int BLOCKS> TF_INLINE void tf_release_slots(unsigned long long* empty, int slot, int& open) {
+// Each consumer warp releases the oldest of the `open` slots before `slot` until KEPT remain; at most COUNT are to be released. BLOCKS: blocks
+// of the cluster that fill the slots.
+template <int SLOTS, int KEPT, int COUNT, int BLOCKS> TF_INLINE void tf_release_slots(unsigned long long* empty, int slot, int& open) {
   __syncwarp();
   const unsigned int lane = threadIdx.x & 31;
-  while (open > KEPT) {
+#pragma unroll
+  for (int n = 0; n < COUNT; ++n) {
+    if (open <= KEPT) break;
     const int oldest = slot >= open ? slot - open : slot - open + SLOTS;
     if constexpr (BLOCKS > 1) {
       if (lane < BLOCKS) tf_slot_arrive_at(empty + oldest, lane);
