@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tilefuse.base.errors import InternalError
 from tilefuse.kernel.ir import Group, Kernel
 from tilefuse.kernel.writer import Writer, identifier
 
@@ -14,7 +15,12 @@ NUMBERS_A_LINE = 16
 
 
 def operand_table(kernel: Kernel, index_type: str, out: Writer) -> str:
-    """Prints the structure and the tables of a packed CUDA kernel; returns the kernel's parameter list."""
+    """Prints the structure and the tables of a packed CUDA kernel; returns the kernel's parameter list.
+
+    Raises: InternalError for a kernel with tensor maps: members would need maps of their own.
+    """
+    if kernel.maps:
+        raise InternalError(f"packed kernel {kernel.name} has tensor maps {', '.join(m.name for m in kernel.maps)}")
     with out.block(f"struct {kernel.name}_operands", ";"):
         out.line(f"void* at[{len(kernel.parameters)}];")
     for number, group in enumerate(kernel.groups):

@@ -1,20 +1,21 @@
 """Tensor maps: which tensors can have one, and copies of boxes on the host as numpy computes them."""
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build_together, call, compiler, run
+from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build, build_together, call, compiler, run
 from tests.unit.templates.tensor_samples import BoxCopy, ring
 from tilefuse.base.errors import InternalError
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import axis, number
 from tilefuse.ir.dtype import BF16, F16, F32, F64, I8, DType
 from tilefuse.kernel.asynchronous import AwaitEarlier
 from tilefuse.kernel.early import untimely
-from tilefuse.kernel.ir import Kernel, Size
+from tilefuse.kernel.ir import Group, Kernel, Member, Size
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap, TensorStore, why_no_map
 from tilefuse.kernel.visit import read_buffers, written_buffers
 from tilefuse.printers.cuda import print_cuda
@@ -144,12 +145,29 @@ def test_maps_that_do_not_fit_their_statement_are_refused() -> None:
         print_cuda(replace(kernel, body=(replace(copy, multicast=3), *kernel.body[1:])), H200)
 
 
-def test_a_sized_map_follows_the_call(tmp_path: Path) -> None:
-    """Extents and strides over the call's sizes: on the host they are expressions of the kernel's arguments."""
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("rows", [13, 9, 1])
+def test_a_sized_map_follows_the_call(rows: int, tmp_path: Path) -> None:
+    """Extents over the call's sizes: rows beyond them are neither read nor written, whatever the buffers hold."""
+    case = CASES["2-D f16"]
+    kernel = case.kernel()
+    sized = tuple(replace(m, extents=(axis("rows"), 20)) for m in kernel.maps)
+    kernel = replace(kernel, maps=sized, sizes=(Size("rows", 13, "rows"),))
+    arrays = case.inputs(np.random.default_rng(rows))
+    x, y = arrays["x"].copy(), arrays["y"].copy()
+    pointers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, ctypes.addressof(size := ctypes.c_longlong(rows)))
+    assert getattr(build(print_host(kernel), tmp_path), kernel.name)(pointers, None, ctypes.c_long(0)) == 0 and size.value == rows
+    wanted = arrays["y"].reshape(13, 24).copy()
+    wanted[:rows, :20] = arrays["x"].reshape(13, 24)[:rows, :20]
+    assert np.array_equal(y.reshape(13, 24), wanted)
+
+
+def test_packed_kernels_have_no_maps() -> None:
+    """Their members would need maps of their own."""
     kernel = CASES["2-D f16"].kernel()
-    sized = tuple(replace(m, extents=(Affine((("rows", 1),)), 20)) for m in kernel.maps)
-    text = print_host(replace(kernel, maps=sized, sizes=(Size("rows", 13, "rows"),)))
-    assert "const tf_tensor_view<2> x_map = {{rows, 20ll}, {24ll, 1ll}, {4ll, 16ll}, 0ll};" in text
+    group = Group(0, (), (Member((), kernel.launch.num_blocks),), kernel.body)
+    with pytest.raises(InternalError, match="packed kernel box_copy has tensor maps x_map, y_map"):
+        print_cuda(replace(kernel, body=(group,)), H200)
 
 
 def test_cuda_text_of_every_form() -> None:

@@ -3,29 +3,61 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.unit.printers.pipeline_kernels import TiledProduct
+from tests.unit.printers.pipeline_kernels import THREAD, TiledProduct
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BF16, F32, I8
-from tilefuse.kernel.ir import For, Kernel, Let, Stmt
+from tilefuse.kernel.ir import Barrier, Buffer, For, Kernel, Let, Reg, Stmt, Store
 from tilefuse.kernel.pipeline import panel_width
-from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
+
+# Bytes of a row of results in shared memory.
+RESULT_SWIZZLE = 128
 
 
 @dataclass(frozen=True)
 class CopiedProduct(TiledProduct):
     """As `TiledProduct`, with tensor copies in place of stores; elements beyond `k` arrive as 0.
 
-    cluster: blocks that share rows of `a`, of which each copies a part to all.
+    cluster: blocks that share rows of `a`, of which each copies a part to all. stored: consumers write their sums to shared memory, and
+    tensor stores bring these to `c`.
     """
 
     producers: int = 1
     cluster: int = 1
+    stored: bool = False
 
     def kernel(self) -> Kernel:
         """The kernel; parameters a, b, c, then the maps of a and b."""
         kernel = super().kernel()
         a = self._map("a", self.block_m // self.cluster, self.m, self.a_turned)
-        return self._in_clusters(replace(kernel, maps=(a, self._map("b", self.block_n, self.n, not self.b_turned))))
+        kernel = replace(kernel, maps=(a, self._map("b", self.block_n, self.n, not self.b_turned)))
+        return self._in_clusters(self._with_results(kernel) if self.stored else kernel)
+
+    def _with_results(self, kernel: Kernel) -> Kernel:
+        """The kernel with the shared buffer of a tile of results, in panels, and the map that stores a panel."""
+        width = panel_width(RESULT_SWIZZLE, 4)
+        start = -(-kernel.launch.shared_bytes // 1024) * 1024
+        tile = Buffer("results", self.sums, self.block_m * self.block_n, "shared", offset_bytes=start, swizzle=RESULT_SWIZZLE)
+        c = TensorMap("c_map", "c", self.sums, (self.m, self.n), (self.n, 1), (self.block_m, width), RESULT_SWIZZLE)
+        launch = replace(kernel.launch, shared_bytes=start + 4 * tile.num_elements)
+        return replace(kernel, buffers=(*kernel.buffers, tile), maps=(*kernel.maps, c), launch=launch)
+
+    def _store(self, rows: int) -> tuple[Stmt, ...]:
+        if not self.stored:
+            return super()._store(rows)
+        width, lane = panel_width(RESULT_SWIZZLE, 4), THREAD % 32
+        a, b, q, panel = axis("ra"), axis("cb"), axis("q"), axis("cp")
+        row = THREAD // 128 * rows + 64 * a + 16 * (THREAD % 128 // 32) + lane // 4 + 8 * (q // 2)
+        within = 8 * (b % (width // 8)) + 2 * (lane % 4) + q % 2
+        value = Reg("sum", self.sums, self.block_n // 2 * a + 4 * b + q)
+        body: tuple[Stmt, ...] = (Store("results", b // (width // 8) * (width * self.block_m) + row * width + within, value),)
+        for name, extent in (("q", 4), ("cb", self.block_n // 8), ("ra", rows // 64)):
+            body = (For(name, number(0), number(extent), 1, body, unroll=True),)
+        corner = (axis("bm") * self.block_m, axis("bn") * self.block_n + panel * width)
+        store = TensorStore("c_map", corner, "results", panel * (width * self.block_m))
+        # The next tile's results, or the end of the block, come after the copy engine has read these.
+        return (*body, ProxyFence(), Barrier(), For("cp", number(0), number(self.block_n // width), 1, (store,)), TensorStoreWait(0),
+                Barrier())
 
     def _in_clusters(self, kernel: Kernel) -> Kernel:
         """The kernel with control flow that is uniform over a cluster, where it has any."""
@@ -73,6 +105,8 @@ COPIED: dict[str, CopiedProduct] = {
     "tf32": CopiedProduct(F32, tile_k=32, swizzle=128, k=68, slots=3, held_slots=1),
     "i8": CopiedProduct(I8, tile_k=64, swizzle=64, k=112, slots=3),
     "bias": CopiedProduct(BF16, bias=True, registers=(40, 232)),
+    "stored": CopiedProduct(n=64, block_n=64, k=40, stored=True),
+    "stored in turns": CopiedProduct(BF16, m=256, n=128, block_n=64, k=72, slots=3, held_slots=1, blocks=2, stored=True),
     "cluster": CopiedProduct(n=256, slots=3, swizzle=128, tile_k=64, k=136, cluster=2),
     "cluster in turns": CopiedProduct(m=256, n=128, block_n=32, slots=3, held_slots=1, swizzle=64, k=72, cluster=2, blocks=4),
 }
