@@ -17,6 +17,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.domain.work import Work
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -137,6 +138,13 @@ class KernelTemplate(ABC, Generic[C]):
         """The program of the best choice for a pattern, or why this template has none.
 
         `Reason.OTHER_TEMPLATE` says that the pattern is not of this template's kind; other reasons are shown to the user.
+        """
+
+    @abstractmethod
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """Whether a kernel of this template may hold a product of matrices instead of a library call: none that the library clearly beats.
+
+        The price of such kernels still decides. node: a library operator of `graph`, on a GPU.
         """
 
     # -- updates in place ------------------------------------------------------------------------------------------------------

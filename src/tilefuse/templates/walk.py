@@ -16,7 +16,7 @@ from tilefuse.domain.two_pass import two_pass
 from tilefuse.domain.wide_squares import wide_squares
 from tilefuse.domain.work import Ending, Operations, Work
 from tilefuse.emit.kernel_writer import KernelWriter
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -54,6 +54,10 @@ class WalkTemplate(KernelTemplate[C]):
         return writer.finish()
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """False: a walk holds no product."""
+        return False
 
     def propose(self, request: Request) -> TileProgram | Rejected:
         """The program of the choice for the pattern's domain."""

@@ -18,7 +18,7 @@ from tilefuse.passes.device.padded_products import PADDED
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.choose_stitch import MAX_INNER
+from tilefuse.templates.registry import kernel_templates
 
 # Which library operators (products) a kernel may hold instead of a call.
 FusibleLibrary = Callable[[Node], bool]
@@ -70,12 +70,7 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a kernel may hold the node: a product that the library does not clearly compute faster."""
     if device.kind != "cuda" or node.kind != "library.matmul" or node.attribute(PADDED):
         return False
-    contraction = contraction_of(node, graph)
-    if contraction is None or contraction.inner > MAX_INNER:
-        return False
-    right, fitted = graph.type_of(contraction.right), device.fitted.products
-    limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes
-    return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
+    return any(template.holds_product(node, graph, device) for template in kernel_templates())
 
 
 def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
+from tilefuse.target.fitted.pipelines import PipelinedFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
@@ -51,6 +52,7 @@ class FittedFigures:
     stitch: StitchFigures = StitchFigures()
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
+    pipelined: PipelinedFigures = PipelinedFigures()
     products: ProductFigures = ProductFigures()
     calls: CallFigures = CallFigures()
     unaligned: UnalignedFigures = UnalignedFigures()

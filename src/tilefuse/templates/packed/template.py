@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work, summed
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -71,6 +72,10 @@ class PackedTemplate(KernelTemplate[Packed]):
     def propose(self, request: Request) -> TileProgram | Rejected:
         """Independent parts side by side, where packing is asked for; the program of the only part where there is one."""
         return schedule_packed(request)
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """False: its parts' templates do."""
+        return False
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from math import log2, prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
+from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -19,6 +21,7 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
+from tilefuse.templates.staged.choose_stitch import MAX_INNER
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
@@ -77,6 +80,15 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         if request.has_products or fits_one_block(request.graph):
             return schedule_stitched(request.graph, request.layouts, request.device)
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """Products whose inner axis lies on chip whole, and whose right operand is small: its tiles come again for every block."""
+        contraction = contraction_of(node, graph)
+        if contraction is None or contraction.inner > MAX_INNER:
+            return False
+        right, fitted = graph.type_of(contraction.right), device.fitted.products
+        limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes
+        return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -69,6 +70,10 @@ class OnlineTemplate(KernelTemplate[Online]):
         if request.eager_rounding or request.is_part or not request.has_products or request.device.kind != "cuda":
             return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own on a device whose products leave their results unrounded")
         return schedule_online(request.graph, request.layouts, request.device)
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """False: walks are found as wholes (`plan/walks.py`)."""
+        return False
 
     # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
 

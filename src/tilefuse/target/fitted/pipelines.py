@@ -1,0 +1,45 @@
+"""Fitted figures of pipelined products."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tilefuse.target.fitted.evidence import measured
+from tilefuse.target.fitted.stages import OverlapFigures
+
+_GH100 = "NVIDIA H100 architecture paper: 512 multiply-adds of 16 bits a cycle for each of four tensor cores, half as many of tf32"
+_PROLOGUE = "DeviceSpec.transfer_curve: the first 16 KiB take 1.07 us; no pipelined product was timed yet"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOverlapFigures(OverlapFigures):
+    """One block a multiprocessor, whose producers copy while its consumers multiply."""
+
+    alone_share: float = measured(0.0, "1", "Share of a tile's instructions that a block cannot overlap with each other.",
+                                  "producers and consumers are different warps")
+    waits_hidden: bool = measured(False, "1", "Whether blocks of a multiprocessor wait at different times.", "one block a multiprocessor")
+    counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", "no pipelined product was timed yet")
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedFigures:
+    """Products whose operands come through a ring of slots."""
+
+    narrow_per_cycle: float = measured(2048.0, "multiply-adds a cycle", "Rate of warpgroup products of 16-bit operands.", _GH100)
+    tf32_per_cycle: float = measured(1024.0, "multiply-adds a cycle", "Rate of warpgroup products of tf32 operands.", _GH100)
+    l2_bytes_per_cycle: float = measured(
+        48.0, "bytes a cycle and multiprocessor", "Rate at which tensor copies bring operands from L2 when all multiprocessors ask.",
+        "no pipelined product was timed yet; 64 is the width of the port")
+    stored_instructions: int = measured(
+        2, "instructions an element", "Addresses and store of one element of a result.", "count of instructions, sm_90a")
+    tile_cycles: float = measured(
+        600.0, "cycles", "Wait between the last product of a tile and the first of the next.", _PROLOGUE)
+    fill_cycles: float = measured(2000.0, "cycles", "Start of a block until its first slot is full.", _PROLOGUE)
+    registers: int = measured(
+        40, "registers a thread", "Registers of a consumer beside its accumulators.", "assembler, sm_90a")
+    copying_registers: int = measured(
+        40, "registers a thread", "Registers of producers that start tensor copies: a multiple of 8.", "assembler, sm_90a")
+    loading_registers: int = measured(
+        128, "registers a thread", "Registers of producers that load and store themselves: a multiple of 8.", "assembler, sm_90a")
+    barrier_bytes: int = measured(
+        1024, "bytes", "Shared memory that a pipeline takes beside its slots: transaction barriers, padding.", "printed kernels")
+    overlap: PipelineOverlapFigures = field(default=PipelineOverlapFigures())

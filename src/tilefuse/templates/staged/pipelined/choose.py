@@ -1,0 +1,114 @@
+"""Tiles of a pipelined product: every candidate that fits is priced by its work; the cheapest is taken."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
+from tilefuse.domain.roofline import price_candidate
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.plan import SWIZZLE, ProductPlan, placed
+from tilefuse.templates.staged.pipelined.product_work import with_work
+from tilefuse.templates.staged.pipelined.record import Pipelined
+
+# Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
+WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
+MOST_WARPGROUPS, MOST_SLOTS = 2, 8
+# Row tiles of a band: divisors of their number up to this one.
+MOST_BAND = 16
+MOST_COLUMNS = 256
+# `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: 16-bit operands, tf32.
+ARITHMETIC = ("", "tf32")
+
+
+def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None) -> ProductPlan | Rejected:
+    """The tiles whose work has the least price, or why there are none. wanted: tiles made by hand or by a tuner."""
+    refused = _refusal(form, device)
+    if refused is not None:
+        return refused
+    best: tuple[float, float, ProductPlan] | None = None
+    why: Rejected | None = None
+    boundary = boundary_work(form.graph)
+    for choice in [wanted] if wanted is not None else _candidates(form, device):
+        plan = _fit(form, choice, device)
+        if isinstance(plan, Rejected):
+            why = why or plan
+            continue
+        plan = with_work(plan, boundary, device)
+        price = price_candidate(plan.work, device)
+        if best is None or (price.us, price.arithmetic_us) < best[:2]:
+            best = (price.us, price.arithmetic_us, plan)
+    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
+    """Why no tile of the product can be computed by warpgroup instructions."""
+    left, right = form.left, form.right
+    arithmetic = matrix_arithmetic(form.contraction, left.dtype, right.dtype)
+    if arithmetic not in ARITHMETIC:
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {right.dtype} has no warpgroup instruction")
+    if not (form.num_leads and left.lines and right.lines and form.inner):
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
+    if arithmetic and not (left.inner_is_contiguous and right.inner_is_contiguous):
+        return Rejected(Reason.UNSUPPORTED_OP, f"operands of %{form.product.name} in f32 are not contiguous along the inner axis")
+    if device.kind != "cuda" or not device.capabilities.warpgroup_products:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
+    return None
+
+
+def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether warpgroup instructions multiply the operands of a node, as far as its types tell."""
+    contraction = contraction_of(node, graph)
+    if contraction is None or not device.capabilities.warpgroup_products:
+        return False
+    return matrix_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) in ARITHMETIC
+
+
+def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
+    """Every choice that is tried, those that do not fit among them."""
+    yield from _candidates(form, device)
+
+
+def _candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
+    depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
+    for warpgroups in range(1, MOST_WARPGROUPS + 1):
+        for rows, columns in WARPGROUP_TILES:
+            tall = rows * warpgroups
+            itemsize = form.left.dtype.itemsize
+            slots = min(device.shared_bytes_per_block // ((tall + columns) * depth * itemsize), MOST_SLOTS)
+            row_tiles = -(-form.left.lines // tall)
+            tiles = form.num_leads * row_tiles * -(-form.right.lines // columns)
+            yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors))
+
+
+def _band(row_tiles: int) -> int:
+    return max(b for b in range(1, min(row_tiles, MOST_BAND) + 1) if row_tiles % b == 0)
+
+
+def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
+    width = panel_width(SWIZZLE, form.left.dtype.itemsize)
+    legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0 and choice.rows > 0,
+              f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {choice.warpgroups} warpgroups"),
+             (0 < choice.columns <= MOST_COLUMNS and choice.columns % width == 0,
+              f"{choice.columns} columns are no multiple of {width} up to {MOST_COLUMNS}"),
+             (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
+             (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
+             (choice.blocks >= 1, f"{choice.blocks} blocks"),
+             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
+    for holds, problem in legal:
+        if not holds:
+            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+    plan = placed(form, choice)
+    if choice.band < 1 or plan.row_tiles % choice.band:
+        return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
+    registers = plan.sums + device.fitted.pipelined.registers
+    if registers > device.max_registers_per_thread:
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}")
+    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
+    return replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))

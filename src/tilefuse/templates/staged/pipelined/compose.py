@@ -1,0 +1,189 @@
+"""A pipelined product as kernel IR.
+
+    for each tile of the block:  main loop over the inner axis: producers fill slots, consumers multiply | results from the sums
+"""
+from __future__ import annotations
+
+from tilefuse.domain.contraction import COLUMN, ROW
+from tilefuse.domain.tile import TileProgram
+from tilefuse.emit.vectors import vector_parts
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import F32
+from tilefuse.kernel.ir import Assign, Comment, Declare, Kernel, Reg, Store, VectorLoad, VectorStore
+from tilefuse.kernel.pipeline import (
+    WARPGROUP,
+    WARPGROUP_ROWS,
+    Consume,
+    Pipeline,
+    Produce,
+    ReleaseSlots,
+    Ring,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.pipelined.operands import fill, producer_threads
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.state import ProductState
+
+RING = "operands"
+# Neighbouring sums that a lane holds. Source: PTX ISA, accumulators of wgmma.
+NEIGHBOURS = 2
+# Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
+REGISTER_UNIT, MOST_REGISTERS = 8, 256
+
+
+def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
+    """The kernel IR of a pipelined product."""
+    plan = program.internal
+    assert isinstance(plan, ProductPlan)
+    w = ProductState(program, plan, device)
+    with w.nested() as roles:
+        _tiles(w)
+    threads = plan.choice.consumer_threads
+    ring = Ring(RING, plan.choice.slots, tuple(b.name for b in w.slots.values()))
+    pipeline = Pipeline((ring,), tuple(roles.statements), threads, *_registers(plan, producer_threads(w), device))
+    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
+              f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+    results = [program.graph.type_of(r).dtype for r in program.graph.results]
+    narrow = all(t.is_float and t.bits <= 16 for t in results)
+    return Kernel(program.name, (*w.buffers.values(), *w.slots.values()), launch, (*w.frame.statements, pipeline), header, min_blocks=1,
+                  narrow=narrow, maps=tuple(w.maps.values()))
+
+
+def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[int, int]:
+    """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
+    fitted, choice = device.fitted.pipelined, plan.choice
+    producing = fitted.copying_registers if producers == 1 else fitted.loading_registers
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = min(started, device.max_registers_per_thread)
+    left = started * choice.num_threads - producing * WARPGROUP
+    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
+
+
+def _tiles(w: ProductState) -> None:
+    """The tiles of a block, one after another: bands of row tiles, in each all column tiles."""
+    plan, form = w.plan, w.plan.form
+    choice = plan.choice
+    with w.loop("tile", number(plan.num_tiles), start=axis("block"), step=choice.blocks, extent=plan.num_tiles) as tile:
+        per_lead = plan.row_tiles * plan.column_tiles
+        lead = tile // per_lead if form.num_leads > 1 else number(0)
+        place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
+        for a in form.leads:
+            stride //= form.extents[a]
+            w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
+        per_band = choice.band * plan.column_tiles
+        band, within = place // per_band, place % per_band
+        row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
+        column_tile = w.let("column_tile", within // choice.band, plan.column_tiles)
+        first_row, first_column = row_tile * choice.rows, column_tile * choice.columns
+        total = Reg(w.fresh(f"{form.product.name}_sum"), F32)
+        w.emit(Declare(total.name, F32, plan.sums))
+        _main_loop(w, total, first_row, first_column)
+        _results(w, total, first_row, first_column)
+
+
+def _main_loop(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
+    plan = w.plan
+    choice, left, right = plan.choice, plan.left, plan.right
+    threads = producer_threads(w)
+    w.emit(Comment(f"%{plan.form.product.name}: the inner axis in {plan.fillings} steps"))
+    with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
+        inner = step * choice.depth
+        slot = w.fresh("slot")
+        w.frame.extents[slot] = choice.slots
+        with w.nested() as produced:
+            fill(w, left, axis(slot), first_row, inner, threads)
+            fill(w, right, axis(slot), first_column, inner, threads)
+        w.emit(Produce(RING, slot, tuple(produced.statements), threads))
+        rows = choice.rows // choice.warpgroups
+        group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
+        first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
+        product = WarpgroupProduct(
+            total.name, w.slots[ROW].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, w.slots[COLUMN].name, axis(slot) * right.elements, right.panel_lines * right.width,
+            right.operand.inner_is_contiguous, rows, choice.columns, choice.depth, arithmetic=_arithmetic(left), term=step)
+        w.emit(Consume(RING, slot, (product, WarpgroupWait(1)), held_slots=1))
+    w.emit(WarpgroupWait(0), ReleaseSlots(RING))
+
+
+def _arithmetic(left: OperandTile) -> str:
+    return "tf32" if left.operand.dtype == F32 else ""
+
+
+def _results(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
+    """Results from the sums: each lane has two neighbours of a row at a time."""
+    form, choice = w.form, w.plan.choice
+    thread = axis("thread")
+    rows = choice.rows // choice.warpgroups
+    warp, lane = thread % WARPGROUP // WARP, thread % WARP
+    group = thread // WARPGROUP if choice.warpgroups > 1 else number(0)
+    w.emit(Comment(f"{', '.join('%' + r for r in form.graph.results)}: from the sums"))
+    first = w.let("own_row", first_row + group * rows + warp * MMA_ROWS + lane // 4, form.left.lines + choice.rows)
+    pair = w.let("pair", lane % 4, 4)
+    with w.loop("a", rows // WARPGROUP_ROWS, unroll=w.unroll) as a, w.loop("half", 2, unroll=w.unroll) as half:
+        row = w.simplified(first + a * WARPGROUP_ROWS + half * 8)
+        with w.when(w.beyond(row, form.left.lines)), w.loop("b", choice.columns // MMA_COLUMNS, unroll=w.unroll) as b:
+            column = w.simplified(first_column + pair * NEIGHBOURS + b * MMA_COLUMNS)
+            place = (a * (choice.columns // MMA_COLUMNS) + b) * 4 + half * 2
+            _neighbours(w, Reg(total.name, total.dtype, place), row, column)
+
+
+def _neighbours(w: ProductState, first: Reg, row: Affine, column: Affine) -> None:
+    """Two neighbouring elements of every result: one access where both exist together and lie together in memory."""
+    form, columns = w.form, w.form.right.lines
+    together = columns % NEIGHBOURS == 0
+    arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
+    assert first.index is not None
+    with w.when(w.beyond(column, columns)):
+        for name, array in arrays.items():
+            w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
+        if together:
+            _load_neighbours(w, first, row, column)
+        for v in range(NEIGHBOURS):
+            with w.nested() as one, w.at(**{ROW: row, COLUMN: column + v}):
+                w.sum = Reg(first.name, first.dtype, first.index + v)
+                for name, array in arrays.items():
+                    dtype = form.graph.type_of(name).dtype
+                    w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
+                    if not together:
+                        w.emit(Store(w.buffers[name].name, w.result_offset(name), Reg(array, dtype, number(v))))
+            with w.when(() if together or not v else w.beyond(column + v, columns)):
+                w.emit(*one.statements)
+        if together:
+            _store_neighbours(w, arrays, row, column)
+
+
+def _load_neighbours(w: ProductState, first: Reg, row: Affine, column: Affine) -> None:
+    """Boundary elements that both neighbours read next to each other, by one access each."""
+    lane = w.fresh("v")
+    w.loads.clear()
+    with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
+        tried.extents[lane] = NEIGHBOURS
+        assert first.index is not None
+        w.sum = Reg(first.name, first.dtype, first.index + axis(lane))
+        for name in w.form.graph.results:
+            w.element(name)
+    for value, offset in tuple(w.loads):
+        buffer = w.buffers[value]
+        if len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:
+            continue
+        array = w.fresh(f"{value}_neighbours")
+        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(NEIGHBOURS)]
+        w.emit(Declare(array, buffer.dtype, NEIGHBOURS), VectorLoad(array, number(0), buffer.name, places[0], NEIGHBOURS))
+        for v, place in enumerate(places):
+            w.hold((value, place), Reg(array, buffer.dtype, number(v)))
+
+
+def _store_neighbours(w: ProductState, arrays: dict[str, str], row: Affine, column: Affine) -> None:
+    lane = w.fresh("v")
+    w.frame.extents[lane] = NEIGHBOURS
+    for name, array in arrays.items():
+        with w.at(**{ROW: row, COLUMN: column + axis(lane)}):
+            offset = w.result_offset(name)
+        for start, width in vector_parts(offset, lane, NEIGHBOURS, w.form.graph.type_of(name).dtype):
+            w.emit(VectorStore(w.buffers[name].name, substitute(offset, {lane: number(start)}, w.extents), array, number(start), width))

@@ -1,0 +1,127 @@
+"""The plan of a pipelined product: its form, its tiles, their places in shared memory, and how operands come there."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tilefuse.domain.contraction import INNER
+from tilefuse.domain.work import Work
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, panel_width
+from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.templates.staged.pipelined.form import Operand, ProductForm
+from tilefuse.templates.staged.pipelined.record import Pipelined
+
+# Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
+SWIZZLE = 128
+# Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
+CHUNK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class OperandTile:
+    """One slot's tile of an operand: `lines` lines (rows or columns of the product) by `depth` elements of the inner axis, in panels.
+
+        inner axis contiguous       panels of `width` inner elements, each of `lines` lines
+        lines contiguous            panels of `width` lines, each of `depth` inner elements
+
+    offset_bytes  of slot 0 in the block's shared memory
+    """
+
+    operand: Operand
+    lines: int
+    depth: int
+    offset_bytes: int
+
+    @property
+    def width(self) -> int:
+        """Elements of a panel along the contiguous axis."""
+        return panel_width(SWIZZLE, self.operand.dtype.itemsize)
+
+    @property
+    def elements(self) -> int:
+        """Elements of one slot."""
+        return self.lines * self.depth
+
+    @property
+    def panel_lines(self) -> int:
+        """Rows of a panel: lines of the operand, or elements of the inner axis."""
+        return self.lines if self.operand.inner_is_contiguous else self.depth
+
+    @property
+    def num_panels(self) -> int:
+        """Panels of one slot."""
+        return (self.depth if self.operand.inner_is_contiguous else self.lines) // self.width
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """One kernel. `work` and `flops`: as of `Work` and `TileProgram`."""
+
+    form: ProductForm
+    choice: Pipelined
+    left: OperandTile
+    right: OperandTile
+    work: Work = Work()
+    flops: int = 0
+
+    @property
+    def shared_bytes(self) -> int:
+        """All slots of both operands. Units: bytes."""
+        return self.right.offset_bytes + self.right.elements * self.right.operand.dtype.itemsize * self.choice.slots
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles along the rows."""
+        return -(-self.form.left.lines // self.choice.rows)
+
+    @property
+    def column_tiles(self) -> int:
+        """Tiles along the columns."""
+        return -(-self.form.right.lines // self.choice.columns)
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of all lead places."""
+        return self.form.num_leads * self.row_tiles * self.column_tiles
+
+    @property
+    def fillings(self) -> int:
+        """Steps of the main loop: fillings of a slot for one tile."""
+        return -(-self.form.inner // self.choice.depth)
+
+    @property
+    def sums(self) -> int:
+        """Accumulators of a consumer thread."""
+        return self.choice.rows * self.choice.columns // self.choice.consumer_threads
+
+
+def map_axes(operand: Operand, extents: Mapping[str, int], inner: int) -> tuple[str, ...]:
+    """Axes of the operand's tensor map, the contiguous one last; axes along which the operand does not move are none of them."""
+    last, before = (INNER, operand.line) if operand.inner_is_contiguous else (operand.line, INNER)
+    leads = [a for a, s in operand.stride_by_axis.items() if a not in (INNER, operand.line) and s]
+    return (*sorted(leads, key=lambda a: -operand.stride_by_axis[a]), before, last)
+
+
+def why_no_copies(form: ProductForm, operand: Operand, lines: int, depth: int) -> str:
+    """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
+    sizes = {**form.extents, INNER: form.inner}
+    axes = map_axes(operand, form.extents, form.inner)
+    unit = CHUNK_BYTES // operand.dtype.itemsize
+    strides = tuple(operand.stride_by_axis.get(a, unit) for a in axes[:-1]) + (operand.stride_by_axis.get(axes[-1], 1),)
+    width = panel_width(SWIZZLE, operand.dtype.itemsize)
+    box = (*(1 for _ in axes[:-2]), lines if operand.inner_is_contiguous else depth, width)
+    return why_no_map(operand.dtype, tuple(sizes[a] for a in axes), strides, box, SWIZZLE, operand.first)
+
+
+def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
+    """The plan with both operands' slots one after the other in shared memory."""
+    left = OperandTile(form.left, choice.rows, choice.depth, 0)
+    end = left.elements * form.left.dtype.itemsize * choice.slots
+    right = OperandTile(form.right, choice.columns, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
+    return ProductPlan(form, choice, left, right)
+
+
+def num_results_bytes(form: ProductForm) -> int:
+    """Bytes of all results."""
+    return sum(prod(form.graph.type_of(r).shape) * form.graph.type_of(r).dtype.itemsize for r in form.graph.results)

@@ -1,0 +1,106 @@
+"""The tile program of a pipelined product, its template as text, and a written template as tiles.
+
+    linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; gelu [GRID-CTA_128,GRID-CTA_256]; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.source import Span
+from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.staged.pipelined.choose import choose_product
+from tilefuse.templates.staged.pipelined.form import product_form
+from tilefuse.templates.staged.pipelined.plan import ProductPlan
+from tilefuse.templates.staged.pipelined.record import Pipelined
+
+SETTINGS = ("slots", "warpgroups", "band", "cta_num", "cta_size")
+
+
+def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
+    """The tile program of a pattern given as a graph of its own, or why there is none. wanted: tiles made by hand or by a tuner.
+
+    Units: bytes_read counts every boundary value once.
+    """
+    form = product_form(graph, layouts)
+    if isinstance(form, Rejected):
+        return form
+    plan = choose_product(form, device, wanted)
+    if isinstance(plan, Rejected):
+        return plan
+    choice = plan.choice
+    inside = {n.name for n in graph.nodes}
+    return TileProgram(
+        name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
+        layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
+        parameters=(("band", choice.band), ("blocks", choice.blocks), ("columns", choice.columns), ("depth", choice.depth),
+                    ("rows", choice.rows), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
+        levels=tuple(EdgeLevel(v, n.name, Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside),
+        launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), bytes_read=sum(v.type.num_bytes for v in graph.inputs),
+        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
+
+
+def template_of_product(plan: ProductPlan) -> Template:
+    """The product with its main loop, every result with its tile."""
+    choice, form = plan.choice, plan.form
+    tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), (Step(Worker.GRID), Step(Worker.CTA, choice.rows)),
+                              (Step(Worker.GRID), Step(Worker.CTA, choice.columns)))
+    kept = (Level.REGISTER, Level.GLOBAL) if form.product.name in form.graph.results else (Level.REGISTER,)
+    product = Schedule(form.product.name, (*tile, (Step(Worker.LOOP, choice.depth),)), kept)
+    return Template((product,), (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), Setting("band", choice.band),
+                                 Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
+
+
+def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+    """The program's product with a template's tile (CTA), depth (LOOP), slots, warpgroups, band and blocks.
+
+    Raises: NameLookupError for a value that has no schedule; OptionError for an unknown setting; UserError for tiles that do not fit.
+    """
+    base, plan = program.choice, program.internal
+    if not isinstance(base, Pipelined) or not isinstance(plan, ProductPlan):
+        raise InternalError(f"kernel {program.name} ({program.template}) is no pipelined product")
+    numbers = dict(_numbers(plan, template))
+    warpgroups = numbers.get("warpgroups", base.warpgroups)
+    choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
+                       numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks))
+    where: Span | None = template.schedules[0].span if template.schedules else None
+    if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
+        raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "
+                        f"{choice.num_threads}", where=where, hint=f"cta_size={choice.num_threads}, or warpgroups="
+                        f"{max(numbers['cta_size'] // WARPGROUP - 1, 1)}")
+    result = schedule_product(program.graph, program.layouts, device, choice)
+    if isinstance(result, Rejected):
+        raise UserError(f"the template cannot be met: {result}", where=where,
+                        hint="rows are 64 for each warpgroup or a multiple, columns and inner elements multiples of 128 bytes")
+    own = parse_template(result.notation).schedules[0]
+    for schedule in template.schedules:
+        if not all(map(agree, schedule.attrs, own.attrs)) or len(schedule.attrs) != len(own.attrs) \
+                or not keeps(schedule.keep, own.keep, own.name in program.graph.results):
+            raise UserError(f"schedule {schedule.name} is none that a pipelined product has", where=schedule.span,
+                            hint=f"the kernel's loops then are: {own}")
+    return result
+
+
+def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]:
+    """(name, number) of every number that a template writes."""
+    product = plan.form.product.name
+    for schedule in template.schedules:
+        if schedule.name != product:
+            raise NameLookupError(f"value %{schedule.name} has no schedule in a pipelined product", where=schedule.span,
+                                  hint=f"schedules: {product}")
+        steps = [next((s.count for s in attr if s.worker in (Worker.CTA, Worker.LOOP) and s.count is not None), None)
+                 for attr in schedule.attrs[-3:]]
+        if len(steps) == 3:
+            yield from ((name, count) for name, count in zip(("rows", "columns", "depth"), steps, strict=True) if count is not None)
+    for setting in template.settings:
+        if setting.name not in SETTINGS or isinstance(setting.value, bool):
+            raise OptionError(f"a pipelined product has no setting {setting}", where=setting.span,
+                              hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
+        yield setting.name, setting.value

@@ -1,0 +1,49 @@
+"""The record of a pipelined product."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilefuse.kernel.pipeline import WARPGROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """A main loop over the inner axis, for tiles of `rows` x `columns` sums that persistent blocks take one after another.
+
+    depth       elements of the inner axis in one slot of the ring
+    slots       slots of the ring: fillings that are under way or in use
+    warpgroups  consumer warpgroups, which share the rows of a tile; one more produces
+    band        tiles of rows that are taken together before the next tile of columns, so that blocks at work share operands in L2
+    blocks      persistent blocks
+    """
+
+    template: ClassVar[str] = "pipelined"
+
+    rows: int
+    columns: int
+    depth: int
+    slots: int
+    warpgroups: int
+    band: int
+    blocks: int
+
+    @property
+    def consumer_threads(self) -> int:
+        """Threads that multiply."""
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a block."""
+        return self.consumer_threads + WARPGROUP
+
+    @property
+    def resident(self) -> int:
+        """One block: its accumulators fill the registers."""
+        return 1
+
+    @property
+    def streams_results(self) -> bool:
+        """As of `Choice`: results leave the cache before operands, which other blocks read again."""
+        return True

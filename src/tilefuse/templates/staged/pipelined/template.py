@@ -1,0 +1,143 @@
+"""Pipelined products as a template."""
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Set
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import InternalError
+from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.work import Work
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.kernel.ir import Kernel
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.any_size import AnySize
+from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
+from tilefuse.templates.neighbours import others_than
+from tilefuse.templates.notation import Template
+from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.request import Request
+from tilefuse.templates.staged.pipelined.choose import may_be_pipelined
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.neighbours import product_neighbours
+from tilefuse.templates.staged.pipelined.plan import ProductPlan
+from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
+
+
+class PipelinedTemplate(KernelTemplate[Pipelined]):
+    """One product by persistent blocks: producers fill a ring of operand tiles, consumer warpgroups multiply and write the results."""
+
+    record = Pipelined
+    priority = 2
+
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """Operands once for every tile, results once, cycles of the tensor cores."""
+        return plan_of(program).work
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """Its accumulators and its slots."""
+        plan = plan_of(program)
+        return Resources(plan.sums + device.fitted.pipelined.registers, plan.shared_bytes, min_blocks=1)
+
+    def overlaps(self, choice: Pipelined) -> Overlaps:
+        """Blocks take tiles in bands."""
+        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+
+    def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
+        """The pipeline of a block."""
+        return compose_product(program, device)
+
+    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Pipelined, ...]:
+        """Other tiles, slots and bands."""
+        return others_than(self.choice_of(program), product_neighbours(plan_of(program), device))
+
+    def program_with(self, program: TileProgram, choice: Pipelined, device: DeviceSpec) -> TileProgram | Rejected:
+        """The product in those tiles."""
+        return schedule_product(program.graph, program.layouts, device, choice)
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The product in the tiles that the template writes."""
+        return product_by_hand(program, template, device)
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """The product of a pattern with what follows it element by element."""
+        if request.is_part or not request.has_products:
+            return Rejected(Reason.OTHER_TEMPLATE, "no product with a kernel of its own")
+        return schedule_product(request.graph, request.layouts, request.device)
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """Products of a type that warpgroup instructions multiply."""
+        return may_be_pipelined(node, graph, device)
+
+    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """False: products read what other threads load."""
+        return False
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: other blocks may still read the operand."""
+        return False
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: which elements maps read beside the sums is not looked at."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """None: each tile is one block's."""
+        return frozenset()
+
+    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
+        """The product, a block's tile with the inner elements of a slot, a warpgroup's rows of it."""
+        plan, c = plan_of(program), self.choice_of(program)
+        form = plan.form
+        inner = ("inner", c.depth)
+        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.left.lines), ("column", form.right.lines))),
+                LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
+                LevelTile("warpgroup", (("row", c.rows // c.warpgroups), ("column", c.columns), inner)))
+
+    def staging(self, program: TileProgram) -> Staging:
+        """The slots of both operands."""
+        plan = plan_of(program)
+        places = tuple(SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes,
+                                   t.elements * plan.choice.slots * t.operand.dtype.itemsize) for t in (plan.left, plan.right))
+        return Staging((), places, plan.shared_bytes, plan.shared_bytes)
+
+    @property
+    def any_size(self) -> AnySize[Pipelined] | None:
+        """None: a pipeline is no part of a packed kernel."""
+        return None
+
+    @property
+    def packs(self) -> bool:
+        """One product is one pattern."""
+        return False
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """None: one product is one pattern."""
+        return ()
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Its warps have roles, and its registers are those of a launch of its own."""
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Pipelined | None:
+        """None: a pipeline is no part of a packed kernel."""
+        return None
+
+    def thread_loss(self, choice: Pipelined, changed: Pipelined, device: DeviceSpec) -> float:
+        """Nothing: a pipeline is no part of a packed kernel."""
+        return 0.0
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: a pipeline is no part of a packed kernel."""
+        return None
+
+
+def plan_of(program: TileProgram) -> ProductPlan:
+    """The plan of a pipelined product. Raises: InternalError for another kernel."""
+    if not isinstance(program.internal, ProductPlan):
+        raise InternalError(f"kernel {program.name} ({program.template}) is no pipelined product")
+    return program.internal

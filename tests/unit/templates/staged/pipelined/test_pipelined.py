@@ -1,0 +1,212 @@
+"""Pipelined products: forms that are one, their tiles as text, and their kernels on the checking host executor."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, plain
+from tests.unit.templates.stitched_cases import in_double
+from tests.unit.templates.stitched_graphs import normal
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import NameLookupError, OptionError, UserError
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BF16, F16, F32
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.kernel.pipeline import Pipeline, Produce
+from tilefuse.kernel.tensor_map import TensorCopy
+from tilefuse.kernel.visit import statements
+from tilefuse.target.device import H200
+from tilefuse.templates.notation import parse_template
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import PipelinedTemplate, plan_of
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+# Roundings on the way through the longest pattern, relative to the largest element.
+ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-11}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern, strides of its values where they are not dense, and tiles made by hand (None: chosen)."""
+
+    graph: Callable[[], Graph]
+    wanted: Pipelined | None = None
+    layouts: Layouts = field(default_factory=dict)
+    by_threads: bool = False
+
+    def program(self) -> TileProgram:
+        """The tile program."""
+        made = schedule_product(self.graph(), self.layouts, H200, self.wanted)
+        assert isinstance(made, TileProgram), made
+        return made
+
+
+CASES = {
+    "bias, activation, residual": Case(lambda: gated(200, 136, 72)),
+    "two warpgroups, two slots": Case(lambda: gated(200, 136, 200), Pipelined(128, 128, 64, 2, 2, 1, 3)),
+    "two rows of instructions, bands": Case(lambda: plain(520, 200, 72), Pipelined(256, 64, 64, 3, 2, 3, 5)),
+    "two panels a slot": Case(lambda: plain(70, 72, 136, BF16), Pipelined(64, 64, 128, 2, 1, 2, 2)),
+    "odd rows in memory": Case(lambda: plain(67, 33, 71), by_threads=True),
+    "odd columns": Case(lambda: plain(67, 33, 72)),
+    "inner axis first on the left": Case(lambda: plain(136, 72, 136, BF16, (True, False))),
+    "columns contiguous": Case(lambda: plain(130, 136, 136, F16, (False, False))),
+    "left turned, by threads": Case(lambda: plain(67, 72, 136, F16, (True, True)), by_threads=True),
+    "batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3))),
+    "one right operand for the batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3), shared=True)),
+    "heads before rows": Case(lambda: heads(70, 3, 24, 64)),
+    "one element": Case(lambda: plain(1, 1, 1)),
+    "one row": Case(lambda: plain(1, 264, 520)),
+    "rows far apart": Case(lambda: plain(66, 72, 40), layouts={"x": (48, 1), "w": (40, 1)}),
+    "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
+    """Every element of every result, with every access of the kernel checked; sums in f32 against f64."""
+    case = CASES[name]
+    program = case.program()
+    graph, kernel = program.graph, compose_product(program, H200)
+    values = _inputs(graph)
+    memory, status, report = run(kernel, {b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
+                                          for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    assert status == 0, report
+    wanted = interpret(in_double(graph), {n: v.astype(np.float64) for n, v in values.items()})
+    name_by_origin = {b.origin: b.name for b in kernel.parameters}
+    for result, value in zip(graph.results, wanted, strict=True):
+        got = memory[name_by_origin[result]].astype(np.float64)
+        error = np.abs(got - np.asarray(value).ravel()).max()
+        assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) -> None:
+    """Rows that begin at multiples of 16 bytes are copied; others are loaded by producing threads."""
+    kernel = compose_product(CASES[name].program(), H200)
+    found = list(statements(kernel.body))
+    assert any(isinstance(s, Pipeline) for s in found)
+    assert any(isinstance(s, TensorCopy) for s in found) == (not CASES[name].by_threads) == bool(kernel.maps)
+    assert {s.threads for s in found if isinstance(s, Produce)} == {128 if CASES[name].by_threads else 1}
+
+
+def _inputs(graph: Graph) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(7)
+    return {v.name: random.standard_normal(v.type.shape).astype(NUMPY_DTYPES[v.type.dtype.name]) for v in graph.inputs}
+
+
+def _in_memory(value: np.ndarray, num_elements: int, strides: tuple[int, ...] | None) -> np.ndarray:
+    if strides is None:
+        return value.ravel()
+    memory = np.full(num_elements, np.nan).astype(value.dtype)
+    np.lib.stride_tricks.as_strided(memory, value.shape, tuple(s * memory.itemsize for s in strides))[...] = value
+    return memory
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_template_gives_its_program_back(name: str) -> None:
+    """The program's own notation, parsed."""
+    program = CASES[name].program()
+    again = product_by_hand(program, parse_template(program.notation), H200)
+    assert (again.choice, again.notation) == (program.choice, program.notation)
+
+
+def test_a_template_changes_tiles() -> None:
+    """Rows, columns, slots and blocks that a user writes."""
+    program = Case(lambda: plain(512, 512, 256)).program()
+    written = "matmul [GRID-CTA_128,GRID-CTA_128,LOOP_64]RG; slots=3; warpgroups=2; band=2; cta_num=7;"
+    assert product_by_hand(program, parse_template(written), H200).choice == Pipelined(128, 128, 64, 3, 2, 2, 7)
+
+
+TILE = "matmul [GRID-CTA_64,GRID-CTA_64,LOOP_64];"
+
+
+@pytest.mark.parametrize(("written", "error", "told"), [
+    ("matmul [GRID-CTA_100,GRID-CTA_128,LOOP_64];", UserError, "100 rows are no multiple of 64"),
+    ("matmul [GRID-CTA_64,GRID-CTA_100,LOOP_64];", UserError, "100 columns are no multiple of 64"),
+    (f"{TILE} slots=1;", UserError, "1 slots"),
+    (f"{TILE} slots=40;", UserError, "bytes of slots"),
+    (f"{TILE} warpgroups=1; cta_size=384;", UserError, "384 threads a block"),
+    ("other [GRID];", NameLookupError, "%other"),
+    (f"{TILE} stages=2;", OptionError, "stages"),
+    (f"{TILE} band=3;", UserError, "whole bands of 3"),
+])
+def test_templates_that_cannot_be_met(written: str, error: type[Exception], told: str) -> None:
+    """The error names the number."""
+    program = Case(lambda: plain(512, 512, 256)).program()
+    with pytest.raises(error) as raised:
+        product_by_hand(program, parse_template(written), H200)
+    assert told in str(raised.value)
+
+
+# -- forms -----------------------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_are_other_programs_of_the_same_pattern() -> None:
+    """Tuning tries other tiles; at least one of each field changes something."""
+    template, program = PipelinedTemplate(), Case(lambda: plain(1024, 1024, 512)).program()
+    tried = template.neighbours(program, H200)
+    assert program.choice not in tried and len(set(tried)) == len(tried)
+    made = [template.program_with(program, c, H200) for c in tried]
+    fits = [p for p in made if isinstance(p, TileProgram)]
+    assert len(fits) > 4 and {p.choice.template for p in fits} == {"pipelined"}
+
+
+def test_large_tiles_are_chosen_for_large_products() -> None:
+    """Operands of small tiles come through L2 more often; tiles of 128 x 256 keep the tensor cores busy."""
+    choice = Case(lambda: plain(8192, 8192, 8192)).program().choice
+    assert isinstance(choice, Pipelined) and choice.rows * choice.columns == 128 * 256 and choice.blocks == 132
+
+
+def test_work_counts_operands_of_every_tile() -> None:
+    """Each of 8 x 4 tiles reads its rows and columns of the operands."""
+    program = Case(lambda: plain(1024, 1024, 512), Pipelined(128, 256, 64, 3, 2, 8, 32)).program()
+    assert plan_of(program).work.l2_bytes == 32 * ((128 + 256) * 512 * 2 + 128 * 256 * 2)
+
+
+def _two_products() -> Graph:
+    b = TensorBuilder("two")
+    x, w = b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64))
+    return normal(b, [b.matmul(b.matmul(x, w), w)])
+
+
+def _shifted() -> Graph:
+    b = TensorBuilder("shifted")
+    y = b.matmul(b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64)))
+    return normal(b, [b.elementwise("add", y, b.permute(y, (1, 0)))])
+
+
+def _summed() -> Graph:
+    b = TensorBuilder("summed")
+    return normal(b, [b.reduce(b.matmul(b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64))), "sum", (1,))])
+
+
+@pytest.mark.parametrize(("graph", "told"), [
+    (_two_products, "2 products"), (_summed, "reduce.sum"), (_shifted, "another element"),
+    (lambda: plain(64, 64, 64, F32), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),
+], ids=["two products", "a reduction", "another element", "f32", "empty"])
+def test_patterns_that_are_none(graph: Callable[[], Graph], told: str) -> None:
+    """The reason names what stands in the way."""
+    made = schedule_product(graph(), {}, H200)
+    assert isinstance(made, Rejected) and told in made.detail
+
+
+def test_other_devices_have_none() -> None:
+    """Warpgroup products exist on compute capability 9.0 alone."""
+    device = replace(H200, capabilities=replace(H200.capabilities, warpgroup_products=False))
+    made = schedule_product(plain(64, 64, 64), {}, device)
+    assert isinstance(made, Rejected) and made.reason is Reason.OTHER_TEMPLATE
