@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.gpu.apart import apart
 from tests.unit.kernel.test_tensor_map import CASES
 from tests.unit.templates.tensor_samples import BoxCopy, exchange, program_of, ring
 from tilefuse.ir.dtype import BF16, F16, F32
@@ -64,6 +65,7 @@ def operands(case: BoxCopy, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", [*CASES, *LARGE])
+@apart
 def test_boxes_arrive_as_in_numpy(name: str, cache: KernelCache) -> None:
     """One to five dimensions, elements of 1 to 8 bytes, boxes over every edge and outside; a call and a call elsewhere in memory."""
     case = {**CASES, **LARGE}[name]
@@ -76,6 +78,7 @@ def test_boxes_arrive_as_in_numpy(name: str, cache: KernelCache) -> None:
         assert torch.equal(y, wanted), seed
 
 
+@apart
 def test_a_graph_keeps_its_maps_while_direct_calls_change_theirs(cache: KernelCache) -> None:
     """Replays read the recorded places; calls between them, of tensors elsewhere, encode maps of their own."""
     case = LARGE["3-D odd"]
@@ -88,6 +91,7 @@ def test_a_graph_keeps_its_maps_while_direct_calls_change_theirs(cache: KernelCa
         assert torch.equal(captured(second)[0], wanted_second)
 
 
+@apart
 def test_a_graph_that_reads_in_place_is_recorded_for_each_address(cache: KernelCache) -> None:
     case = LARGE["2-D odd"]
     program = program_for(case, cache)
@@ -99,6 +103,7 @@ def test_a_graph_that_reads_in_place_is_recorded_for_each_address(cache: KernelC
     assert captured.num_recordings == 3
 
 
+@apart
 def test_a_loaded_program_encodes_its_maps(cache: KernelCache, tmp_path: Path) -> None:
     case = LARGE["2-D over every edge"]
     program_for(case, cache).save(tmp_path / "boxes.tilefuse")
@@ -107,6 +112,7 @@ def test_a_loaded_program_encodes_its_maps(cache: KernelCache, tmp_path: Path) -
     assert torch.equal(loaded(x)[0], wanted)
 
 
+@apart
 def test_a_thread_that_never_used_the_gpu_encodes_maps(cache: KernelCache) -> None:
     case = LARGE["2-D odd"]
     program = program_for(case, cache)
@@ -120,6 +126,7 @@ def test_a_thread_that_never_used_the_gpu_encodes_maps(cache: KernelCache) -> No
 
 
 @pytest.mark.parametrize("rows", [8, 37, 1000])
+@apart
 def test_a_ring_of_copies_and_stores(rows: int, cache: KernelCache) -> None:
     """Three slots of loads and two of stores: no slot is overwritten early, over many turns."""
     layout = ((rows, 24), (24, 1))
@@ -130,6 +137,7 @@ def test_a_ring_of_copies_and_stores(rows: int, cache: KernelCache) -> None:
 
 
 @pytest.mark.parametrize("rows", [8, 29, 4003])
+@apart
 def test_clusters_receive_each_others_boxes(rows: int, cache: KernelCache) -> None:
     """Two blocks copy half of a tile each to both."""
     layouts = {"x": ((rows, 16), (16, 1)), "y": ((2, rows, 16), (rows * 16, 16, 1))}

@@ -12,14 +12,21 @@ from tilefuse.ir.scalar import Guard, const
 from tilefuse.kernel.ir import Assign, Buffer, Comment, Declare, KExpr, Load, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, map_axes, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, map_axes, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
+
+# Chunks that a producing thread loads before it stores the first of them.
+CHUNKS_IN_FLIGHT = 4
 
 
 def producer_threads(w: ProductState) -> int:
     """Threads that fill a slot: one where tensor copies bring both operands."""
-    plan = w.plan
-    return 1 if all(not why_no_copies(w.form, t.operand, t.lines, t.depth) for t in (plan.left, plan.right)) else WARPGROUP
+    return 1 if copies_by_map(w.plan) else WARPGROUP
+
+
+def copies_by_map(plan: ProductPlan) -> bool:
+    """Whether tensor maps describe both operands."""
+    return all(not why_no_copies(plan.form, t.operand, t.lines, t.depth) for t in (plan.left, plan.right))
 
 
 def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine, threads: int) -> None:
@@ -49,25 +56,38 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
 
 
 def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
-    """Each thread brings chunks of 16 bytes: neighbours in memory where the operand's alignment allows, else element by element."""
+    """Each thread brings chunks of 16 bytes: neighbours in memory where the operand's alignment allows, else element by element.
+
+    The loads of several chunks are in flight together before the first of them is stored.
+    """
     operand, buffer = tile.operand, w.slots[tile.operand.line]
     each = CHUNK_BYTES // operand.dtype.itemsize
-    per_panel_line = tile.width // each
     chunks = tile.elements // each
+    together = max(n for n in range(1, CHUNKS_IN_FLIGHT + 1) if chunks // WARPGROUP % n == 0)
     w.emit(Comment(f"%{operand.value}: {chunks} chunks of a slot"))
-    with w.loop("chunk", chunks // WARPGROUP) as turn:
-        chunk = w.let("place", turn * WARPGROUP + axis("thread"), chunks)
-        across, along = chunk // per_panel_line, chunk % per_panel_line * each
-        panel, line_of_panel = across // tile.panel_lines, across % tile.panel_lines
-        contiguous = panel * tile.width + along
-        if operand.inner_is_contiguous:
-            line, inner, step = first_line + line_of_panel, first_inner + contiguous, INNER
-        else:
-            line, inner, step = first_line + contiguous, first_inner + line_of_panel, operand.line
-        array = w.fresh(f"{operand.value}_chunk")
-        w.emit(Declare(array, operand.dtype, each))
-        _load_chunk(w, tile, w.buffers[operand.value], array, each, {operand.line: line, INNER: inner}, step)
-        w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
+    with w.loop("turn", chunks // WARPGROUP // together) as turn:
+        numbers = [(turn * together + n) * WARPGROUP + axis("thread") for n in range(together)]
+        loaded = [_loaded_chunk(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
+        for chunk, array in loaded:
+            w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
+
+
+def _loaded_chunk(w: ProductState, tile: OperandTile, chunk: Affine, first_line: Affine, first_inner: Affine) -> tuple[Affine, str]:
+    """A chunk of the tile and the register array that holds its elements."""
+    operand = tile.operand
+    each = CHUNK_BYTES // operand.dtype.itemsize
+    per_panel_line = tile.width // each
+    across, along = chunk // per_panel_line, chunk % per_panel_line * each
+    panel, line_of_panel = across // tile.panel_lines, across % tile.panel_lines
+    contiguous = panel * tile.width + along
+    if operand.inner_is_contiguous:
+        line, inner, step = first_line + line_of_panel, first_inner + contiguous, INNER
+    else:
+        line, inner, step = first_line + contiguous, first_inner + line_of_panel, operand.line
+    array = w.fresh(f"{operand.value}_chunk")
+    w.emit(Declare(array, operand.dtype, each))
+    _load_chunk(w, tile, w.buffers[operand.value], array, each, {operand.line: line, INNER: inner}, step)
+    return chunk, array
 
 
 def _load_chunk(w: ProductState, tile: OperandTile, source: Buffer, array: str, each: int, place: dict[str, Affine], step: str) -> None:

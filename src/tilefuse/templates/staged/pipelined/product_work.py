@@ -10,9 +10,11 @@ from tilefuse.domain.work import BlockWork, StageWork, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, walk
+from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.pipelined.plan import ProductPlan
+from tilefuse.templates.staged.pipelined.operands import CHUNKS_IN_FLIGHT, copies_by_map
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, ProductPlan
 
 
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
@@ -26,16 +28,26 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     elements = choice.rows * choice.columns
     flops, results = _operations(plan)
     moved = sum(form.graph.type_of(r).dtype.itemsize for r in form.graph.results) * elements
-    main = StageWork(((("tensor", products / rate),), (("l2", operand_bytes / fitted.l2_bytes_per_cycle),)))
+    main = StageWork(((("tensor", products / rate),), (("l2", operand_bytes / fitted.l2_bytes_per_cycle),)), _loading_cycles(plan, device))
     ending = StageWork(((("threads", elements * (flops + results * fitted.stored_instructions)
                           / device.fitted.stitch.multiply.fma_per_cycle),),
                         (("l2", moved / fitted.l2_bytes_per_cycle),)), fitted.tile_cycles)
     turns = -(-plan.num_tiles // choice.blocks)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, turns, (main, ending), (StageWork((), fitted.fill_cycles),), fitted.overlap)
+    # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,),
-                   l2_bytes=plan.num_tiles * (operand_bytes + moved), shared_bytes=2 * plan.num_tiles * operand_bytes)
+                   shared_bytes=2 * plan.num_tiles * operand_bytes)
     product_flops = 2 * form.num_leads * form.left.lines * form.right.lines * form.inner
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * elements * flops)
+
+
+def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
+    tiles = (plan.left, plan.right)
+    if copies_by_map(plan):
+        return 0.0
+    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in tiles)
+    return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
 
 
 def _operations(plan: ProductPlan) -> tuple[int, int]:

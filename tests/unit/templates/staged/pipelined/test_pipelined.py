@@ -167,15 +167,30 @@ def test_neighbours_are_other_programs_of_the_same_pattern() -> None:
 
 
 def test_large_tiles_are_chosen_for_large_products() -> None:
-    """Operands of small tiles come through L2 more often; tiles of 128 x 256 keep the tensor cores busy."""
+    """Operands of small tiles come through L2 more often than the tensor cores can wait for; every multiprocessor has a block."""
     choice = Case(lambda: plain(8192, 8192, 8192)).program().choice
-    assert isinstance(choice, Pipelined) and choice.rows * choice.columns == 128 * 256 and choice.blocks == 132
+    assert isinstance(choice, Pipelined) and choice.rows * choice.columns >= 128 * 192 and choice.blocks == 132
+
+
+def test_small_products_have_small_tiles() -> None:
+    """128 x 4096 results in tiles of 128 x 256 would leave most multiprocessors without one."""
+    choice = Case(lambda: plain(128, 4096, 4096)).program().choice
+    assert isinstance(choice, Pipelined) and choice.rows * choice.columns <= 64 * 128 and choice.blocks >= 64
 
 
 def test_work_counts_operands_of_every_tile() -> None:
-    """Each of 8 x 4 tiles reads its rows and columns of the operands."""
-    program = Case(lambda: plain(1024, 1024, 512), Pipelined(128, 256, 64, 3, 2, 8, 32)).program()
-    assert plan_of(program).work.l2_bytes == 32 * ((128 + 256) * 512 * 2 + 128 * 256 * 2)
+    """Each of 8 x 4 tiles reads its rows and columns of the operands, at the rate of L2, and writes its part of the result."""
+    plan = plan_of(Case(lambda: plain(1024, 1024, 512), Pipelined(128, 256, 64, 3, 2, 8, 32)).program())
+    rate = H200.fitted.pipelined.l2_bytes_per_cycle
+    assert plan.work.blocks[0].cycles_by_unit()["l2"] == pytest.approx(32 * ((128 + 256) * 512 * 2 + 128 * 256 * 2) / rate)
+
+
+def test_loads_by_producers_cost_their_latency() -> None:
+    """The same product with rows that no tensor map describes."""
+    choice = Pipelined(128, 256, 64, 3, 2, 8, 32)
+    copied, loaded = (plan_of(Case(lambda: plain(1024, 1024, 512), choice, layouts).program()).work.blocks[0].tile[0].wait_cycles
+                      for layouts in ({}, {"x": (513, 1)}))
+    assert copied == 0 < loaded
 
 
 def _two_products() -> Graph:
