@@ -71,10 +71,12 @@ void tf_tensor_store_checked(tf_global<T>& memory, const tf_tensor_view<RANK>& v
   if (!tf_box_inside(shared, index, elements, alignment, site)) return;
   const unsigned number = ++home.stores[thread];
   tf_each_of_box(view, at, [&](long long n, long long place) {
-    if (tf_unfenced(shared, index + n))
-      check.finding("tensor store of what a thread stored without a fence", site, shared.name, index + n, &shared.cells(index + n)->write);
-    const T value = shared.load(index + n, site);
-    if (place >= 0) memory.store(place, value, site);
+    // Elements outside the tensor are read but go nowhere: whether a thread has written them does not matter.
+    if (place >= 0) {
+      if (tf_unfenced(shared, index + n))
+        check.finding("tensor store of what a thread stored without a fence", site, shared.name, index + n, &shared.cells(index + n)->write);
+      memory.store(place, shared.load(index + n, site), site);
+    }
     for (int part = 0; part < (int)sizeof(T) / home.granule; ++part) {
       tf_cell* const cell = shared.cells(index + n) + part;
       ++cell->stored;

@@ -80,7 +80,10 @@ def _candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
         for rows, columns in WARPGROUP_TILES:
             tall = rows * warpgroups
             itemsize = form.left.dtype.itemsize
-            slots = min(device.shared_bytes_per_block // ((tall + columns) * depth * itemsize), MOST_SLOTS)
+            least = placed(form, Pipelined(tall, columns, depth, 1, warpgroups, 1, 1))
+            stages = sum(r.num_bytes(warpgroups) for r in least.staged)
+            room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - stages
+            slots = min(room // ((tall + columns) * depth * itemsize), MOST_SLOTS)
             row_tiles = -(-form.left.lines // tall)
             tiles = form.num_leads * row_tiles * -(-form.right.lines // columns)
             yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors))

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.domain.tile import TileProgram
-from tilefuse.emit.vectors import vector_parts
-from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.kernel.ir import Assign, Comment, Declare, Kernel, Reg, Store, VectorLoad, VectorStore
+from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
-    WARPGROUP_ROWS,
     Consume,
     Pipeline,
     Produce,
@@ -21,16 +19,14 @@ from tilefuse.kernel.pipeline import (
     WarpgroupProduct,
     WarpgroupWait,
 )
-from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.operands import fill, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.results import store_results
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 RING = "operands"
-# Neighbouring sums that a lane holds. Source: PTX ISA, accumulators of wgmma.
-NEIGHBOURS = 2
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
 REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
@@ -40,6 +36,8 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     plan = program.internal
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
+    # Producers are as many threads or fewer.
+    w.frame.extents |= {"block": plan.choice.blocks, "thread": plan.choice.consumer_threads}
     with w.nested() as roles:
         _tiles(w)
     threads = plan.choice.consumer_threads
@@ -51,8 +49,9 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    return Kernel(program.name, (*w.buffers.values(), *w.slots.values()), launch, (*w.frame.statements, pipeline), header, min_blocks=1,
-                  narrow=narrow, maps=tuple(w.maps.values()))
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
+    return Kernel(program.name, buffers, launch, (*w.frame.statements, pipeline), header, min_blocks=1, narrow=narrow,
+                  maps=tuple(w.maps.values()))
 
 
 def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[int, int]:
@@ -84,7 +83,7 @@ def _tiles(w: ProductState) -> None:
         total = Reg(w.fresh(f"{form.product.name}_sum"), F32)
         w.emit(Declare(total.name, F32, plan.sums))
         _main_loop(w, total, first_row, first_column)
-        _results(w, total, first_row, first_column)
+        store_results(w, total, first_row, first_column)
 
 
 def _main_loop(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
@@ -113,77 +112,3 @@ def _main_loop(w: ProductState, total: Reg, first_row: Affine, first_column: Aff
 
 def _arithmetic(left: OperandTile) -> str:
     return "tf32" if left.operand.dtype == F32 else ""
-
-
-def _results(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
-    """Results from the sums: each lane has two neighbours of a row at a time."""
-    form, choice = w.form, w.plan.choice
-    thread = axis("thread")
-    rows = choice.rows // choice.warpgroups
-    warp, lane = thread % WARPGROUP // WARP, thread % WARP
-    group = thread // WARPGROUP if choice.warpgroups > 1 else number(0)
-    w.emit(Comment(f"{', '.join('%' + r for r in form.graph.results)}: from the sums"))
-    first = w.let("own_row", first_row + group * rows + warp * MMA_ROWS + lane // 4, form.left.lines + choice.rows)
-    pair = w.let("pair", lane % 4, 4)
-    with w.loop("a", rows // WARPGROUP_ROWS, unroll=w.unroll) as a, w.loop("half", 2, unroll=w.unroll) as half:
-        row = w.simplified(first + a * WARPGROUP_ROWS + half * 8)
-        with w.when(w.beyond(row, form.left.lines)), w.loop("b", choice.columns // MMA_COLUMNS, unroll=w.unroll) as b:
-            column = w.simplified(first_column + pair * NEIGHBOURS + b * MMA_COLUMNS)
-            place = (a * (choice.columns // MMA_COLUMNS) + b) * 4 + half * 2
-            _neighbours(w, Reg(total.name, total.dtype, place), row, column)
-
-
-def _neighbours(w: ProductState, first: Reg, row: Affine, column: Affine) -> None:
-    """Two neighbouring elements of every result: one access where both exist together and lie together in memory."""
-    form, columns = w.form, w.form.right.lines
-    together = columns % NEIGHBOURS == 0
-    arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
-    assert first.index is not None
-    with w.when(w.beyond(column, columns)):
-        for name, array in arrays.items():
-            w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
-        if together:
-            _load_neighbours(w, first, row, column)
-        for v in range(NEIGHBOURS):
-            with w.nested() as one, w.at(**{ROW: row, COLUMN: column + v}):
-                w.sum = Reg(first.name, first.dtype, first.index + v)
-                for name, array in arrays.items():
-                    dtype = form.graph.type_of(name).dtype
-                    w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
-                    if not together:
-                        w.emit(Store(w.buffers[name].name, w.result_offset(name), Reg(array, dtype, number(v))))
-            with w.when(() if together or not v else w.beyond(column + v, columns)):
-                w.emit(*one.statements)
-        if together:
-            _store_neighbours(w, arrays, row, column)
-
-
-def _load_neighbours(w: ProductState, first: Reg, row: Affine, column: Affine) -> None:
-    """Boundary elements that both neighbours read next to each other, by one access each."""
-    lane = w.fresh("v")
-    w.loads.clear()
-    with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
-        tried.extents[lane] = NEIGHBOURS
-        assert first.index is not None
-        w.sum = Reg(first.name, first.dtype, first.index + axis(lane))
-        for name in w.form.graph.results:
-            w.element(name)
-    for value, offset in tuple(w.loads):
-        buffer = w.buffers[value]
-        if len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:
-            continue
-        array = w.fresh(f"{value}_neighbours")
-        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(NEIGHBOURS)]
-        w.emit(Declare(array, buffer.dtype, NEIGHBOURS), VectorLoad(array, number(0), buffer.name, places[0], NEIGHBOURS))
-        for v, place in enumerate(places):
-            w.hold((value, place), Reg(array, buffer.dtype, number(v)))
-
-
-def _store_neighbours(w: ProductState, arrays: dict[str, str], row: Affine, column: Affine) -> None:
-    lane = w.fresh("v")
-    w.frame.extents[lane] = NEIGHBOURS
-    for name, array in arrays.items():
-        with w.at(**{ROW: row, COLUMN: column + axis(lane)}):
-            offset = w.result_offset(name)
-        for start, width in vector_parts(offset, lane, NEIGHBOURS, w.form.graph.type_of(name).dtype):
-            w.emit(VectorStore(w.buffers[name].name, substitute(offset, {lane: number(start)}, w.extents), array, number(start), width))

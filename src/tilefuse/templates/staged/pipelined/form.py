@@ -41,6 +41,7 @@ class ProductForm:
 
     extents  of the lead axes, ROW and COLUMN, in the order of the product's dimensions
     points   for each result, its axes over those of the product
+    strides  for each result that is a strided tensor over the product's axes, its strides. Units: elements
     """
 
     graph: Graph
@@ -50,6 +51,7 @@ class ProductForm:
     left: Operand
     right: Operand
     points: Mapping[str, Point]
+    strides: Mapping[str, Mapping[str, int]]
 
     @property
     def inner(self) -> int:
@@ -91,7 +93,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     points = _points(graph, product, extents)
     if isinstance(points, Rejected):
         return points
-    return ProductForm(graph, product, contraction, extents, left, right, points)
+    return ProductForm(graph, product, contraction, extents, left, right, points, _strides(graph, layouts, extents, points))
 
 
 def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int]) -> Operand | Rejected:
@@ -140,6 +142,18 @@ def _points(graph: Graph, product: Node, extents: Mapping[str, int]) -> dict[str
                 return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} reads %{product.name} at another element than the one at hand")
         points[name] = point
     return points
+
+
+def _strides(graph: Graph, layouts: Layouts, extents: Mapping[str, int], points: Mapping[str, Point]) -> dict[str, dict[str, int]]:
+    """Strides of the results that are strided tensors over the product's axes."""
+    strides_by_result: dict[str, dict[str, int]] = {}
+    single = {a: number(0) for a, e in extents.items() if e == 1}
+    for name, point in points.items():
+        own = tuple(axis(a) for a in extents) if not point else tuple(point[a] for a in graph.node_by_name[name].axes)
+        offset = substitute(linearise(own, tuple(layouts.get(name) or row_major_strides(graph.type_of(name).shape))), single, extents)
+        if offset.is_linear:
+            strides_by_result[name] = {a: offset.coefficient(a) for a, e in extents.items() if e > 1}
+    return strides_by_result
 
 
 def _product_reads(graph: Graph, product: Node, node: Node, at: tuple[Affine, ...],

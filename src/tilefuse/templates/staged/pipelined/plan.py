@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
-from tilefuse.domain.contraction import INNER
+from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.work import Work
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, panel_width
+from tilefuse.ir.dtype import DType
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.form import Operand, ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -16,6 +16,8 @@ from tilefuse.templates.staged.pipelined.record import Pipelined
 SWIZZLE = 128
 # Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
 CHUNK_BYTES = 16
+# Columns of a stage that a warpgroup writes before a tensor store reads it, and stages of a warpgroup.
+STAGE_COLUMNS, STAGES = 64, 2
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,42 @@ class OperandTile:
 
 
 @dataclass(frozen=True)
+class StagedResult:
+    """A result that leaves through shared memory, by tensor stores of 64 rows of a warpgroup and one panel of columns.
+
+    Each warpgroup has two stages of 64 rows x 64 columns: while one is read by a store, the other is written.
+
+    axes, strides  of its tensor map, the columns last. Units: elements
+    offset_bytes   of the first warpgroup's first stage
+    """
+
+    name: str
+    dtype: DType
+    axes: tuple[str, ...]
+    strides: tuple[int, ...]
+    offset_bytes: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return panel_width(SWIZZLE, self.dtype.itemsize)
+
+    @property
+    def stage_elements(self) -> int:
+        """Elements of one stage."""
+        return WARPGROUP_ROWS * STAGE_COLUMNS
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Extents of one store."""
+        return (*(1 for _ in self.axes[:-2]), WARPGROUP_ROWS, self.width)
+
+    def num_bytes(self, warpgroups: int) -> int:
+        """All stages."""
+        return STAGES * warpgroups * self.stage_elements * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
 class ProductPlan:
     """One kernel. `work` and `flops`: as of `Work` and `TileProgram`."""
 
@@ -62,13 +100,15 @@ class ProductPlan:
     choice: Pipelined
     left: OperandTile
     right: OperandTile
+    staged: tuple[StagedResult, ...] = ()
     work: Work = Work()
     flops: int = 0
 
     @property
     def shared_bytes(self) -> int:
-        """All slots of both operands. Units: bytes."""
-        return self.right.offset_bytes + self.right.elements * self.right.operand.dtype.itemsize * self.choice.slots
+        """All slots of both operands, and the stages of results. Units: bytes."""
+        slots = self.right.offset_bytes + self.right.elements * self.right.operand.dtype.itemsize * self.choice.slots
+        return max([slots, *(r.offset_bytes + r.num_bytes(self.choice.warpgroups) for r in self.staged)])
 
     @property
     def row_tiles(self) -> int:
@@ -119,9 +159,25 @@ def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
     left = OperandTile(form.left, choice.rows, choice.depth, 0)
     end = left.elements * form.left.dtype.itemsize * choice.slots
     right = OperandTile(form.right, choice.columns, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
-    return ProductPlan(form, choice, left, right)
+    staged: list[StagedResult] = []
+    end = right.offset_bytes + right.elements * form.right.dtype.itemsize * choice.slots
+    # Control flow around a store is the same for all warpgroups, so each of them has rows of the result in every tile.
+    rows_beyond = -form.left.lines % choice.rows
+    for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 and rows_beyond < WARPGROUP_ROWS else ():
+        result = staged_result(form, name, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
+        if result is not None:
+            staged.append(result)
+            end = result.offset_bytes + result.num_bytes(choice.warpgroups)
+    return ProductPlan(form, choice, left, right, tuple(staged))
 
 
-def num_results_bytes(form: ProductForm) -> int:
-    """Bytes of all results."""
-    return sum(prod(form.graph.type_of(r).shape) * form.graph.type_of(r).dtype.itemsize for r in form.graph.results)
+def staged_result(form: ProductForm, name: str, offset_bytes: int) -> StagedResult | None:
+    """A result's stages; None where no tensor store writes it, as where heads come before rows, or rows are no multiples of 16 bytes."""
+    strides, dtype = form.strides.get(name), form.graph.type_of(name).dtype
+    if strides is None or dtype.itemsize not in (2, 4) or not {ROW, COLUMN} <= set(strides):
+        return None
+    leads = sorted((a for a in form.leads if a in strides), key=lambda a: -strides[a])
+    axes = (*leads, ROW, COLUMN)
+    result = StagedResult(name, dtype, axes, tuple(strides[a] for a in axes), offset_bytes)
+    wrong = why_no_map(dtype, tuple(form.extents[a] for a in axes), result.strides, result.box, SWIZZLE)
+    return None if wrong else result

@@ -26,11 +26,12 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     rate = fitted.tf32_per_cycle if form.left.dtype == F32 else fitted.narrow_per_cycle
     operand_bytes = (choice.rows + choice.columns) * padded * itemsize
     elements = choice.rows * choice.columns
-    flops, results = _operations(plan)
+    flops = _operations(plan)
+    staged = len(plan.staged)
+    stored = staged * fitted.staged_instructions + (len(form.graph.results) - staged) * fitted.stored_instructions
     moved = sum(form.graph.type_of(r).dtype.itemsize for r in form.graph.results) * elements
     main = StageWork(((("tensor", products / rate),), (("l2", operand_bytes / fitted.l2_bytes_per_cycle),)), _loading_cycles(plan, device))
-    ending = StageWork(((("threads", elements * (flops + results * fitted.stored_instructions)
-                          / device.fitted.stitch.multiply.fma_per_cycle),),
+    ending = StageWork(((("threads", elements * (flops + stored) / device.fitted.stitch.multiply.fma_per_cycle),),
                         (("l2", moved / fitted.l2_bytes_per_cycle),)), fitted.tile_cycles)
     turns = -(-plan.num_tiles // choice.blocks)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, turns, (main, ending), (StageWork((), fitted.fill_cycles),), fitted.overlap)
@@ -50,9 +51,9 @@ def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
 
 
-def _operations(plan: ProductPlan) -> tuple[int, int]:
-    """(operations, results) of one element of the product."""
+def _operations(plan: ProductPlan) -> int:
+    """Operations that maps do on one element of the product."""
     graph = plan.form.graph
     narrow = plan.form.left.dtype != F32
     calls = [e for n in graph.nodes if n.body is not None for e in walk(n.body) if isinstance(e, Call) and e.fn in SCALAR_OPS]
-    return sum(NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops for e in calls), len(graph.results)
+    return sum(NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops for e in calls)

@@ -13,7 +13,7 @@ from tilefuse.kernel.ir import Buffer, KExpr, Load
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
-from tilefuse.templates.staged.pipelined.plan import SWIZZLE, OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, OperandTile, ProductPlan, StagedResult
 
 
 class ProductState(GraphStatements):
@@ -24,6 +24,7 @@ class ProductState(GraphStatements):
         self.plan, self.form = plan, plan.form
         self.add_boundary()
         self.slots = {tile.operand.line: self._slots(tile) for tile in (plan.left, plan.right)}
+        self.stages = {r.name: self._stages(r) for r in plan.staged}
         self.maps: dict[str, TensorMap] = {}
         self.sum: KExpr | None = None
         # Boundary values and offsets that elements have loaded so far, in order.
@@ -34,6 +35,10 @@ class ProductState(GraphStatements):
         operand = tile.operand
         return Buffer(self.fresh(f"{operand.value}_slots"), operand.dtype, tile.elements * self.plan.choice.slots, "shared", "",
                       operand.value, tile.offset_bytes, swizzle=SWIZZLE)
+
+    def _stages(self, r: StagedResult) -> Buffer:
+        count = STAGES * self.plan.choice.warpgroups * r.stage_elements
+        return Buffer(self.fresh(f"{r.name}_stages"), r.dtype, count, "shared", "", r.name, r.offset_bytes, swizzle=SWIZZLE)
 
     @contextlib.contextmanager
     def at(self, **point: Affine) -> Iterator[None]:

@@ -101,9 +101,10 @@ class PipelinedTemplate(KernelTemplate[Pipelined]):
     def staging(self, program: TileProgram) -> Staging:
         """The slots of both operands."""
         plan = plan_of(program)
-        places = tuple(SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes,
-                                   t.elements * plan.choice.slots * t.operand.dtype.itemsize) for t in (plan.left, plan.right))
-        return Staging((), places, plan.shared_bytes, plan.shared_bytes)
+        places = [SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes,
+                              t.elements * plan.choice.slots * t.operand.dtype.itemsize) for t in (plan.left, plan.right)]
+        places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.staged]
+        return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)
 
     @property
     def any_size(self) -> AnySize[Pipelined] | None:

@@ -1,0 +1,169 @@
+"""The end of a tile: results computed from the sums, each lane two neighbours of a row at a time.
+
+    staged     64 rows x 64 columns of a warpgroup in shared memory  ->  tensor stores, which go on while the next stage is written
+    direct     each lane stores its neighbours, where no tensor map describes the result
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.domain.contraction import COLUMN, ROW
+from tilefuse.emit.vectors import vector_parts
+from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.tensor_map import ProxyFence, TensorMap, TensorStore, TensorStoreWait
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, STAGES, SWIZZLE, StagedResult
+from tilefuse.templates.staged.pipelined.state import ProductState
+
+# Neighbouring sums that a lane holds, and rows between its two rows of an instruction. Source: PTX ISA, accumulators of wgmma.
+NEIGHBOURS, HALF_ROWS = 2, 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """Neighbouring elements of a lane: of the whole product, and inside the stage that holds them.
+
+    first  the register of the first one's sum; stage: number of the stage (an index expression) in the staged results
+    """
+
+    first: Reg
+    row: Affine
+    column: Affine
+    stage: Affine
+    stage_row: Affine
+    stage_column: Affine
+
+
+def store_results(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
+    """Results of a warpgroup's rows, 64 rows and 64 columns after the other."""
+    choice = w.plan.choice
+    thread = axis("thread")
+    rows = choice.rows // choice.warpgroups
+    group = thread // WARPGROUP if choice.warpgroups > 1 else number(0)
+    w.emit(Comment(f"{', '.join('%' + r for r in w.form.graph.results)}: from the sums"))
+    own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS)
+    pair = w.let("pair", thread % 4, 4)
+    group_row = first_row + group * rows
+    steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
+    columns = choice.columns // steps
+    for a in range(rows // WARPGROUP_ROWS):
+        for step in range(steps):
+            number_of = a * steps + step
+            stage = group * STAGES + number_of % STAGES
+            _meet_before(w, number_of)
+            with w.loop("half", 2, unroll=w.unroll) as half:
+                stage_row = own_row + half * HALF_ROWS
+                row = w.simplified(group_row + a * WARPGROUP_ROWS + stage_row)
+                with w.when(w.beyond(row, w.form.left.lines)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
+                    stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
+                    column = w.simplified(first_column + step * columns + stage_column)
+                    place = (a * (choice.columns // MMA_COLUMNS) + step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
+                    _neighbours(w, Place(Reg(total.name, total.dtype, place), row, column, stage, stage_row, stage_column))
+            _store_stages(w, group_row + a * WARPGROUP_ROWS, first_column + step * columns, stage)
+    if w.plan.staged:
+        # The next tile writes both stages again, and the block must not end before its stores.
+        w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------------
+
+
+def _meet_before(w: ProductState, number_of: int) -> None:
+    """Waits until the stores of the stage to come have read it; the first two stages of a tile are free."""
+    staged = w.plan.staged
+    if staged and number_of >= STAGES:
+        w.emit(TensorStoreWait((STAGES - 1) * sum(_panels(r) for r in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
+
+
+def _panels(r: StagedResult) -> int:
+    return STAGE_COLUMNS // r.width
+
+
+def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -> None:
+    """One thread of a warpgroup stores the stage that its threads have written; boxes end where the result does."""
+    staged = w.plan.staged
+    if not staged:
+        return
+    w.emit(ProxyFence(), Barrier(team=WARPGROUP))
+    for r in staged:
+        if r.name not in w.maps:
+            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, tuple(w.form.extents[a] for a in r.axes),
+                                       r.strides, r.box, SWIZZLE)
+        leads = tuple(w.env[a] for a in r.axes[:-2])
+        for panel in range(_panels(r)):
+            at = (*leads, row, column + panel * r.width)
+            start = stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width)
+            # Panels of a tile that hangs over the end may lie outside the result as a whole.
+            with w.when(w.beyond(column + panel * r.width, w.form.right.lines)):
+                w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),
+                                   team=WARPGROUP))
+
+
+# -- elements ----------------------------------------------------------------------------------------------------------------
+
+
+def _neighbours(w: ProductState, place: Place) -> None:
+    """Two neighbouring elements of every result, where both exist or the first does."""
+    form, columns, first = w.form, w.form.right.lines, place.first
+    together = columns % NEIGHBOURS == 0
+    arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
+    assert first.index is not None
+    with w.when(w.beyond(place.column, columns)):
+        for name, array in arrays.items():
+            w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
+        if together:
+            _load_neighbours(w, place)
+        for v in range(NEIGHBOURS):
+            with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
+                w.sum = Reg(first.name, first.dtype, first.index + v)
+                for name, array in arrays.items():
+                    dtype = form.graph.type_of(name).dtype
+                    w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
+                    if not together:
+                        w.emit(Store(w.buffers[name].name, w.result_offset(name), Reg(array, dtype, number(v))))
+            with w.when(() if together or not v else w.beyond(place.column + v, columns)):
+                w.emit(*one.statements)
+        if together:
+            _store_neighbours(w, arrays, place)
+
+
+def _load_neighbours(w: ProductState, place: Place) -> None:
+    """Boundary elements that both neighbours read next to each other, by one access each."""
+    lane, first = w.fresh("v"), place.first
+    w.loads.clear()
+    with w.nested() as tried, w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
+        tried.extents[lane] = NEIGHBOURS
+        assert first.index is not None
+        w.sum = Reg(first.name, first.dtype, first.index + axis(lane))
+        for name in w.form.graph.results:
+            w.element(name)
+    for value, offset in tuple(w.loads):
+        buffer = w.buffers[value]
+        if len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:
+            continue
+        array = w.fresh(f"{value}_neighbours")
+        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(NEIGHBOURS)]
+        w.emit(Declare(array, buffer.dtype, NEIGHBOURS), VectorLoad(array, number(0), buffer.name, places[0], NEIGHBOURS))
+        for v, at in enumerate(places):
+            w.hold((value, at), Reg(array, buffer.dtype, number(v)))
+
+
+def _store_neighbours(w: ProductState, arrays: dict[str, str], place: Place) -> None:
+    """Both neighbours of each result: to its stage, or to global memory where it has none."""
+    staged = {r.name: r for r in w.plan.staged}
+    lane = w.fresh("v")
+    w.frame.extents[lane] = NEIGHBOURS
+    for name, array in arrays.items():
+        r = staged.get(name)
+        if r is not None:
+            panel, within = place.stage_column // r.width, place.stage_column % r.width
+            start = place.stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width) + place.stage_row * r.width + within
+            w.emit(VectorStore(w.stages[name].name, w.simplified(start), array, number(0), NEIGHBOURS))
+            continue
+        with w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
+            offset = w.result_offset(name)
+        for start_lane, width in vector_parts(offset, lane, NEIGHBOURS, w.form.graph.type_of(name).dtype):
+            at = substitute(offset, {lane: number(start_lane)}, w.extents)
+            w.emit(VectorStore(w.buffers[name].name, at, array, number(start_lane), width))

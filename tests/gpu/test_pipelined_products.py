@@ -1,0 +1,78 @@
+"""Pipelined products on a device: every case of the host's tests, and sizes that fill the device, against f64 or f32."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
+from tests.unit.templates.staged.pipelined.test_pipelined import CASES, ROUNDOFF, Case, drawn
+from tests.unit.templates.stitched_cases import in_double
+from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.compile import present_device
+from tilefuse.driver.measure.lone_kernel import lone_program
+from tilefuse.ir.dtype import BF16
+from tilefuse.ir.interpret import interpret
+from tilefuse.runtime.calls.library import TORCH_DTYPES
+from tilefuse.templates.registry import registered
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
+
+
+def has_warpgroup_products() -> bool:
+    """Whether the device at hand multiplies by warpgroups."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
+
+
+def on_device(case: Case) -> tuple[TileProgram, dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
+    """The program, its inputs and its results, equal from call to call."""
+    device, place = present_device()
+    program = schedule_product(case.graph(), case.layouts, device, case.wanted)
+    assert isinstance(program, TileProgram), program
+    values: dict[str, torch.Tensor] = {}
+    for name, value in drawn(program.graph).items():
+        kind = TORCH_DTYPES[program.graph.type_of(name).dtype.name]
+        strides = case.layouts.get(name) or torch.empty(value.shape, device="meta").stride()
+        values[name] = torch.empty_strided(value.shape, strides, dtype=kind, device="cuda")
+        values[name].copy_(torch.from_numpy(value.astype(np.float32)))
+    with registered(PipelinedTemplate()):
+        lone = lone_program(program, device, place, Options.from_environment())
+    results = [tuple(r.clone() for r in lone(*(values[n] for n in lone.spec.inputs))) for _ in range(3)]
+    for again in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))
+    return program, values, results[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_computes_the_product(name: str) -> None:
+    """Every element of every result."""
+    program, values, results = on_device(CASES[name])
+    graph = program.graph
+    wanted = interpret(in_double(graph), {n: v.double().cpu().numpy() for n, v in values.items()})
+    for result, got, value in zip(graph.results, results, wanted, strict=True):
+        error = np.abs(got.double().cpu().numpy() - np.asarray(value).reshape(tuple(got.shape))).max()
+        assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
+
+
+@pytest.mark.parametrize("size", [(4096, 4096, 1024), (4000, 5000, 520), (8192, 520, 4096), (130, 16384, 72)])
+@pytest.mark.parametrize("turned", [(False, True), (False, False), (True, True)])
+def test_large_products(size: tuple[int, int, int], turned: tuple[bool, bool]) -> None:
+    """More tiles than the device has blocks, and tiles that hang over both ends; bf16 against products in f32."""
+    program, values, (got,) = on_device(Case(lambda: plain(*size, BF16, turned)))
+    x, w = values["x"].float(), values["w"].float()
+    wanted = (x.T if turned[0] else x) @ (w.T if turned[1] else w)
+    assert float((got.float() - wanted).norm() / wanted.norm()) < 2.0**-8
+
+
+def test_two_large_results() -> None:
+    """Both results of a tile pass through stages of their own."""
+    _, values, (activated, added) = on_device(Case(lambda: gated(4096, 4096, 512)))
+    sums = (values["x"].float() @ values["w"].float().T).half().float() + values["bias"].float()
+    wanted = torch.tanh(sums)
+    assert float((activated.float() - wanted).norm() / wanted.norm()) < 2.0**-9
+    wanted = wanted + values["residual"].float()
+    assert float((added.float() - wanted).norm() / wanted.norm()) < 2.0**-9
