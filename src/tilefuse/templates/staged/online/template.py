@@ -1,7 +1,7 @@
 """Walks along an axis between products as a template."""
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Iterable, Set
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
@@ -12,11 +12,10 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
-from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
@@ -24,10 +23,10 @@ from tilefuse.templates.staged.online.online_by_hand import online_by_hand
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 
 
-class OnlineTemplate(KernelTemplate[Online]):
+class OnlineTemplate(OwnLaunchTemplate[Online]):
     """Products along an axis that a block walks in turns, with running maxima and sums between them."""
 
     record = Online
@@ -105,36 +104,6 @@ class OnlineTemplate(KernelTemplate[Online]):
         plan = walk_plan_of(program)
         places = tuple(SharedPlace(f"{t.role} {t.number}", t.offset_bytes, t.num_bytes) for t in plan.tiles)
         return Staging((), places, plan.shared_bytes, plan.shared_bytes)
-
-    @property
-    def any_size(self) -> AnySize[Online] | None:
-        """None: it is no part."""
-        return None
-
-    @property
-    def packs(self) -> bool:
-        """Products along one axis are one pattern."""
-        return False
-
-    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
-        """None: products along one axis are one pattern."""
-        return ()
-
-    def part_refusal(self, program: TileProgram) -> Rejected | None:
-        """Its bound on registers and its shared memory are those of a launch of its own."""
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
-
-    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Online | None:
-        """None: it is no part."""
-        return None
-
-    def thread_loss(self, choice: Online, changed: Online, device: DeviceSpec) -> float:
-        """Nothing: it is no part."""
-        return 0.0
-
-    def likeness(self, program: TileProgram) -> Hashable | None:
-        """None: it is no part."""
-        return None
 
 
 def walk_plan_of(program: TileProgram) -> OnlinePlan:

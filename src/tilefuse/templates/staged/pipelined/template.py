@@ -1,7 +1,7 @@
 """Pipelined products as a template."""
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Iterable, Set
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
@@ -11,11 +11,10 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
-from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.pipelined.choose import may_be_pipelined
 from tilefuse.templates.staged.pipelined.compose import compose_product
@@ -23,10 +22,10 @@ from tilefuse.templates.staged.pipelined.neighbours import product_neighbours
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
+from tilefuse.templates.template import Overlaps, Resources
 
 
-class PipelinedTemplate(KernelTemplate[Pipelined]):
+class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
     """One product by persistent blocks: producers fill a ring of operand tiles, consumer warpgroups multiply and write the results."""
 
     record = Pipelined
@@ -105,36 +104,6 @@ class PipelinedTemplate(KernelTemplate[Pipelined]):
                               t.elements * plan.choice.slots * t.operand.dtype.itemsize) for t in (plan.left, plan.right)]
         places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.staged]
         return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)
-
-    @property
-    def any_size(self) -> AnySize[Pipelined] | None:
-        """None: a pipeline is no part of a packed kernel."""
-        return None
-
-    @property
-    def packs(self) -> bool:
-        """One product is one pattern."""
-        return False
-
-    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
-        """None: one product is one pattern."""
-        return ()
-
-    def part_refusal(self, program: TileProgram) -> Rejected | None:
-        """Its warps have roles, and its registers are those of a launch of its own."""
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
-
-    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> Pipelined | None:
-        """None: a pipeline is no part of a packed kernel."""
-        return None
-
-    def thread_loss(self, choice: Pipelined, changed: Pipelined, device: DeviceSpec) -> float:
-        """Nothing: a pipeline is no part of a packed kernel."""
-        return 0.0
-
-    def likeness(self, program: TileProgram) -> Hashable | None:
-        """None: a pipeline is no part of a packed kernel."""
-        return None
 
 
 def plan_of(program: TileProgram) -> ProductPlan:

@@ -1,0 +1,48 @@
+"""Templates whose kernels have a launch of their own: none is a part of a packed kernel, and none holds parts."""
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TypeVar
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.any_size import AnySize
+from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.template import KernelTemplate
+
+C = TypeVar("C", bound=Choice)
+
+
+class OwnLaunchTemplate(KernelTemplate[C]):
+    """Answers to the questions about packed kernels. Registers, shared memory or roles of warps are those of a whole launch."""
+
+    @property
+    def any_size(self) -> AnySize[C] | None:
+        """None: its kernels are no parts."""
+        return None
+
+    @property
+    def packs(self) -> bool:
+        """Its kernels hold one pattern."""
+        return False
+
+    def groups(self, program: TileProgram) -> tuple[PackedGroup, ...]:
+        """None: a kernel holds one pattern."""
+        return ()
+
+    def part_refusal(self, program: TileProgram) -> Rejected | None:
+        """Names the result and the kind of kernel."""
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{program.graph.results[0]} has a kernel of its own kind ({program.template})")
+
+    def with_threads(self, program: TileProgram, threads: int, device: DeviceSpec) -> C | None:
+        """None: its kernels are no parts."""
+        return None
+
+    def thread_loss(self, choice: C, changed: C, device: DeviceSpec) -> float:
+        """Nothing: its kernels are no parts."""
+        return 0.0
+
+    def likeness(self, program: TileProgram) -> Hashable | None:
+        """None: its kernels are no parts."""
+        return None
