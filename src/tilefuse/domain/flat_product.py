@@ -15,6 +15,7 @@ from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, is_cast, substitute_axes, walk
+from tilefuse.passes.analyses import affines_of
 
 # Largest number of maps between a sum and one of its factors.
 MAX_DEPTH = 12
@@ -63,20 +64,9 @@ def axes_of(e: Expr) -> frozenset[str]:
     """All axes on which an expression's value or its reads depend."""
     axes: set[str] = set()
     for x in walk(e):
-        for a in _affines(x):
+        for a in affines_of(x):
             axes |= a.axes()
     return frozenset(axes)
-
-
-def _affines(e: Expr) -> tuple[Affine, ...]:
-    match e:
-        case Read(_, index):
-            return index
-        case Index(affine):
-            return (affine,)
-        case Guard(bounds, _, _):
-            return tuple(b.index for b in bounds)
-    return ()
 
 
 @dataclass(frozen=True, slots=True)

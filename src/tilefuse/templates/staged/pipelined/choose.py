@@ -34,7 +34,7 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     best: tuple[float, float, ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    for choice in [wanted] if wanted is not None else _candidates(form, device):
+    for choice in [wanted] if wanted is not None else candidates(form, device):
         plan = _fit(form, choice, device)
         if isinstance(plan, Rejected):
             why = why or plan
@@ -71,10 +71,6 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Every choice that is tried, those that do not fit among them."""
-    yield from _candidates(form, device)
-
-
-def _candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
     for warpgroups in range(1, MOST_WARPGROUPS + 1):
         for rows, columns in WARPGROUP_TILES:

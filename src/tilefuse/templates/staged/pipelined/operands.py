@@ -12,7 +12,7 @@ from tilefuse.ir.scalar import Guard, const
 from tilefuse.kernel.ir import Assign, Buffer, Comment, Declare, KExpr, Load, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, map_axes, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 # Chunks that a producing thread loads before it stores the first of them.
@@ -26,7 +26,7 @@ def producer_threads(w: ProductState) -> int:
 
 def copies_by_map(plan: ProductPlan) -> bool:
     """Whether tensor maps describe both operands."""
-    return all(not why_no_copies(plan.form, t.operand, t.lines, t.depth) for t in (plan.left, plan.right))
+    return all(not why_no_copies(plan.form, t) for t in (plan.left, plan.right))
 
 
 def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine, threads: int) -> None:
@@ -38,18 +38,13 @@ def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, f
 
 
 def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
-    operand = tile.operand
-    axes = map_axes(operand, w.form.extents, w.form.inner)
+    operand, m = tile.operand, operand_map(w.form, tile)
     if operand.line not in w.maps:
-        sizes = {**w.form.extents, INNER: w.form.inner}
-        unit = CHUNK_BYTES // operand.dtype.itemsize
-        strides = (*(operand.stride_by_axis.get(a, unit) for a in axes[:-1]), operand.stride_by_axis.get(axes[-1], 1))
-        box = (*(1 for _ in axes[:-2]), tile.panel_lines, tile.width)
-        w.maps[operand.line] = TensorMap(w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name, operand.dtype,
-                                         tuple(sizes[a] for a in axes), strides, box, SWIZZLE, operand.first)
+        name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name
+        w.maps[operand.line] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
     place = {operand.line: first_line, INNER: first_inner}
     for panel in range(tile.num_panels):
-        coordinates = [place.get(a, w.env.get(a, number(0))) for a in axes]
+        coordinates = [place.get(a, w.env.get(a, number(0))) for a in m.axes]
         coordinates[-1] = coordinates[-1] + panel * tile.width
         w.emit(TensorCopy(w.maps[operand.line].name, tuple(map(w.simplified, coordinates)), w.slots[operand.line].name,
                           w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))

@@ -1,7 +1,6 @@
 """The plan of a pipelined product: its form, its tiles, their places in shared memory, and how operands come there."""
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilefuse.domain.contraction import COLUMN, INNER, ROW
@@ -136,22 +135,32 @@ class ProductPlan:
         return self.choice.rows * self.choice.columns // self.choice.consumer_threads
 
 
-def map_axes(operand: Operand, extents: Mapping[str, int], inner: int) -> tuple[str, ...]:
-    """Axes of the operand's tensor map, the contiguous one last; axes along which the operand does not move are none of them."""
+@dataclass(frozen=True)
+class OperandMap:
+    """The tensor map of an operand's tiles: its axes, the contiguous one last, and the box of one panel. Units: elements."""
+
+    axes: tuple[str, ...]
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
+    """The map of an operand; axes along which it does not move are none of the map's, and axes of one element have the least stride."""
+    operand = tile.operand
     last, before = (INNER, operand.line) if operand.inner_is_contiguous else (operand.line, INNER)
-    leads = [a for a, s in operand.stride_by_axis.items() if a not in (INNER, operand.line) and s]
-    return (*sorted(leads, key=lambda a: -operand.stride_by_axis[a]), before, last)
+    strides, sizes = operand.stride_by_axis, {**form.extents, INNER: form.inner}
+    leads = sorted((a for a, s in strides.items() if a not in (INNER, operand.line) and s), key=lambda a: -strides[a])
+    axes = (*leads, before, last)
+    least = CHUNK_BYTES // operand.dtype.itemsize
+    return OperandMap(axes, tuple(sizes[a] for a in axes), (*(strides.get(a, least) for a in axes[:-1]), strides.get(last, 1)),
+                      (*(1 for _ in leads), tile.panel_lines, tile.width))
 
 
-def why_no_copies(form: ProductForm, operand: Operand, lines: int, depth: int) -> str:
+def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
-    sizes = {**form.extents, INNER: form.inner}
-    axes = map_axes(operand, form.extents, form.inner)
-    unit = CHUNK_BYTES // operand.dtype.itemsize
-    strides = tuple(operand.stride_by_axis.get(a, unit) for a in axes[:-1]) + (operand.stride_by_axis.get(axes[-1], 1),)
-    width = panel_width(SWIZZLE, operand.dtype.itemsize)
-    box = (*(1 for _ in axes[:-2]), lines if operand.inner_is_contiguous else depth, width)
-    return why_no_map(operand.dtype, tuple(sizes[a] for a in axes), strides, box, SWIZZLE, operand.first)
+    operand, m = tile.operand, operand_map(form, tile)
+    return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
 
 
 def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:

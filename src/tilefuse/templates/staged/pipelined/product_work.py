@@ -44,10 +44,9 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
 
 def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
-    tiles = (plan.left, plan.right)
     if copies_by_map(plan):
         return 0.0
-    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in tiles)
+    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in (plan.left, plan.right))
     return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
 
 

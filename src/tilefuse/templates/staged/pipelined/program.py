@@ -1,6 +1,6 @@
 """The tile program of a pipelined product, its template as text, and a written template as tiles.
 
-    linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; gelu [GRID-CTA_128,GRID-CTA_256]; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
+    linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
 """
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
 
 
 def template_of_product(plan: ProductPlan) -> Template:
-    """The product with its main loop, every result with its tile."""
+    """The product with its tile and its main loop; maps on the sums have the same tile and no schedule."""
     choice, form = plan.choice, plan.form
     tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), (Step(Worker.GRID), Step(Worker.CTA, choice.rows)),
                               (Step(Worker.GRID), Step(Worker.CTA, choice.columns)))
