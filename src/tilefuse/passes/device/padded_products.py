@@ -26,7 +26,7 @@ from tilefuse.passes.manager import DevicePass, PassContext, Properties, Propert
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 
-# An attribute of padded products: no kernel of ours holds them.
+# An attribute of padded products: of our kernels, those hold them whose operands come by tensor copies.
 PADDED = "padded"
 # Places in the sizes (rows, inner, columns) of a product.
 ROW, INNER, COLUMN = 0, 1, 2

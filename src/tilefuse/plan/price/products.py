@@ -14,7 +14,6 @@ from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.passes.device.padded_products import PADDED
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -68,7 +67,7 @@ NO_PRODUCTS = Products()
 
 def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a kernel may hold the node: a product that the library does not clearly compute faster."""
-    if device.kind != "cuda" or node.kind != "library.matmul" or node.attribute(PADDED):
+    if device.kind != "cuda" or node.kind != "library.matmul":
         return False
     return any(template.holds_product(node, graph, device) for template in kernel_templates())
 

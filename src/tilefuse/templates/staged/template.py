@@ -12,6 +12,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
+from tilefuse.passes.device.padded_products import PADDED
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -82,9 +83,12 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
 
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """Products whose inner axis lies on chip whole, and whose right operand is small: its tiles come again for every block."""
+        """Products whose inner axis lies on chip whole, and whose right operand is small: its tiles come again for every block.
+
+        None that were padded: stages read rows at any place, and padding is for the library and for tensor copies.
+        """
         contraction = contraction_of(node, graph)
-        if contraction is None or contraction.inner > MAX_INNER:
+        if contraction is None or contraction.inner > MAX_INNER or node.attribute(PADDED):
             return False
         right, fitted = graph.type_of(contraction.right), device.fitted.products
         limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes

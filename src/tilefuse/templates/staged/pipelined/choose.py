@@ -52,7 +52,7 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
     arithmetic = matrix_arithmetic(form.contraction, left.dtype, right.dtype)
     if arithmetic not in ARITHMETIC:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {right.dtype} has no warpgroup instruction")
-    if not (form.num_leads and left.lines and right.lines and form.inner):
+    if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
     if arithmetic and not (left.inner_is_contiguous and right.inner_is_contiguous):
         return Rejected(Reason.UNSUPPORTED_OP, f"operands of %{form.product.name} in f32 are not contiguous along the inner axis")
@@ -80,8 +80,8 @@ def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
             stages = sum(r.num_bytes(warpgroups) for r in least.staged)
             room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - stages
             slots = min(room // ((tall + columns) * depth * itemsize), MOST_SLOTS)
-            row_tiles = -(-form.left.lines // tall)
-            tiles = form.num_leads * row_tiles * -(-form.right.lines // columns)
+            row_tiles = -(-form.rows // tall)
+            tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors))
 
 

@@ -40,6 +40,7 @@ class ProductForm:
     """The product, its operands, and where each result lies.
 
     extents  of the lead axes, ROW and COLUMN, in the order of the product's dimensions
+    windows  extents of the product's axes that the results have: fewer rows or columns where results are a window of a padded product
     points   for each result, its axes over those of the product
     strides  for each result that is a strided tensor over the product's axes, its strides. Units: elements
     """
@@ -48,6 +49,7 @@ class ProductForm:
     product: Node
     contraction: Contraction
     extents: Mapping[str, int]
+    windows: Mapping[str, int]
     left: Operand
     right: Operand
     points: Mapping[str, Point]
@@ -57,6 +59,16 @@ class ProductForm:
     def inner(self) -> int:
         """Extent of the contracted axis."""
         return self.contraction.inner
+
+    @property
+    def rows(self) -> int:
+        """Rows of the results."""
+        return self.windows[ROW]
+
+    @property
+    def columns(self) -> int:
+        """Columns of the results."""
+        return self.windows[COLUMN]
 
     @property
     def leads(self) -> tuple[str, ...]:
@@ -90,10 +102,11 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         return right
     if left.dtype != right.dtype:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{product.name} multiplies {left.dtype} by {right.dtype}")
-    points = _points(graph, product, extents)
-    if isinstance(points, Rejected):
-        return points
-    return ProductForm(graph, product, contraction, extents, left, right, points, _strides(graph, layouts, extents, points))
+    elements = _points(graph, product, extents)
+    if isinstance(elements, Rejected):
+        return elements
+    points, windows = elements
+    return ProductForm(graph, product, contraction, extents, windows, left, right, points, _strides(graph, layouts, windows, points))
 
 
 def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int]) -> Operand | Rejected:
@@ -120,28 +133,35 @@ def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _points(graph: Graph, product: Node, extents: Mapping[str, int]) -> dict[str, Point] | Rejected:
-    """For each result its axes over the product's; every way from it to the product leads to the element at hand."""
+def _points(graph: Graph, product: Node, extents: Mapping[str, int]) -> tuple[dict[str, Point], dict[str, int]] | Rejected:
+    """For each result its axes over the product's, and the extents of the product's axes that all results have.
+
+    Every way from a result to the product leads to the element at hand.
+    """
     points: dict[str, Point] = {}
+    windows: dict[str, int] = {}
     axes = tuple(axis(a) for a in extents)
     for name in graph.results:
         node = graph.node_by_name[name]
-        if node is product:
-            points[name] = {}
-            continue
-        own = tuple(axis(a) for a in node.axes)
-        index = next(_product_reads(graph, product, node, own), None)
-        if index is None:
-            return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not depend on the product %{product.name}")
-        point = _inverse(index, node, extents)
-        if point is None:
-            return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not have the elements of the product %{product.name}")
-        at = tuple(substitute(a, point, extents) for a in own)
-        for read in _product_reads(graph, product, node, at, extents):
-            if any(extents[a] > 1 and e != axes[n] for n, (a, e) in enumerate(zip(extents, read, strict=True))):
-                return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} reads %{product.name} at another element than the one at hand")
-        points[name] = point
-    return points
+        point: Point = {}
+        sizes = dict(extents)
+        if node is not product:
+            own = tuple(axis(a) for a in node.axes)
+            index = next(_product_reads(graph, product, node, own), None)
+            if index is None:
+                return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not depend on the product %{product.name}")
+            inverse = _inverse(index, node, extents)
+            if inverse is None:
+                return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not have the elements of the product %{product.name}")
+            point, sizes = inverse
+            at = tuple(substitute(a, point, extents) for a in own)
+            for read in _product_reads(graph, product, node, at, extents):
+                if any(sizes[a] > 1 and e != axes[n] for n, (a, e) in enumerate(zip(extents, read, strict=True))):
+                    return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} reads %{product.name} at another element than the one at hand")
+        if windows and windows != sizes:
+            return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} has another part of the product %{product.name} than %{graph.results[0]}")
+        points[name], windows = point, sizes
+    return points, windows
 
 
 def _strides(graph: Graph, layouts: Layouts, extents: Mapping[str, int], points: Mapping[str, Point]) -> dict[str, dict[str, int]]:
@@ -175,12 +195,15 @@ def _product_reads(graph: Graph, product: Node, node: Node, at: tuple[Affine, ..
             yield from _product_reads(graph, product, graph.node_by_name[e.value], index, extents if extents is not None else node.extents)
 
 
-def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> Point | None:
-    """The node's axes over the product's, from the product's subscripts over the node's axes; None where several elements share one.
+def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> tuple[Point, dict[str, int]] | None:
+    """The node's axes over the product's, and the extents of the product's axes that the node has, from the product's subscripts over the
+    node's axes; None where several elements share one.
 
-    A subscript may join axes, as column = head * 64 + place does: head = column / 64, place = column % 64.
+    A subscript may join axes, as column = head * 64 + place does: head = column / 64, place = column % 64. Rows and columns may end before
+    the product's.
     """
     point: dict[str, Affine] = {a: number(0) for a, e in node.extents.items() if e == 1}
+    sizes: dict[str, int] = {}
     for name, e in zip(extents, index, strict=True):
         stride, parts = 1, sorted((s, str(a)) for a, s in e.terms)
         for s, a in parts:
@@ -188,7 +211,8 @@ def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) 
                 return None
             place = axis(name) // stride if stride > 1 else axis(name)
             stride *= node.extents[a]
-            point[a] = place % node.extents[a] if stride < extents[name] else place
-        if e.const or stride != extents[name]:
+            point[a] = place if (s, a) == parts[-1] else place % node.extents[a]
+        if e.const or stride > extents[name] or stride < extents[name] and name not in (ROW, COLUMN):
             return None
-    return point if len(point) == len(node.axes) else None
+        sizes[name] = stride
+    return (point, sizes) if len(point) == len(node.axes) else None

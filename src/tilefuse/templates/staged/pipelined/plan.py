@@ -112,12 +112,12 @@ class ProductPlan:
     @property
     def row_tiles(self) -> int:
         """Tiles along the rows."""
-        return -(-self.form.left.lines // self.choice.rows)
+        return -(-self.form.rows // self.choice.rows)
 
     @property
     def column_tiles(self) -> int:
         """Tiles along the columns."""
-        return -(-self.form.right.lines // self.choice.columns)
+        return -(-self.form.columns // self.choice.columns)
 
     @property
     def num_tiles(self) -> int:
@@ -171,7 +171,7 @@ def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
     staged: list[StagedResult] = []
     end = right.offset_bytes + right.elements * form.right.dtype.itemsize * choice.slots
     # Control flow around a store is the same for all warpgroups, so each of them has rows of the result in every tile.
-    rows_beyond = -form.left.lines % choice.rows
+    rows_beyond = -form.rows % choice.rows
     for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 and rows_beyond < WARPGROUP_ROWS else ():
         result = staged_result(form, name, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         if result is not None:
@@ -188,5 +188,5 @@ def staged_result(form: ProductForm, name: str, offset_bytes: int) -> StagedResu
     leads = sorted((a for a in form.leads if a in strides), key=lambda a: -strides[a])
     axes = (*leads, ROW, COLUMN)
     result = StagedResult(name, dtype, axes, tuple(strides[a] for a in axes), offset_bytes)
-    wrong = why_no_map(dtype, tuple(form.extents[a] for a in axes), result.strides, result.box, SWIZZLE)
+    wrong = why_no_map(dtype, tuple(form.windows[a] for a in axes), result.strides, result.box, SWIZZLE)
     return None if wrong else result

@@ -38,7 +38,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,),
                    shared_bytes=2 * plan.num_tiles * operand_bytes)
-    product_flops = 2 * form.num_leads * form.left.lines * form.right.lines * form.inner
+    product_flops = 2 * form.num_leads * form.rows * form.columns * form.inner
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * elements * flops)
 
 

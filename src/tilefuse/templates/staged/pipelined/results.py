@@ -56,7 +56,7 @@ def store_results(w: ProductState, total: Reg, first_row: Affine, first_column: 
             with w.loop("half", 2, unroll=w.unroll) as half:
                 stage_row = own_row + half * HALF_ROWS
                 row = w.simplified(group_row + a * WARPGROUP_ROWS + stage_row)
-                with w.when(w.beyond(row, w.form.left.lines)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
+                with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                     stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                     column = w.simplified(first_column + step * columns + stage_column)
                     place = (a * (choice.columns // MMA_COLUMNS) + step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
@@ -89,14 +89,14 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
     w.emit(ProxyFence(), Barrier(team=WARPGROUP))
     for r in staged:
         if r.name not in w.maps:
-            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, tuple(w.form.extents[a] for a in r.axes),
+            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, tuple(w.form.windows[a] for a in r.axes),
                                        r.strides, r.box, SWIZZLE)
         leads = tuple(w.env[a] for a in r.axes[:-2])
         for panel in range(_panels(r)):
             at = (*leads, row, column + panel * r.width)
             start = stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width)
             # Panels of a tile that hangs over the end may lie outside the result as a whole.
-            with w.when(w.beyond(column + panel * r.width, w.form.right.lines)):
+            with w.when(w.beyond(column + panel * r.width, w.form.columns)):
                 w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),
                                    team=WARPGROUP))
 
@@ -106,7 +106,7 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
 
 def _neighbours(w: ProductState, place: Place) -> None:
     """Two neighbouring elements of every result, where both exist or the first does."""
-    form, columns, first = w.form, w.form.right.lines, place.first
+    form, columns, first = w.form, w.form.columns, place.first
     together = columns % NEIGHBOURS == 0
     arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
     assert first.index is not None

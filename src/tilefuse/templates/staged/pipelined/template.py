@@ -93,7 +93,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         plan, c = plan_of(program), self.choice_of(program)
         form = plan.form
         inner = ("inner", c.depth)
-        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.left.lines), ("column", form.right.lines))),
+        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))),
                 LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
                 LevelTile("warpgroup", (("row", c.rows // c.warpgroups), ("column", c.columns), inner)))
 

@@ -5,6 +5,7 @@ from tests.unit.templates.stitched_graphs import normal
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, DType
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.text import parse_graph
 
 
 def product(b: TensorBuilder, lead: tuple[int, ...], rows: int, columns: int, inner: int, dtype: DType,
@@ -35,3 +36,16 @@ def heads(rows: int, heads_: int, width: int, inner: int, dtype: DType = F16) ->
     b = TensorBuilder("heads")
     y = b.reshape(product(b, (), rows, heads_ * width, inner, dtype), (rows, heads_, width))
     return normal(b, [b.elementwise("mul", b.permute(y, (1, 0, 2)), b.full((1, 1, 1), 0.5, dtype))])
+
+
+def padded(rows: int, columns: int, inner: int, turned: tuple[bool, bool] = (False, True), dtype: str = "f16") -> Graph:
+    """A product whose operands are padded to whole 16 bytes, as `pad-products` leaves it, and a window of its result, with a bias."""
+    m, n, k = (-(-size // 8) * 8 for size in (rows, columns, inner))
+    x, w = (k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n)
+    return parse_graph(f"""graph @padded(%x: {dtype}[{x[0]}, {x[1]}], %w: {dtype}[{w[0]}, {w[1]}], %bias: {dtype}[{columns}])
+        -> ({dtype}[{rows}, {columns}], {dtype}[{rows}, {columns}]) {{
+      %p: {dtype}[{m}, {n}] = library.matmul (%x, %w) {{transpose_a = {str(turned[0]).lower()}, transpose_b = {str(turned[1]).lower()}}}
+      %window: {dtype}[{rows}, {columns}] = map [i, j] {{ %p[i, j] }}
+      %biased: {dtype}[{rows}, {columns}] = map [i, j] {{ {dtype}(add(f32(%p[i, j]), f32(%bias[j]))) }}
+      return %window, %biased
+    }}""")

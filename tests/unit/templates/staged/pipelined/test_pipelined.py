@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.templates.host_build import compiler, run
-from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, plain
+from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, padded, plain
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.base.candidate import Reason, Rejected
@@ -68,6 +68,9 @@ CASES = {
     "one element": Case(lambda: plain(1, 1, 1)),
     "one row": Case(lambda: plain(1, 264, 520)),
     "rows far apart": Case(lambda: plain(66, 72, 40), layouts={"x": (48, 1), "w": (40, 1)}),
+    "a window of odd columns": Case(lambda: padded(70, 67, 72)),
+    "a window of fewer tiles": Case(lambda: padded(129, 130, 71, (True, False)), Pipelined(128, 64, 64, 3, 2, 2, 4)),
+    "a window of even columns": Case(lambda: padded(70, 66, 72, (False, False))),
     "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
 }
 
@@ -218,6 +221,11 @@ def _shifted() -> Graph:
     return normal(b, [b.elementwise("add", y, b.permute(y, (1, 0)))])
 
 
+def _padded_kept() -> Graph:
+    graph = padded(70, 67, 72)
+    return replace(graph, results=("window", "p"))
+
+
 def _summed() -> Graph:
     b = TensorBuilder("summed")
     return normal(b, [b.reduce(b.matmul(b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64))), "sum", (1,))])
@@ -225,8 +233,9 @@ def _summed() -> Graph:
 
 @pytest.mark.parametrize(("graph", "told"), [
     (_two_products, "2 products"), (_summed, "reduce.sum"), (_shifted, "another element"),
+    (_padded_kept, "another part"),
     (lambda: plain(64, 64, 64, F32), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),
-], ids=["two products", "a reduction", "another element", "f32", "empty"])
+], ids=["two products", "a reduction", "another element", "another part", "f32", "empty"])
 def test_patterns_that_are_none(graph: Callable[[], Graph], told: str) -> None:
     """The reason names what stands in the way."""
     made = schedule_product(graph(), {}, H200)
