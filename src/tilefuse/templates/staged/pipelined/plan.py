@@ -170,9 +170,7 @@ def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
     right = OperandTile(form.right, choice.columns, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
     staged: list[StagedResult] = []
     end = right.offset_bytes + right.elements * form.right.dtype.itemsize * choice.slots
-    # Control flow around a store is the same for all warpgroups, so each of them has rows of the result in every tile.
-    rows_beyond = -form.rows % choice.rows
-    for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 and rows_beyond < WARPGROUP_ROWS else ():
+    for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 else ():
         result = staged_result(form, name, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         if result is not None:
             staged.append(result)

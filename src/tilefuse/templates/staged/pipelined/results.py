@@ -95,10 +95,9 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
         for panel in range(_panels(r)):
             at = (*leads, row, column + panel * r.width)
             start = stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width)
-            # Panels of a tile that hangs over the end may lie outside the result as a whole.
-            with w.when(w.beyond(column + panel * r.width, w.form.columns)):
-                w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),
-                                   team=WARPGROUP))
+            # Also where the panel lies outside the result as a whole: waits count stores.
+            w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),
+                               team=WARPGROUP))
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------

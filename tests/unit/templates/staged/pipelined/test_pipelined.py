@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import compiler, run
 from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, padded, plain
 from tests.unit.templates.stitched_cases import in_double
@@ -71,6 +72,8 @@ CASES = {
     "a window of odd columns": Case(lambda: padded(70, 67, 72)),
     "a window of fewer tiles": Case(lambda: padded(129, 130, 71, (True, False)), Pipelined(128, 64, 64, 3, 2, 2, 4)),
     "a window of even columns": Case(lambda: padded(70, 66, 72, (False, False))),
+    "a panel beyond the columns": Case(lambda: plain(128, 64, 128, F16, (False, False), lead=(3,)), Pipelined(128, 128, 64, 2, 1, 1, 2)),
+    "a warpgroup beyond the rows": Case(lambda: plain(130, 136, 72), Pipelined(256, 64, 64, 2, 2, 1, 2)),
     "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
 }
 
@@ -104,8 +107,8 @@ def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) ->
     assert {s.threads for s in found if isinstance(s, Produce)} == {128 if CASES[name].by_threads else 1}
 
 
-STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 0, "odd columns": 0,
-          "heads before rows": 0, "batch": 1, "one row": 0}
+STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 1, "odd columns": 0,
+          "heads before rows": 0, "batch": 1, "one row": 0, "a panel beyond the columns": 1, "a warpgroup beyond the rows": 1}
 
 
 @pytest.mark.parametrize("name", STAGED)
@@ -114,6 +117,19 @@ def test_results_leave_by_tensor_stores_where_a_map_describes_them(name: str) ->
     kernel = compose_product(CASES[name].program(), H200)
     stored = {s.map for s in statements(kernel.body) if isinstance(s, TensorStore)}
     assert len(stored) == STAGED[name]
+
+
+@needs_compiler
+def test_a_store_left_out_shows(tmp_path: Path) -> None:
+    """Waits count stores: where panels beyond the columns were not stored, a stage was written while its own store still read it."""
+    case = CASES["a panel beyond the columns"]
+    kernel = compose_product(case.program(), H200)
+    width, tile = 64, 128
+    beyond = [s for s in statements(kernel.body) if isinstance(s, TensorStore) and s.coordinates[-1].const % tile >= width]
+    faulty = replace(kernel, body=changed(kernel.body, lambda s: () if any(s is t for t in beyond) else None))
+    values = drawn(case.graph())
+    _, status, report = run(faulty, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    assert beyond and status > 0 and "write of memory that a tensor store still reads" in report
 
 
 def drawn(graph: Graph) -> dict[str, np.ndarray]:
