@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_copy_engine(), reason=
 
 LARGE = {
     "2-D odd": BoxCopy(F16, (517, 1003), (32, 64), (0, 0), threads=128),
-    "2-D over every edge": BoxCopy(F32, (301, 77), (16, 32), (-3, -2), threads=128),
-    "3-D odd": BoxCopy(BF16, (7, 65, 200), (2, 16, 64), (1, -1, 5), threads=128),
+    "2-D over every edge": BoxCopy(F32, (301, 77), (16, 32), (-3, -4), threads=128),
+    "3-D odd": BoxCopy(BF16, (7, 65, 200), (2, 16, 64), (1, -1, 8), threads=128),
 }
 
 

@@ -93,8 +93,9 @@ def _affine(e: int | Affine) -> Affine:
 class TensorCopy:
     """Starts an asynchronous copy of the box at `coordinates` to shared buffer[index .. + box elements). One thread executes it.
 
-    Elements outside the tensor arrive as 0; coordinates may be negative. The destination is aligned to 128 bytes, to 8 rows of the pattern
-    if the map has a swizzle. Threads have read the destination before, and the copying thread has met them since.
+    Elements outside the tensor arrive as 0; coordinates may be negative, the last one is a multiple of 16 bytes. The destination is
+    aligned to 128 bytes, to 8 rows of the pattern if the map has a swizzle. Threads have read the destination before, and the copying
+    thread has met them since.
 
     barrier    transaction barrier on which the copy completes, as in `BulkCopy`; None inside `Produce`, where it is the slot's
     arrive     as in `BulkCopy`; only the last copy of a phase sets it

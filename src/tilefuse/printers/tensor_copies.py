@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from tilefuse.base.errors import InternalError
-from tilefuse.ir.affine import Affine
+from tilefuse.ir.affine import Affine, mod, number
 from tilefuse.kernel.expression import IndexScope
 from tilefuse.kernel.ir import Kernel
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.kernel.writer import identifier
-from tilefuse.target.tensor_map import box_alignment_bytes
+from tilefuse.target.tensor_map import GRANULE_BYTES, box_alignment_bytes
 
 # Numbers of the support header's cache policies.
 POLICIES = {"": 0, "last": 1, "first": 2}
@@ -26,6 +26,10 @@ def map_of(kernel: Kernel, s: TensorCopy | TensorStore) -> TensorMap:
         raise InternalError(f"kernel {kernel.name}: tensor map {m.name} swizzles {m.swizzle} bytes, buffer {shared.name} {shared.swizzle}")
     if len(s.coordinates) != m.rank:
         raise InternalError(f"kernel {kernel.name}: {len(s.coordinates)} coordinates for tensor map {m.name} of {m.rank} dimensions")
+    # Elsewhere the instruction is illegal. Source: seen on an H200 (findings.md, tensor copies).
+    if mod(s.coordinates[-1], GRANULE_BYTES // m.dtype.itemsize, {}) != number(0):
+        raise InternalError(f"kernel {kernel.name}: a box of tensor map {m.name} begins at element {s.coordinates[-1]} of a row, not "
+                            f"provably at a multiple of {GRANULE_BYTES} bytes")
     return m
 
 

@@ -23,15 +23,15 @@ from tilefuse.printers.host import print_host
 from tilefuse.target.device import H200
 
 CASES = {
-    "1-D f32": BoxCopy(F32, (100,), (32,), (5,)),
-    "1-D i8 from before the start": BoxCopy(I8, (1000,), (256,), (-37,)),
+    "1-D f32": BoxCopy(F32, (100,), (32,), (4,)),
+    "1-D i8 from before the start": BoxCopy(I8, (1000,), (256,), (-48,)),
     "2-D f16": BoxCopy(F16, (13, 20), (4, 16), (0, 0)),
-    "2-D f16 over every edge": BoxCopy(F16, (13, 20), (4, 16), (-2, -9)),
-    "2-D f64 past the end": BoxCopy(F64, (7, 5), (3, 4), (2, 3)),
+    "2-D f16 over every edge": BoxCopy(F16, (13, 20), (4, 16), (-2, -8)),
+    "2-D f64 past the end": BoxCopy(F64, (7, 5), (3, 4), (2, 2)),
     "2-D entirely outside": BoxCopy(F32, (5, 8), (4, 8), (-9, 4)),
-    "3-D bf16": BoxCopy(BF16, (3, 9, 24), (2, 4, 8), (-1, 1, -5)),
-    "4-D i8": BoxCopy(I8, (2, 3, 5, 40), (1, 2, 4, 16), (1, -1, -2, 7)),
-    "5-D f32": BoxCopy(F32, (3, 2, 3, 5, 6), (2, 1, 2, 2, 4), (0, -1, 1, -1, 2)),
+    "3-D bf16": BoxCopy(BF16, (3, 9, 24), (2, 4, 8), (-1, 1, -8)),
+    "4-D i8": BoxCopy(I8, (2, 3, 5, 40), (1, 2, 4, 16), (1, -1, -2, 16)),
+    "5-D f32": BoxCopy(F32, (3, 2, 3, 5, 6), (2, 1, 2, 2, 4), (0, -1, 1, -1, 4)),
 }
 
 ILLEGAL: list[tuple[DType, tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int, str]] = [
@@ -140,6 +140,8 @@ def test_maps_that_do_not_fit_their_statement_are_refused() -> None:
 
     printed(replace(copy, map="z_map"), "no tensor map z_map; it has x_map, y_map")
     printed(replace(copy, coordinates=(number(0),)), "1 coordinates for tensor map x_map of 2 dimensions")
+    printed(replace(copy, coordinates=(copy.coordinates[0], copy.coordinates[1] + 1)),
+            r"begins at element .* not provably at a multiple of 16 bytes")
     printed(replace(copy, buffer="y"), "between global memory x of f16 and global memory y of f16")
     with pytest.raises(InternalError, match=r"to ranks \(0, 1\) of clusters of 1"):
         print_cuda(replace(kernel, body=(replace(copy, multicast=3), *kernel.body[1:])), H200)
@@ -179,9 +181,9 @@ def test_cuda_text_of_every_form() -> None:
     def text(changed: TensorCopy, **more: object) -> str:
         return print_cuda(replace(kernel, body=(changed, *kernel.body[1:]), **more), H200)  # type: ignore[arg-type]
 
-    plain = text(replace(copy, coordinates=(number(3), axis("block"))))
+    plain = text(replace(copy, coordinates=(number(3), 8 * axis("block"))))
     assert "const __grid_constant__ tf_tensor_map x_map,\n    const __grid_constant__ tf_tensor_map y_map)" in plain
-    assert "tf_tensor_copy(tile, x_map, tf_arrivals + 0, true, 128, {3, block});" in plain
+    assert "tf_tensor_copy(tile, x_map, tf_arrivals + 0, true, 128, {3, 8 * block});" in plain
     assert "tf_tensor_copy<32>(tile" in text(replace(copy, team=32))
     assert "tf_tensor_copy<1024, 0, 2>(tile" in text(replace(copy, cache="first"))
-    assert "{(int)3, (int)(2 * block)}" in text(replace(copy, coordinates=(number(3), 2 * axis("block"))), index_bits=64)
+    assert "{(int)3, (int)(16 * block)}" in text(replace(copy, coordinates=(number(3), 16 * axis("block"))), index_bits=64)
