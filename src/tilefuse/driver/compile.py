@@ -32,10 +32,9 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import print_graph
 from tilefuse.ir.verify import check
-from tilefuse.passes.facts import CallerLayouts
+from tilefuse.passes.facts import CHOICES, CallerLayouts
 from tilefuse.plan.pattern import Plan
 from tilefuse.plan.price.measure import Measurer
-from tilefuse.plan.rewrites.called_products import CHOICES
 from tilefuse.plan.seeded import Seed
 from tilefuse.plan.select.release_order import in_release_order
 from tilefuse.plan.text.text import print_plan

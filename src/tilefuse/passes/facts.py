@@ -11,6 +11,8 @@ from typing import Protocol
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 
+# An attribute that passes for products leave: a line for each product with a choice, with what was taken and why. `explain` shows them.
+CHOICES = "product_choices"
 # Strides that a library operator gives its result, for operands of these types and strides. None: unknown; a dense row-major result is
 # requested.
 LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
@@ -39,6 +41,10 @@ class Prices(Protocol):
 
         sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes.
         """
+
+    def own_product_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> float | None:
+        """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
+        none. Units: microseconds. layouts: strides of the values that nodes read."""
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """The products that one generated kernel computes together faster than the library computes each."""

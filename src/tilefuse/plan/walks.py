@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.passes.device.padded_products import PADDED
+from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
 
 # Nodes between two products.

@@ -1,41 +1,45 @@
-"""Products on the matrix unit whose rows in memory are no multiples of 16 bytes: padded with zeros to the next multiple.
+"""Products on the matrix unit whose operands do not lie in whole 16 bytes: copied, with rows padded with zeros to the next multiple.
 
     w[i, j] = sum_(k < 197) a[i, k] b[k, j]  (j < 197)    ->    p = a' b'  with  a'[i, k] = a[i, k] if k < 197 else 0  (k < 200)
                                                                 w[i, j] = p[i, j]                                    (j < 197)
 
-The library's fast kernels need rows of whole 16 bytes. The kernel that computes an operand stores it padded; any other operand is copied.
-Readers of the result read a window of it. A product is padded where the library gains more than the copies cost. It is left alone where
-one of our kernels holds it together with another product, and where it has few rows.
+The library's fast kernels and tensor copies need lines of whole 16 bytes that begin at multiples of 16 bytes. The kernel that computes an
+operand stores it padded; any other operand is copied, windows at odd places and operands without neighbours in memory as well. Readers of
+the result read a window of it. A product is padded where the library or a kernel of ours gains more than the copies cost. It is left alone
+where one of our kernels holds it together with another product, and where it has few rows.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import ClassVar
 
-from tilefuse.ir.affine import Extents, axis, row_major_strides
-from tilefuse.ir.graph import Graph, Node, Type
-from tilefuse.ir.layouts import window_of
-from tilefuse.ir.library.meaning import inner_extent
-from tilefuse.ir.names import free_name
+from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Expr, Guard, Index, Lookup, Read, call, const, substitute_axes, transform
+from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
 from tilefuse.passes.device.long_products import without_unused
-from tilefuse.passes.facts import Prices
+from tilefuse.passes.device.padding import (
+    PADDED,
+    Copies,
+    PaddedProduct,
+    Sizes,
+    padded_product,
+    padded_sizes,
+    product_operands,
+    product_sizes,
+)
+from tilefuse.passes.facts import CHOICES, Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
-
-# An attribute of padded products: of our kernels, those hold them whose operands come by tensor copies.
-PADDED = "padded"
-# Places in the sizes (rows, inner, columns) of a product.
-ROW, INNER, COLUMN = 0, 1, 2
 
 
 @register_pass
 @dataclass(frozen=True)
 class PadProducts(DevicePass):
-    """Pad products on the matrix unit with zeros where their rows in memory are no multiples of 16 bytes.
+    """Pad products on the matrix unit with zeros where their operands in memory are no lines of whole 16 bytes.
 
     Exact: sums take zeros in; a library may associate them differently.
     """
@@ -45,32 +49,74 @@ class PadProducts(DevicePass):
     exact: ClassVar[bool] = False
     for_fusion: ClassVar[bool] = True
     asks_prices: ClassVar[bool] = True
+    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """As `DevicePass.run`; the attribute is there in any case."""
+        ctx.attributes.setdefault(CHOICES, ())
+        return super().run(graph, ctx)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with padded products; `graph` itself where none gains by it."""
         assert ctx.prices is not None
-        return pad_products(graph, device, ctx.prices)
+        choices = paddings(graph, device, ctx.prices, ctx.caller.given(graph))
+        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        ctx.count("padded", sum(c.is_taken for c in choices))
+        return with_padded(graph, choices, ctx.caller.given(graph))
 
 
-def pad_products(graph: Graph, device: DeviceSpec, prices: Prices) -> Graph:
-    """The graph with every product padded that gains by it; the same object if there is none."""
-    names = {n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows)}
-    names -= prices.held_products(graph, names) if names else set()
-    padded = {n: sizes for n in names if (sizes := _gaining(graph, graph.node_by_name[n], device, prices))}
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """A product that could be padded: to `sizes`, with kernels that copy the operands `copied`.
+
+    Units: predicted microseconds, of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
+    """
+
+    product: str
+    sizes: Sizes
+    copied: tuple[str, ...]
+    us: float
+    padded_us: float
+    is_taken: bool
+
+    def text(self) -> str:
+        """The choice in a line."""
+        rows, inner, columns = self.sizes
+        copies = f" and copies of {', '.join('%' + v for v in self.copied)}" if self.copied else ""
+        return (f"%{self.product} is {'padded' if self.is_taken else 'not padded'} to {rows} x {inner} by {columns}: predicted "
+                f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies")
+
+
+def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: Layouts) -> list[Padding]:
+    """The choice for every product on the matrix unit that does not lie in whole 16 bytes. Units: elements."""
+    names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows, input_strides)]
+    walked = prices.held_products(graph, set(names)) if names else set()
+    return [_padding(graph, graph.node_by_name[n], device, prices, input_strides) for n in names if n not in walked]
+
+
+def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:
+    """The graph with the products padded that gain by it; the same object if there is none."""
+    padded = {c.product for c in choices if c.is_taken}
     if not padded:
         return graph
-    names_in_use = set(graph.type_by_name)
-    copy_names: dict[tuple[Expr, tuple[int, ...]], str] = {}
+    copies = Copies(graph, input_strides)
     nodes: list[Node] = []
     windows: dict[str, str] = {}
+    views: dict[str, None] = {}
     for node in graph.nodes:
         if node.name in padded:
-            nodes.extend(_padded(graph, node, padded[node.name], names_in_use, copy_names))
-            if nodes[-1].category == "map":
-                windows[node.name] = nodes[-2].name
+            product = padded_product(copies, node)
+            nodes.extend(product.nodes)
+            if product.window is not None:
+                windows[node.name] = product.product.name
+            views.update(dict.fromkeys(_views_of(graph, node)))
         else:
             nodes.append(_reading(graph, node, windows))
-    return without_unused(replace(graph, nodes=tuple(nodes)), set(windows))
+    rewritten = without_unused(replace(graph, nodes=tuple(nodes)), set(windows))
+    # A view of a view has no user once that one is gone.
+    for view in reversed(views):
+        rewritten = without_unused(rewritten, {view})
+    return rewritten
 
 
 def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
@@ -96,67 +142,66 @@ def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
     return replace(node, body=transform(node.body, taken))
 
 
-def _may_be_padded(graph: Graph, node: Node, few_rows: int) -> bool:
-    """Whether a product is one of matrices of more than `few_rows` rows on the matrix unit, with unaligned rows."""
-    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.type.shape[0] <= few_rows:
+def _may_be_padded(graph: Graph, node: Node, few_rows: int, input_strides: Layouts) -> bool:
+    """Whether a product is one of matrices of more than `few_rows` rows on the matrix unit that do not lie in whole 16 bytes."""
+    if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.attribute(PADDED):
         return False
-    if any(len(graph.type_of(v).shape) != 2 for v in node.operands) or not all(graph.type_of(v).num_elements for v in node.operands):
+    types = [graph.type_of(v) for v in node.operands]
+    if len(node.type.shape) < 2 or any(len(t.shape) < 2 or not t.num_elements for t in types) or node.type.shape[-2] <= few_rows:
         return False
     on_matrix_unit = node.type.dtype.name in ("f16", "bf16") or node.attribute("precision", "default") == "tf32"
-    return on_matrix_unit and _sizes(graph, node) != _wanted(graph, node)
+    operands = product_operands(graph, node, input_strides)
+    return on_matrix_unit and (not all(o.is_aligned for o in operands) or product_sizes(graph, node) != padded_sizes(graph, node, operands))
 
 
-def _sizes(graph: Graph, node: Node) -> tuple[int, int, int]:
-    rows, columns = node.type.shape
-    return rows, inner_extent(node, graph), columns
+def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts) -> Padding:
+    """The price of a product as it lies and padded."""
+    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides))
+    padded = padded_product(Copies(graph, input_strides), node)
+    copied = {v: copy for v, copy in padded.copies.items() if not _is_stored_for(graph, v)}
+    copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
+    returned = node.name in graph.escaping
+    called_us = prices.product_us(node, graph) + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
+    own_us = _padded_kernel_us(graph, padded, prices)
+    padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
+    us = _unpadded_us(graph, node, sizes, prices, input_strides)
+    return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us)
 
 
-# For each operand, the sizes of the product that its dimensions are, where it is not transposed.
-DIMENSIONS = ((ROW, INNER), (INNER, COLUMN))
+def _unpadded_us(graph: Graph, node: Node, padded: Sizes, prices: Prices, input_strides: Layouts) -> float:
+    """Predicted time of the product as it lies: by the library, which copies operands that are no matrices, or by a kernel. Units:
+    microseconds."""
+    sizes, item = product_sizes(graph, node), node.type.dtype.itemsize
+    operands = product_operands(graph, node, input_strides)
+    moved = [o for o in operands if o.memory is None or not o.memory.is_matrix]
+    copies_us = prices.copy_us(2 * sum(graph.type_of(o.value).num_bytes for o in moved), len(moved))
+    if sizes == padded and all(o.is_aligned or o in moved for o in operands):
+        called_us = prices.product_us(node, graph)
+    else:
+        places = [o.memory for o in operands if o.memory is not None and o not in moved]
+        eight = all(n * item % ACCESS_BYTES // 2 == 0 for n, w in zip(sizes, padded) if n != w) and all(
+            m.is_multiple_of(ACCESS_BYTES // 2) for m in places)
+        called_us = prices.unaligned_product_us((prod(node.type.shape[:-1]), *sizes[1:]), eight)
+    own_us = prices.own_product_us(graph, (*_views_of(graph, node), node.name), input_strides)
+    return called_us + copies_us if own_us is None else min(called_us + copies_us, own_us)
 
 
-def _operands(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
-    """Both operands with the sizes that their dimensions are; a transposed view is replaced by the matrix that it views."""
-    operands = []
-    for value, place, turn in zip(node.operands, DIMENSIONS, ("transpose_a", "transpose_b")):
-        is_turned = bool(node.attribute(turn))
-        maker = graph.node_by_name.get(value)
-        if maker is not None and maker.kind == "map" and isinstance(maker.body, Read) and maker.body.index == tuple(
-                axis(a) for a in reversed(maker.axes)) and graph.type_of(maker.body.value).shape == maker.type.shape[::-1]:
-            value, is_turned = maker.body.value, not is_turned
-        operands.append((value, place[::-1] if is_turned else place))
-    return operands
+def _padded_kernel_us(graph: Graph, padded: PaddedProduct, prices: Prices) -> float | None:
+    """Predicted time of a kernel for the padded product and the window of its result; None where there is none. Units: microseconds."""
+    type_by_copy = {copy.name: copy.type for copy in padded.copies.values()}
+    inputs = {v: Input(v, type_by_copy.get(v) or graph.type_of(v)) for v in padded.product.operands}
+    alone = Graph("padded", tuple(inputs.values()), tuple(padded.behind), (padded.behind[-1].name,))
+    return prices.own_product_us(alone, tuple(n.name for n in padded.behind), {})
 
 
-def _runs_along_first(graph: Graph, value: str) -> bool:
-    """Whether a matrix is stored column by column: a view of one stored row by row."""
-    maker = graph.node_by_name.get(value)
-    if maker is None or maker.kind != "map" or not isinstance(maker.body, Read):
-        return False
-    window = window_of(graph, maker, row_major_strides(graph.type_of(maker.body.value).shape))
-    return window is not None and window[1][0] == 1 and window[1][1] > 1
-
-
-def _wanted(graph: Graph, node: Node) -> tuple[int, int, int]:
-    """The product's sizes; those along which memory runs are rounded up to whole 16 bytes."""
-    each = ACCESS_BYTES // node.type.dtype.itemsize
-    along = {COLUMN} | {place[0 if _runs_along_first(graph, v) else 1] for v, place in _operands(graph, node)}
-    rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(_sizes(graph, node)))
-    return rows, inner, columns
-
-
-def _gaining(graph: Graph, node: Node, device: DeviceSpec, prices: Prices) -> tuple[int, int, int] | None:
-    """The padded sizes of a product; None where padding costs more than it gains."""
-    sizes, padded_sizes = _sizes(graph, node), _wanted(graph, node)
-    item = node.type.dtype.itemsize
-    eight = all(n * item % 8 == 0 for n, w in zip(sizes, padded_sizes) if n != w)
-    gained = prices.unaligned_product_us(sizes, eight) - prices.product_us(node, graph)
-    copied = 2 * node.type.num_bytes if node.name in graph.escaping else 0
-    calls = int(copied > 0)
-    for value, place in _operands(graph, node):
-        if any(sizes[p] != padded_sizes[p] for p in place) and not _is_stored_for(graph, value):
-            copied, calls = copied + 2 * graph.type_of(value).num_bytes, calls + 1
-    return padded_sizes if gained - prices.copy_us(copied, calls) > device.fitted.unaligned.least_gain_us else None
+def _views_of(graph: Graph, node: Node) -> list[str]:
+    """Views between a product and the values that have memory, in graph order."""
+    views: dict[str, None] = {}
+    for value in node.operands:
+        while (maker := graph.node_by_name.get(value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+            views[value] = None
+            value = maker.body.value
+    return [n.name for n in graph.in_order(views)]
 
 
 def _is_stored_for(graph: Graph, value: str) -> bool:
@@ -169,55 +214,3 @@ def _is_stored_for(graph: Graph, value: str) -> bool:
             return True
         value = maker.body.value
     return False
-
-
-def _padded(graph: Graph, node: Node, padded_sizes: tuple[int, int, int], names_in_use: set[str],
-            copy_names: dict[tuple[Expr, tuple[int, ...]], str]) -> Iterator[Node]:
-    """The zero-padded operands, their product, and a window of it under the node's own name."""
-    sizes = _sizes(graph, node)
-    operands: list[str] = []
-    turned: list[bool] = []
-    for operand, (value, place), usual, turn in zip(node.operands, _operands(graph, node), DIMENSIONS, ("transpose_a", "transpose_b")):
-        if all(sizes[p] == padded_sizes[p] for p in place):
-            operands.append(operand)
-            turned.append(bool(node.attribute(turn)))
-            continue
-        # The copy has the operand's layout, so that it reads and writes contiguously.
-        across = _runs_along_first(graph, value)
-        shape = tuple(padded_sizes[p] for p in (place[::-1] if across else place))
-        # Both products of a gradient read one copy of it, transposed or not.
-        copied = _looked_through(graph, Read(value, (axis("j"), axis("i")) if across else (axis("i"), axis("j"))),
-                                 dict(zip("ij", (sizes[p] for p in (place[::-1] if across else place)), strict=True))), shape
-        name = copy_names.get(copied)
-        if name is None:
-            name = copy_names[copied] = free_name(f"{value}_padded", names_in_use)
-            yield _with_zeros(graph, name, value, shape, across)
-        operands.append(name)
-        turned.append((place != usual) != across)
-    attributes = tuple(sorted((dict(node.attributes) | {"transpose_a": turned[0], "transpose_b": turned[1], PADDED: True}).items()))
-    if (sizes[ROW], sizes[COLUMN]) == (padded_sizes[ROW], padded_sizes[COLUMN]):
-        yield replace(node, operands=tuple(operands), attributes=attributes)
-        return
-    product = replace(node, name=free_name(f"{node.name}_padded", names_in_use),
-                      type=Type(node.type.dtype, (padded_sizes[ROW], padded_sizes[COLUMN])),
-                      operands=tuple(operands), attributes=attributes)
-    yield product
-    yield Node(node.name, node.type, "map", ("i", "j"), body=Read(product.name, (axis("i"), axis("j"))), span=node.span)
-
-
-def _looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
-    """A read through views, replaced by a read of the value that has memory."""
-    while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
-        viewed = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
-        assert isinstance(viewed, Read)
-        read = viewed
-    return read
-
-
-def _with_zeros(graph: Graph, name: str, value: str, shape: tuple[int, ...], across: bool) -> Node:
-    type_ = graph.type_of(value)
-    index = (axis("j"), axis("i")) if across else (axis("i"), axis("j"))
-    ends = type_.shape[::-1] if across else type_.shape
-    bounds = tuple(Bound(axis(a), 0, end) for a, end, padded in zip("ij", ends, shape) if end != padded)
-    body: Expr = Guard(bounds, Read(value, index), const(0, type_.dtype))
-    return Node(name, Type(type_.dtype, shape), "map", ("i", "j"), body=body)

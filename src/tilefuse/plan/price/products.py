@@ -102,6 +102,15 @@ def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: Devic
                 serial_us=fitted.least_us + min(fitted.inner_us * sizes[1], fitted.longest_inner_us))
 
 
+def may_be_alone(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether a product may be a kernel of its own, with no other node."""
+    return fusible_product(node, graph, device) and _has_few_rows(node, device)
+
+
+def _has_few_rows(node: Node, device: DeviceSpec) -> bool:
+    return prod(node.type.shape[:-1]) <= device.fitted.products.few_rows
+
+
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     """The matrix products of a graph that kernels may hold on a device; on a GPU without the matrix instructions none."""
     if device.kind == "cuda" and not device.has_matrix_unit:
@@ -115,6 +124,6 @@ def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
         return is_fusible
 
     def alone(node: Node) -> bool:
-        return fusible(node) and prod(node.type.shape[:-1]) <= device.fitted.products.few_rows
+        return fusible(node) and _has_few_rows(node, device)
 
     return Products(fusible, lambda n: library_product_us(n, graph, device), alone, find_walks(graph, device))

@@ -20,13 +20,10 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Expr, Read, substitute_axes, transform
 from tilefuse.ir.verify import verify_node
 from tilefuse.passes.analyses import live_values
-from tilefuse.passes.facts import Prices
+from tilefuse.passes.facts import CHOICES, Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.plan.rewrites.library_product import LibraryProduct, library_products
 from tilefuse.target.device import DeviceSpec
-
-# The attribute that the pass leaves: one line for each sum of products, with the implementation that was taken and why.
-CHOICES = "product_choices"
 
 
 @register_pass

@@ -12,7 +12,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.ir import Kernel
-from tilefuse.passes.device.padded_products import PADDED
+from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch

@@ -13,7 +13,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
-from tilefuse.passes.device.padded_products import PadProducts, pad_products
+from tilefuse.passes.device.padded_products import PadProducts, paddings, with_padded
+from tilefuse.passes.device.padding import PADDED
 from tilefuse.passes.manager import PassContext
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.target.catalog import host_device
@@ -125,7 +126,7 @@ def test_a_padded_model_computes_what_eager_does(monkeypatch: pytest.MonkeyPatch
     seen: list[Graph] = []
 
     def padded(item: PadProducts, graph: Graph, ctx: PassContext) -> Graph:
-        seen.append(pad_products(graph, H200, Predictions(H200)))
+        seen.append(with_padded(graph, paddings(graph, H200, Predictions(H200), {}), {}))
         return seen[-1]
 
     monkeypatch.setattr(PadProducts, "run", padded)
@@ -171,3 +172,51 @@ def test_a_gradient_that_two_products_read_is_padded_once() -> None:
     given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
     for found, wanted in zip(interpret(padded, given), interpret(graph, given), strict=True):
         np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+
+
+MISPLACED = {
+    "a window at an odd place": """graph @g(%x: f16[512, 1001], %w: f16[1000, 1024]) -> (f16[512, 1024]) {
+      %s: f16[512, 1000] = map [i, j] { %x[i, j + 1] }
+      %y: f16[512, 1024] = library.matmul (%s, %w) {}
+      return %y
+    }""",
+    "a batch with one right operand": """graph @g(%x: f16[2, 512, 1001], %w: f16[1001, 1024]) -> (f16[2, 512, 1024]) {
+      %e: f16[2, 1001, 1024] = map [l, i, j] { %w[i, j] }
+      %y: f16[2, 512, 1024] = library.matmul (%x, %e) {}
+      return %y
+    }""",
+    "heads of odd width": """graph @g(%x: f16[512, 4, 1001], %w: f16[4, 1001, 1024]) -> (f16[4, 512, 1024]) {
+      %s: f16[4, 512, 1001] = map [h, i, j] { %x[i, h, j] }
+      %y: f16[4, 512, 1024] = library.matmul (%s, %w) {}
+      return %y
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", MISPLACED)
+def test_operands_at_odd_places_are_copied(name: str) -> None:
+    """Whole numbers, so that the order of additions does not matter; a copy repeats nothing, and no view stays behind without a reader."""
+    graph = parse_graph(MISPLACED[name])
+    padded = rewritten(PadProducts(), graph, H200)
+    assert not verify(padded) and padded.node_by_name["y"].attribute(PADDED)
+    assert [n.name for n in padded.nodes if n.name.endswith("_padded")]
+    assert all(padded.users_by_name[n.name] or n.name in padded.results for n in padded.nodes)
+    assert sum(n.type.num_elements for n in padded.nodes if n.kind == "map") < 1.1 * sum(i.type.num_elements for i in graph.inputs)
+    draw = np.random.default_rng(5)
+    given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
+    np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
+    assert rewritten(PadProducts(), padded, H200) is padded
+
+
+def test_rows_that_lie_far_apart_at_odd_places_are_copied() -> None:
+    """A caller's operand of whole rows with an odd stride; with a whole stride it is left as it lies."""
+    graph = product(2048, 1000, 1024, inside=False)
+    for stride, is_copied in ((1001, True), (1008, False)):
+        choices = paddings(graph, H200, Predictions(H200), {"a": (stride, 1)})
+        assert [c.copied for c in choices if c.is_taken] == ([("a",)] if is_copied else [])
+
+
+def test_choices_are_explained_with_both_prices() -> None:
+    """A line for each product that could be padded."""
+    lines = [c.text() for c in paddings(product(2048, 1001, 1024, inside=False), H200, Predictions(H200), {})]
+    assert len(lines) == 1 and lines[0].startswith("%w is padded to 2048 x 1008 by 1024: predicted ") and "copies of %a, %b" in lines[0]

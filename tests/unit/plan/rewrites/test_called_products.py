@@ -12,9 +12,10 @@ from tilefuse.driver.pipeline import context_of
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
+from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.plan.rewrites.called_products import CHOICES, CallProducts, product_choices
+from tilefuse.plan.rewrites.called_products import CallProducts, product_choices
 from tilefuse.target.catalog import A100, host_device
 from tilefuse.target.device import H200, DeviceSpec
 

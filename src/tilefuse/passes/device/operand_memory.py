@@ -1,0 +1,71 @@
+"""Where the operands of matrix products lie in memory: the value behind views, strides, alignment.
+
+    %t = map [i, j] { %x[j, i + 1] }      %t is a view of %x: the same memory, from its second column on, turned
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.ir.affine import Affine, Extents, axis, linearise, simplify, substitute
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts, strides_of
+from tilefuse.ir.scalar import Expr, Read, substitute_axes
+from tilefuse.target.memory import ACCESS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class OperandMemory:
+    """The memory of an operand: offset of its first element in the value behind views, and the stride of every dimension.
+
+    Units: elements; `itemsize` bytes. The stride of a dimension of one element is 0.
+    """
+
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @property
+    def along(self) -> int | None:
+        """The one of the last two dimensions whose elements are neighbours, as -1 or -2; None where neither's are."""
+        return next((d for d in (-1, -2) if self.strides[d] == 1), None)
+
+    def is_multiple_of(self, num_bytes: int) -> bool:
+        """Whether every line of neighbours begins at a multiple of so many bytes."""
+        steps = (self.offset, *(s for s in self.strides if s != 1))
+        return all(step * self.itemsize % num_bytes == 0 for step in steps)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the library reads the operand as it lies: neighbours along one of the last two dimensions, the other one not repeated."""
+        along = self.along
+        return along is not None and (self.strides[-3 - along] != 0 or self.shape[-3 - along] == 1)
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether a tensor map describes the operand, and the library reads it in whole accesses."""
+        return self.is_matrix and self.is_multiple_of(ACCESS_BYTES)
+
+
+def operand_memory(graph: Graph, value: str, input_strides: Layouts) -> OperandMemory | None:
+    """The memory of an operand of two or more dimensions; None where no strides describe it. Units: elements."""
+    type_ = graph.type_of(value)
+    names = tuple(f"d{n}" for n in range(len(type_.shape)))
+    extents = dict(zip(names, type_.shape, strict=True))
+    read = looked_through(graph, Read(value, tuple(map(axis, names))), extents)
+    if not isinstance(read, Read) or 0 in type_.shape:
+        return None
+    single: dict[str, Affine] = {a: Affine() for a, e in extents.items() if e == 1}
+    flat = simplify(substitute(linearise(read.index, strides_of(graph, input_strides, read.value)), single, extents), extents)
+    if not flat.is_linear:
+        return None
+    return OperandMemory(type_.shape, flat.const, tuple(flat.coefficient(a) for a in names), type_.dtype.itemsize)
+
+
+def looked_through(graph: Graph, read: Read, extents: Extents) -> Expr:
+    """A read through views, replaced by a read of the value that has memory."""
+    while (maker := graph.node_by_name.get(read.value)) is not None and maker.kind == "map" and isinstance(maker.body, Read):
+        viewed = substitute_axes(maker.body, dict(zip(maker.axes, read.index, strict=True)), extents)
+        assert isinstance(viewed, Read)
+        read = viewed
+    return read
