@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
-from tilefuse.domain.work import BlockWork, LeastBlocks, Unit, Work
+from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import OverlapFigures
@@ -57,12 +57,13 @@ def transfer_us(num_bytes: int, device: DeviceSpec) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Parts of a step's predicted time. The slowest of the `*_us` decides; launches and `serial_us` come on top.
+    """Parts of a step's predicted time. The slowest of the `*_us` decides; launches, `serial_us` and `ending_us` come on top.
 
     chain_us           the latency chain of a kernel whose loads in flight are known
     overlap_power      exponent of the norm that joins traffic, arithmetic and chain; infinite: the slowest alone decides
     further_launch_us  part of `launch_us` that kernels behind the first take
     start_overlap_us   most time of the start that passes while the kernel before ends
+    ending_us          work of the last block after the traffic, where blocks split a sum
 
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
     multiprocessor, and bandwidth that so many loads in flight can reach).
@@ -87,6 +88,7 @@ class Parts:
     further_launch_us: float = 0.0
     overlap_power: float = inf
     start_overlap_us: float = 0.0
+    ending_us: float = 0.0
 
     @property
     def moved_us(self) -> float:
@@ -118,7 +120,7 @@ class Parts:
         first_us = self.launch_us - self.further_launch_us + self._overlapped_us(arithmetic_us)
         if self.start_overlap_us:
             first_us = max(first_us - self.start_overlap_us, first_us / 4)
-        return first_us + self.further_launch_us + self.serial_us
+        return first_us + self.further_launch_us + self.serial_us + self.ending_us
 
     @property
     def decided_by(self) -> str:
@@ -157,7 +159,16 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         started_us=started_us, serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
-        start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0)
+        start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))
+
+
+def _ending_us(endings: Sequence[Ending], device: DeviceSpec) -> float:
+    """Time of the last block of split sums; those of a kernel's parts pass side by side. Units: microseconds. Source: `EndingFigures`."""
+    figures = device.fitted.endings
+    first_us = {"last block": figures.last_block_us, "last block of columns": figures.last_columns_us}
+    if device.kind != "cuda":
+        return 0.0
+    return max((first_us[e.kind] + figures.arrivals_us * e.arrivals for e in endings if e.kind in first_us), default=0.0)
 
 
 def price_candidate(work: Work, device: DeviceSpec) -> Parts:

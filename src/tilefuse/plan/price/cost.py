@@ -102,6 +102,7 @@ class AnalyticCost:
             Figure("arithmetic time", parts.arithmetic_us, "us", computed),
             *(Figure(f"busy {name}", busy_us.get(unit, 0.0), "us", "cycles of stages, over all multiprocessors; part of arithmetic time")
               for unit, name in UNIT_NAMES),
+            Figure("end of sums", parts.ending_us, "us", "the last block of sums that blocks split; after the other times"),
             Figure("launch", parts.launch_us, "us", f"graph_launch_us: {rate('graph_launch_us')}"),
             Figure("busy multiprocessors", parts.busy_multiprocessors, "1", f"blocks of the launch, at most {device.num_multiprocessors}"),
             Figure("occupancy", parts.occupancy, "1", "threads of the blocks that fit a multiprocessor over its most"),

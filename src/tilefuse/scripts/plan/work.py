@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import log2
 
 from tilefuse.domain.roofline import price_work
-from tilefuse.domain.work import Ending, LoadChain, Work
+from tilefuse.domain.work import LoadChain, Work
 from tilefuse.plan.pattern import PlannedKernel
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.scripts.plan.facts import Facts, Moved
@@ -42,7 +42,7 @@ def routine_work(facts: Facts, device: DeviceSpec, times: RoutineTimes | None = 
         traffic_factor=_traffic_factor(facts, groups, figures),
         loads=LoadChain(facts.flight_bytes, facts.resident_blocks(device), groups, wait_us),
         stage_us=0.0 if times is None or environment is None else _measured_compute_us(facts, times, environment),
-        serial_us=_finish_us(facts, num_bytes, figures),
+        serial_us=_finish_us(facts, num_bytes, device),
         serial_bytes=facts.partial_bytes // 2 if facts.extra_kernels else 0, follows_another=True)
 
 
@@ -60,29 +60,17 @@ def template_us(kernel: PlannedKernel, device: DeviceSpec) -> float:
 def template_work(kernel: PlannedKernel, device: DeviceSpec) -> Work:
     """The work of a planned kernel beside fused routines.
 
-    The planner compares kernels of one graph with each other: it counts every byte as a copy does, and leaves out the ends of sums, which
-    all its candidates have in common. Against routines both count.
+    The planner compares kernels of one graph with each other: it counts every byte as a copy does, and leaves out the start and end of a
+    grid whose blocks take rows in turns. Against routines both count.
     """
     program = kernel.program
     work, moved = AnalyticCost(device).work(program), program.bytes_moved
     if device.kind != "cuda" or not moved:
         return work
     figures = device.fitted.scripts
-    ending_us = max((_ending_us(e, figures) for e in work.endings), default=0.0)
-    return replace(work, traffic_factor=1 - (1 - figures.read_share) * program.bytes_read / moved, serial_us=work.serial_us + ending_us,
+    turns_us = figures.persistent_us if any(e.kind == "persistent" for e in work.endings) else 0.0
+    return replace(work, traffic_factor=1 - (1 - figures.read_share) * program.bytes_read / moved, serial_us=work.serial_us + turns_us,
                    follows_another=True)
-
-
-def _ending_us(ending: Ending, figures: ScriptFigures) -> float:
-    """Time of the end of a kernel's sums beyond its traffic. Units: microseconds."""
-    arrivals_us = figures.arrivals_us * ending.arrivals
-    match ending.kind:
-        case "persistent":
-            return figures.persistent_us
-        case "last block":
-            return figures.template_last_block_us + arrivals_us
-        case "last block of columns":
-            return figures.template_last_columns_us + arrivals_us
 
 
 def _counted_bytes(facts: Facts, figures: ScriptFigures) -> float:
@@ -132,13 +120,15 @@ def _traffic_factor(facts: Facts, groups: int, figures: ScriptFigures) -> float:
     return 1 + figures.walk_share * log2(groups) + figures.register_share * registers + figures.ragged_share * facts.ragged
 
 
-def _finish_us(facts: Facts, num_bytes: float, figures: ScriptFigures) -> float:
+def _finish_us(facts: Facts, num_bytes: float, device: DeviceSpec) -> float:
     """Waits for partial values behind the kernel's traffic, and starts of its additional kernels. Units: microseconds."""
+    figures = device.fitted.scripts
     us = facts.extra_kernels * figures.extra_kernel_us + facts.atomics / figures.atomics_per_us
     if facts.exchanges or facts.extra_kernels or facts.partial_bytes:
         us += figures.final_exchange_us * facts.blocks / (1 + num_bytes / facts.blocks / figures.half_hidden_bytes)
     if facts.partial_bytes and facts.extra_kernels:
         return us + figures.combining_us
     if facts.partial_bytes:
-        us += figures.last_block_us + figures.arrivals_us * facts.blocks + figures.last_load_us * facts.finish_loads
+        arrivals_us = device.fitted.endings.arrivals_us * facts.blocks
+        us += figures.last_block_us + arrivals_us + figures.last_load_us * facts.finish_loads
     return us

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
+from tilefuse.target.fitted.endings import EndingFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.pipelines import PipelinedFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
@@ -59,6 +60,7 @@ class FittedFigures:
     long_products: LongProductFigures = LongProductFigures()
     convolutions: ConvolutionFigures = ConvolutionFigures()
     flight: FlightFigures = FlightFigures()
+    endings: EndingFigures = EndingFigures()
     scripts: ScriptFigures = ScriptFigures()
 
 

@@ -8,13 +8,10 @@ from tilefuse.target.fitted.evidence import NO_RECORD, measured
 _SEARCH = "python -m benchmarks search"
 _KERNELS = ("one H200, 2026-11-21, 525 kernels: four scripts over vectors (2^16 to 2^24 words, f32 and f64), four over matrices (1024 x "
             "1024 to 16384 x 16384); logarithm of prediction over measurement: standard deviation 0.09 (0.18 before the fit)")
-_ENDINGS = ("one H200, z = a x + y and z.u of 2^18, 2^20 and 2^22 words 4.3, 7.2 and 19.1 us; A'(A x), sums down columns by the template "
-            "and by routines: 512 x 512 4.0 and 3.4 us (f32), 4.7 and 4.3 (f64), 1024 x 1024 5.9 and 4.8 (f32), 8.1 and 6.5 (f64)")
 _STARTS = ("one H200, search-h200-20261122-075832, inputs rotating beyond L2: with 0.95, programs of routines took longer than predicted "
            "by 0.28 us a kernel (173 of 1024 x 1024), 0.31 (79 of 2^18 words), 0.32 (113 of 4096 x 4096), 0.41 (78 of 2^22 words); 99 of "
            "108 first programs at 0.95 of the best or more, 100 with 0.65")
 _READ = "one H200, 1 GiB: read in 237 us, copied in 252 us"
-_ARRIVALS = "one H200, z = a x + y and z.u of 2^26 f32: 242 us without arrivals, 251 us with those of 16384 blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +72,12 @@ class ScriptFigures:
         1.7, "us", "Work of the last block of routines besides its loads and the arrivals it waits for.", _KERNELS, _SEARCH)
     last_load_us: float = measured(
         0.008, "us a load", "Load of a partial value by a thread of the last block, with many in flight.", _KERNELS, _SEARCH)
-    arrivals_us: float = measured(0.00055, "us a block", "Arrivals of blocks that a last block waits for.", _ARRIVALS)
     extra_kernel_us: float = measured(
         0.7, "us", "Additional kernel of a fusion in a graph, beside its launch.", _KERNELS, _SEARCH)
     combining_us: float = measured(
         0.15, "us", "Further time of an additional kernel that combines partial values instead of clearing words.", _KERNELS, _SEARCH)
     atomics_per_us: float = measured(
         400000.0, "updates a us", "Rate of atomic additions to distinct words on the whole device.", _KERNELS, _SEARCH)
-    template_last_block_us: float = measured(
-        2.3, "us", "Work of the last block of a sum in a kernel made from meanings.", _ENDINGS)
-    template_last_columns_us: float = measured(
-        2.2, "us", "Work of the last block of sums down columns in a kernel made from meanings.", _ENDINGS)
     persistent_us: float = measured(
         2.9, "us", "Start and end of a grid whose blocks take rows in turns: nothing is computed before its first rows arrive, and the "
         "kernel behind it has no room until its blocks end.",
