@@ -1,1 +1,1 @@
-"""The pipelined template: one product on warpgroup instructions, operands through rings of slots, the maps behind it in registers."""
+"""The pipelined template: products of one left operand on warpgroup instructions, operands through rings of slots, maps in registers."""

@@ -1,4 +1,4 @@
-"""Tiles of a pipelined product: every candidate that fits is priced by its work; the cheapest is taken."""
+"""Tiles of pipelined products: every candidate that fits is priced by its work; the cheapest is taken."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -48,13 +48,13 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
 
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
     """Why no tile of the product can be computed by warpgroup instructions."""
-    left, right = form.left, form.right
-    arithmetic = matrix_arithmetic(form.contraction, left.dtype, right.dtype)
+    left = form.left
+    arithmetic = matrix_arithmetic(form.contraction, left.dtype, left.dtype)
     if arithmetic not in ARITHMETIC:
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {right.dtype} has no warpgroup instruction")
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {left.dtype} has no warpgroup instruction")
     if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
-    if arithmetic and not (left.inner_is_contiguous and right.inner_is_contiguous):
+    if arithmetic and not all(o.inner_is_contiguous for o in form.operands):
         return Rejected(Reason.UNSUPPORTED_OP, f"operands of %{form.product.name} in f32 are not contiguous along the inner axis")
     if device.kind != "cuda" or not device.capabilities.warpgroup_products:
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
@@ -79,7 +79,7 @@ def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
             least = placed(form, Pipelined(tall, columns, depth, 1, warpgroups, 1, 1))
             stages = sum(r.num_bytes(warpgroups) for r in least.staged)
             room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - stages
-            slots = min(room // ((tall + columns) * depth * itemsize), MOST_SLOTS)
+            slots = min(room // ((tall + len(form.products) * columns) * depth * itemsize), MOST_SLOTS)
             row_tiles = -(-form.rows // tall)
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors))
@@ -105,9 +105,10 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
     plan = placed(form, choice)
     if choice.band < 1 or plan.row_tiles % choice.band:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
-    registers = plan.sums + device.fitted.pipelined.registers
+    registers = plan.all_sums + device.fitted.pipelined.registers
     if registers > device.max_registers_per_thread:
-        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}")
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
+                                           + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
         return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
     return replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))

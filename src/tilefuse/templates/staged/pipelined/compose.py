@@ -1,10 +1,9 @@
-"""A pipelined product as kernel IR.
+"""Pipelined products as kernel IR.
 
     for each tile of the block:  main loop over the inner axis: producers fill slots, consumers multiply | results from the sums
 """
 from __future__ import annotations
 
-from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
@@ -32,7 +31,7 @@ REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
 def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
-    """The kernel IR of a pipelined product."""
+    """The kernel IR of pipelined products."""
     plan = program.internal
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
@@ -80,33 +79,35 @@ def _tiles(w: ProductState) -> None:
         row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
         column_tile = w.let("column_tile", within // choice.band, plan.column_tiles)
         first_row, first_column = row_tile * choice.rows, column_tile * choice.columns
-        total = Reg(w.fresh(f"{form.product.name}_sum"), F32)
-        w.emit(Declare(total.name, F32, plan.sums))
-        _main_loop(w, total, first_row, first_column)
-        store_results(w, total, first_row, first_column)
+        w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), F32) for p in form.products)
+        w.emit(*(Declare(total.name, F32, plan.sums) for total in w.totals))
+        _main_loop(w, first_row, first_column)
+        store_results(w, first_row, first_column)
 
 
-def _main_loop(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
+def _main_loop(w: ProductState, first_row: Affine, first_column: Affine) -> None:
     plan = w.plan
-    choice, left, right = plan.choice, plan.left, plan.right
+    choice, left = plan.choice, plan.left
     threads = producer_threads(w)
-    w.emit(Comment(f"%{plan.form.product.name}: the inner axis in {plan.fillings} steps"))
+    w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = step * choice.depth
         slot = w.fresh("slot")
         w.frame.extents[slot] = choice.slots
         with w.nested() as produced:
             fill(w, left, axis(slot), first_row, inner, threads)
-            fill(w, right, axis(slot), first_column, inner, threads)
+            for right in plan.rights:
+                fill(w, right, axis(slot), first_column, inner, threads)
         w.emit(Produce(RING, slot, tuple(produced.statements), threads))
         rows = choice.rows // choice.warpgroups
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
-        product = WarpgroupProduct(
-            total.name, w.slots[ROW].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
-            not left.operand.inner_is_contiguous, w.slots[COLUMN].name, axis(slot) * right.elements, right.panel_lines * right.width,
+        products = [WarpgroupProduct(
+            total.name, w.slots[left.key].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot) * right.elements, right.panel_lines * right.width,
             right.operand.inner_is_contiguous, rows, choice.columns, choice.depth, arithmetic=_arithmetic(left), term=step)
-        w.emit(Consume(RING, slot, (product, WarpgroupWait(1)), held_slots=1))
+            for total, right in zip(w.totals, plan.rights, strict=True)]
+        w.emit(Consume(RING, slot, (*products, WarpgroupWait(len(products))), held_slots=1))
     w.emit(WarpgroupWait(0), ReleaseSlots(RING))
 
 

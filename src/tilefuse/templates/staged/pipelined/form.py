@@ -1,22 +1,22 @@
-"""The form of a pattern with one product: its operands as strided tensors, and its results as expressions over the product's axes.
+"""The form of a pattern with products of one left operand: their operands as strided tensors, and results as expressions over their axes.
 
     y[b, h, w] = gelu(sum k: x[.., k] w[k, ..] + bias[..])      one product; everything else is computed element by element from its sums
+    y = silu(x v) * (x w)                                       two: each element has a sum of either
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of
-from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
+from tilefuse.ir.affine import axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.ir.scalar import Lookup, Read, walk
-
-Point = Mapping[str, Affine]
+from tilefuse.ir.scalar import Read
+from tilefuse.templates.staged.pipelined.elements import Elements, Point, elements_of
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,52 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class ProductForm:
-    """The product, its operands, and where each result lies.
+class Product:
+    """A product of the kernel: a node's contraction, or a slice of its columns from column `first` on."""
 
-    extents  of the lead axes, ROW and COLUMN, in the order of the product's dimensions
-    windows  extents of the product's axes that the results have: fewer rows or columns where results are a window of a padded product
-    points   for each result, its axes over those of the product
-    strides  for each result that is a strided tensor over the product's axes, its strides. Units: elements
+    node: Node
+    contraction: Contraction
+    first: int
+    right: Operand
+
+
+@dataclass(frozen=True)
+class ProductForm:
+    """Products with one left operand, their operands, and where each result lies.
+
+    extents  of the lead axes, ROW and COLUMN, in the order of the products' dimensions; the same for all products
+    windows  extents of these axes that the results have: fewer rows or columns where results are a window of a padded product
+    points   for each result, its axes over those of the products; {} for a result that is a product
+    strides  for each result that is a strided tensor over the products' axes, its strides. Units: elements
     """
 
     graph: Graph
-    product: Node
-    contraction: Contraction
+    products: tuple[Product, ...]
     extents: Mapping[str, int]
     windows: Mapping[str, int]
     left: Operand
-    right: Operand
     points: Mapping[str, Point]
     strides: Mapping[str, Mapping[str, int]]
+
+    @property
+    def product(self) -> Node:
+        """The first product's node."""
+        return self.products[0].node
+
+    @property
+    def contraction(self) -> Contraction:
+        """The first product's contraction; all have its left operand, extents and precision."""
+        return self.products[0].contraction
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """The left operand and every right one."""
+        return (self.left, *(p.right for p in self.products))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Nodes of the products, each once."""
+        return tuple({p.node.name: p.node for p in self.products}.values())
 
     @property
     def inner(self) -> int:
@@ -83,37 +111,65 @@ class ProductForm:
 
 def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none."""
-    products = [n for n in graph.nodes if n.category == "library"]
-    if len(products) != 1:
-        return Rejected(Reason.OTHER_TEMPLATE, f"{len(products)} products, and a pipeline has one")
-    product = products[0]
-    contraction = contraction_of(product, graph)
-    if contraction is None:
-        return Rejected(Reason.LIBRARY_CALL, f"%{product.name} is a library call")
-    others = [n for n in graph.nodes if n is not product and n.category not in ("map", "gather")]
+    nodes = tuple(n for n in graph.nodes if n.category == "library")
+    others = [n for n in graph.nodes if n.category not in ("map", "gather", "library")]
     if others:
         return Rejected(Reason.OTHER_TEMPLATE, f"%{others[0].name} is a {others[0].kind}, and sums of a pipeline go to maps only")
-    extents = dict(zip(contraction.axes, product.type.shape, strict=True))
-    left = _operand(graph, layouts, contraction, "left", extents)
-    right = _operand(graph, layouts, contraction, "right", extents)
+    if not nodes:
+        return Rejected(Reason.OTHER_TEMPLATE, "0 products, and a pipeline has one")
+    contractions: dict[str, Contraction] = {}
+    for node in nodes:
+        contraction = contraction_of(node, graph)
+        if contraction is None:
+            return Rejected(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
+        contractions[node.name] = contraction
+    first = contractions[nodes[0].name]
+    shape = dict(zip(first.axes, nodes[0].type.shape, strict=True))
+    left = _common_left(graph, layouts, nodes, contractions)
     if isinstance(left, Rejected):
         return left
-    if isinstance(right, Rejected):
-        return right
-    if left.dtype != right.dtype:
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{product.name} multiplies {left.dtype} by {right.dtype}")
-    elements = _points(graph, product, extents)
+    elements = elements_of(graph, nodes, shape)
     if isinstance(elements, Rejected):
         return elements
-    points, windows = elements
-    return ProductForm(graph, product, contraction, extents, windows, left, right, points, _strides(graph, layouts, windows, points))
+    products: list[Product] = []
+    for name, column in elements.slices:
+        right = _operand(graph, layouts, contractions[name], "right", elements.extents, column)
+        if isinstance(right, Rejected):
+            return right
+        if left.dtype != right.dtype:
+            return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
+        products.append(Product(graph.node_by_name[name], contractions[name], column, right))
+    return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
+                       _strides(graph, layouts, elements))
 
 
-def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int]) -> Operand | Rejected:
-    """An operand of the product, or why it is none. Maps that only move elements are followed to the boundary value that they read."""
+def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contractions: Mapping[str, Contraction]) -> Operand | Rejected:
+    """The left operand of all products, or why they have none in common."""
+    lefts: list[Operand] = []
+    first = contractions[nodes[0].name]
+    for node in nodes:
+        contraction = contractions[node.name]
+        left = _operand(graph, layouts, contraction, "left", dict(zip(contraction.axes, node.type.shape, strict=True)))
+        if isinstance(left, Rejected):
+            return left
+        if left != (lefts or [left])[0] or (contraction.inner, contraction.precision) != (first.inner, first.precision) \
+                or node.type.shape[:-1] != nodes[0].type.shape[:-1]:
+            return Rejected(Reason.OTHER_TEMPLATE, f"%{nodes[0].name} and %{node.name} are products of different left operands, "
+                                                   "and a pipeline brings one")
+        lefts.append(left)
+    return lefts[0]
+
+
+def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
+             first: int = 0) -> Operand | Rejected:
+    """An operand of the product, or why it is none. Maps that only move elements are followed to the boundary value that they read.
+
+    first: line of the whole operand where the slice of it begins that the kernel reads.
+    """
     value, index = (contraction.left, contraction.left_index) if side == "left" else (contraction.right, contraction.right_index)
     line = ROW if side == "left" else COLUMN
     sizes = {**extents, INNER: contraction.inner}
+    index = tuple(substitute(e, {line: axis(line) + first}, sizes) for e in index) if first else index
     dtype = graph.type_of(value).dtype
     while value in graph.node_by_name:
         node = graph.node_by_name[value]
@@ -133,39 +189,9 @@ def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _points(graph: Graph, product: Node, extents: Mapping[str, int]) -> tuple[dict[str, Point], dict[str, int]] | Rejected:
-    """For each result its axes over the product's, and the extents of the product's axes that all results have.
-
-    Every way from a result to the product leads to the element at hand.
-    """
-    points: dict[str, Point] = {}
-    windows: dict[str, int] = {}
-    axes = tuple(axis(a) for a in extents)
-    for name in graph.results:
-        node = graph.node_by_name[name]
-        point: Point = {}
-        sizes = dict(extents)
-        if node is not product:
-            own = tuple(axis(a) for a in node.axes)
-            index = next(_product_reads(graph, product, node, own), None)
-            if index is None:
-                return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not depend on the product %{product.name}")
-            inverse = _inverse(index, node, extents)
-            if inverse is None:
-                return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not have the elements of the product %{product.name}")
-            point, sizes = inverse
-            at = tuple(substitute(a, point, extents) for a in own)
-            for read in _product_reads(graph, product, node, at, extents):
-                if any(sizes[a] > 1 and e != axes[n] for n, (a, e) in enumerate(zip(extents, read, strict=True))):
-                    return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} reads %{product.name} at another element than the one at hand")
-        if windows and windows != sizes:
-            return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} has another part of the product %{product.name} than %{graph.results[0]}")
-        points[name], windows = point, sizes
-    return points, windows
-
-
-def _strides(graph: Graph, layouts: Layouts, extents: Mapping[str, int], points: Mapping[str, Point]) -> dict[str, dict[str, int]]:
-    """Strides of the results that are strided tensors over the product's axes."""
+def _strides(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, dict[str, int]]:
+    """Strides of the results that are strided tensors over the products' axes."""
+    extents, points = elements.windows, elements.points
     strides_by_result: dict[str, dict[str, int]] = {}
     single = {a: number(0) for a, e in extents.items() if e == 1}
     for name, point in points.items():
@@ -174,45 +200,3 @@ def _strides(graph: Graph, layouts: Layouts, extents: Mapping[str, int], points:
         if offset.is_linear:
             strides_by_result[name] = {a: offset.coefficient(a) for a, e in extents.items() if e > 1}
     return strides_by_result
-
-
-def _product_reads(graph: Graph, product: Node, node: Node, at: tuple[Affine, ...],
-                   extents: Mapping[str, int] | None = None) -> Iterator[tuple[Affine, ...]]:
-    """Subscripts at which `node`, at subscripts `at`, reads the product, through maps between them as well."""
-    point = dict(zip(node.axes, at, strict=True))
-    sizes = extents if extents is not None else node.extents
-    assert node.body is not None
-    for e in walk(node.body):
-        if isinstance(e, Lookup) and e.value in graph.node_by_name:
-            # Elements at places that data give: none of them is the one at hand.
-            yield tuple(number(-1) for _ in graph.type_of(e.value).shape)
-        if not isinstance(e, Read) or e.value not in graph.node_by_name:
-            continue
-        index = tuple(substitute(i, point, sizes) for i in e.index)
-        if e.value == product.name:
-            yield index
-        else:
-            yield from _product_reads(graph, product, graph.node_by_name[e.value], index, extents if extents is not None else node.extents)
-
-
-def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> tuple[Point, dict[str, int]] | None:
-    """The node's axes over the product's, and the extents of the product's axes that the node has, from the product's subscripts over the
-    node's axes; None where several elements share one.
-
-    A subscript may join axes, as column = head * 64 + place does: head = column / 64, place = column % 64. Rows and columns may end before
-    the product's.
-    """
-    point: dict[str, Affine] = {a: number(0) for a, e in node.extents.items() if e == 1}
-    sizes: dict[str, int] = {}
-    for name, e in zip(extents, index, strict=True):
-        stride, parts = 1, sorted((s, str(a)) for a, s in e.terms)
-        for s, a in parts:
-            if s != stride or a in point or a not in node.extents:
-                return None
-            place = axis(name) // stride if stride > 1 else axis(name)
-            stride *= node.extents[a]
-            point[a] = place if (s, a) == parts[-1] else place % node.extents[a]
-        if e.const or stride > extents[name] or stride < extents[name] and name not in (ROW, COLUMN):
-            return None
-        sizes[name] = stride
-    return (point, sizes) if len(point) == len(node.axes) else None

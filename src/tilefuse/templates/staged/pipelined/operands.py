@@ -20,13 +20,13 @@ CHUNKS_IN_FLIGHT = 4
 
 
 def producer_threads(w: ProductState) -> int:
-    """Threads that fill a slot: one where tensor copies bring both operands."""
+    """Threads that fill a slot: one where tensor copies bring all operands."""
     return 1 if copies_by_map(w.plan) else WARPGROUP
 
 
 def copies_by_map(plan: ProductPlan) -> bool:
-    """Whether tensor maps describe both operands."""
-    return all(not why_no_copies(plan.form, t) for t in (plan.left, plan.right))
+    """Whether tensor maps describe all operands."""
+    return all(not why_no_copies(plan.form, t) for t in plan.operands)
 
 
 def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine, threads: int) -> None:
@@ -39,14 +39,14 @@ def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, f
 
 def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
     operand, m = tile.operand, operand_map(w.form, tile)
-    if operand.line not in w.maps:
+    if tile.key not in w.maps:
         name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name
-        w.maps[operand.line] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
+        w.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
     place = {operand.line: first_line, INNER: first_inner}
     for panel in range(tile.num_panels):
         coordinates = [place.get(a, w.env.get(a, number(0))) for a in m.axes]
         coordinates[-1] = coordinates[-1] + panel * tile.width
-        w.emit(TensorCopy(w.maps[operand.line].name, tuple(map(w.simplified, coordinates)), w.slots[operand.line].name,
+        w.emit(TensorCopy(w.maps[tile.key].name, tuple(map(w.simplified, coordinates)), w.slots[tile.key].name,
                           w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))
 
 
@@ -55,7 +55,7 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
 
     The loads of several chunks are in flight together before the first of them is stored.
     """
-    operand, buffer = tile.operand, w.slots[tile.operand.line]
+    operand, buffer = tile.operand, w.slots[tile.key]
     each = CHUNK_BYTES // operand.dtype.itemsize
     chunks = tile.elements // each
     together = max(n for n in range(1, CHUNKS_IN_FLIGHT + 1) if chunks // WARPGROUP % n == 0)

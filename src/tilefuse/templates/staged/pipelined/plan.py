@@ -26,9 +26,11 @@ class OperandTile:
         inner axis contiguous       panels of `width` inner elements, each of `lines` lines
         lines contiguous            panels of `width` lines, each of `depth` inner elements
 
+    key           "left", or "right" with the product's number
     offset_bytes  of slot 0 in the block's shared memory
     """
 
+    key: str
     operand: Operand
     lines: int
     depth: int
@@ -93,20 +95,26 @@ class StagedResult:
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """One kernel. `work` and `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. rights: tiles of the products' right operands, in order. `work` and `flops`: as of `Work` and `TileProgram`."""
 
     form: ProductForm
     choice: Pipelined
     left: OperandTile
-    right: OperandTile
+    rights: tuple[OperandTile, ...]
     staged: tuple[StagedResult, ...] = ()
     work: Work = Work()
     flops: int = 0
 
     @property
+    def operands(self) -> tuple[OperandTile, ...]:
+        """Tiles of the left operand and of every right one, in the order of their slots."""
+        return (self.left, *self.rights)
+
+    @property
     def shared_bytes(self) -> int:
-        """All slots of both operands, and the stages of results. Units: bytes."""
-        slots = self.right.offset_bytes + self.right.elements * self.right.operand.dtype.itemsize * self.choice.slots
+        """All slots of the operands, and the stages of results. Units: bytes."""
+        last = self.rights[-1]
+        slots = last.offset_bytes + last.elements * last.operand.dtype.itemsize * self.choice.slots
         return max([slots, *(r.offset_bytes + r.num_bytes(self.choice.warpgroups) for r in self.staged)])
 
     @property
@@ -131,8 +139,13 @@ class ProductPlan:
 
     @property
     def sums(self) -> int:
-        """Accumulators of a consumer thread."""
+        """Accumulators of one product that a consumer thread has."""
         return self.choice.rows * self.choice.columns // self.choice.consumer_threads
+
+    @property
+    def all_sums(self) -> int:
+        """Accumulators of a consumer thread."""
+        return self.sums * len(self.rights)
 
 
 @dataclass(frozen=True)
@@ -164,18 +177,20 @@ def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
 
 
 def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
-    """The plan with both operands' slots one after the other in shared memory."""
-    left = OperandTile(form.left, choice.rows, choice.depth, 0)
-    end = left.elements * form.left.dtype.itemsize * choice.slots
-    right = OperandTile(form.right, choice.columns, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
+    """The plan with the slots of all operands one after the other in shared memory."""
+    tiles: list[OperandTile] = []
+    end = 0
+    for n, operand in enumerate(form.operands):
+        lines, key = (choice.columns, f"right{n - 1}") if n else (choice.rows, "left")
+        tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
+        end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
     staged: list[StagedResult] = []
-    end = right.offset_bytes + right.elements * form.right.dtype.itemsize * choice.slots
     for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 else ():
         result = staged_result(form, name, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         if result is not None:
             staged.append(result)
             end = result.offset_bytes + result.num_bytes(choice.warpgroups)
-    return ProductPlan(form, choice, left, right, tuple(staged))
+    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged))
 
 
 def staged_result(form: ProductForm, name: str, offset_bytes: int) -> StagedResult | None:

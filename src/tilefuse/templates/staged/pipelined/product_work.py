@@ -22,9 +22,9 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
     itemsize = form.left.dtype.itemsize
     padded = plan.fillings * choice.depth
-    products = choice.rows * choice.columns * padded
+    products = len(form.products) * choice.rows * choice.columns * padded
     rate = fitted.tf32_per_cycle if form.left.dtype == F32 else fitted.narrow_per_cycle
-    operand_bytes = (choice.rows + choice.columns) * padded * itemsize
+    operand_bytes = (choice.rows + len(form.products) * choice.columns) * padded * itemsize
     elements = choice.rows * choice.columns
     flops = _operations(plan)
     staged = len(plan.staged)
@@ -38,7 +38,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,),
                    shared_bytes=2 * plan.num_tiles * operand_bytes)
-    product_flops = 2 * form.num_leads * form.rows * form.columns * form.inner
+    product_flops = 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * elements * flops)
 
 
@@ -46,7 +46,7 @@ def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
     if copies_by_map(plan):
         return 0.0
-    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in (plan.left, plan.right))
+    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in plan.operands)
     return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
 
 

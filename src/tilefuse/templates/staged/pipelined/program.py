@@ -1,4 +1,4 @@
-"""The tile program of a pipelined product, its template as text, and a written template as tiles.
+"""The tile program of pipelined products, its template as text, and a written template as tiles.
 
     linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
 """
@@ -48,13 +48,13 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
 
 
 def template_of_product(plan: ProductPlan) -> Template:
-    """The product with its tile and its main loop; maps on the sums have the same tile and no schedule."""
+    """The products with their tile and their main loop; maps on the sums have the same tile and no schedule."""
     choice, form = plan.choice, plan.form
     tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), (Step(Worker.GRID), Step(Worker.CTA, choice.rows)),
                               (Step(Worker.GRID), Step(Worker.CTA, choice.columns)))
-    kept = (Level.REGISTER, Level.GLOBAL) if form.product.name in form.graph.results else (Level.REGISTER,)
-    product = Schedule(form.product.name, (*tile, (Step(Worker.LOOP, choice.depth),)), kept)
-    return Template((product,), (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), Setting("band", choice.band),
+    products = tuple(Schedule(n.name, (*tile, (Step(Worker.LOOP, choice.depth),)),
+                              (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
+    return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), Setting("band", choice.band),
                                  Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
 
@@ -79,8 +79,9 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     if isinstance(result, Rejected):
         raise UserError(f"the template cannot be met: {result}", where=where,
                         hint="rows are 64 for each warpgroup or a multiple, columns and inner elements multiples of 128 bytes")
-    own = parse_template(result.notation).schedules[0]
+    own_by_name = {s.name: s for s in parse_template(result.notation).schedules}
     for schedule in template.schedules:
+        own = own_by_name[schedule.name]
         if not all(map(agree, schedule.attrs, own.attrs)) or len(schedule.attrs) != len(own.attrs) \
                 or not keeps(schedule.keep, own.keep, own.name in program.graph.results):
             raise UserError(f"schedule {schedule.name} is none that a pipelined product has", where=schedule.span,
@@ -90,11 +91,11 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
 
 def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]:
     """(name, number) of every number that a template writes."""
-    product = plan.form.product.name
+    products = [n.name for n in plan.form.nodes]
     for schedule in template.schedules:
-        if schedule.name != product:
+        if schedule.name not in products:
             raise NameLookupError(f"value %{schedule.name} has no schedule in a pipelined product", where=schedule.span,
-                                  hint=f"schedules: {product}")
+                                  hint=f"schedules: {', '.join(products)}")
         steps = [next((s.count for s in attr if s.worker in (Worker.CTA, Worker.LOOP) and s.count is not None), None)
                  for attr in schedule.attrs[-3:]]
         if len(steps) == 3:

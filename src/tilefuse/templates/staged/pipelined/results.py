@@ -25,10 +25,10 @@ NEIGHBOURS, HALF_ROWS = 2, 8
 class Place:
     """Neighbouring elements of a lane: of the whole product, and inside the stage that holds them.
 
-    first  the register of the first one's sum; stage: number of the stage (an index expression) in the staged results
+    sum  place of the first one's sums among those of a product; stage: number of the stage (an index expression) in the staged results
     """
 
-    first: Reg
+    sum: Affine
     row: Affine
     column: Affine
     stage: Affine
@@ -36,7 +36,7 @@ class Place:
     stage_column: Affine
 
 
-def store_results(w: ProductState, total: Reg, first_row: Affine, first_column: Affine) -> None:
+def store_results(w: ProductState, first_row: Affine, first_column: Affine) -> None:
     """Results of a warpgroup's rows, 64 rows and 64 columns after the other."""
     choice = w.plan.choice
     thread = axis("thread")
@@ -60,7 +60,7 @@ def store_results(w: ProductState, total: Reg, first_row: Affine, first_column: 
                     stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                     column = w.simplified(first_column + step * columns + stage_column)
                     place = (a * (choice.columns // MMA_COLUMNS) + step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
-                    _neighbours(w, Place(Reg(total.name, total.dtype, place), row, column, stage, stage_row, stage_column))
+                    _neighbours(w, Place(place, row, column, stage, stage_row, stage_column))
             _store_stages(w, group_row + a * WARPGROUP_ROWS, first_column + step * columns, stage)
     if w.plan.staged:
         # The next tile writes both stages again, and the block must not end before its stores.
@@ -105,10 +105,9 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
 
 def _neighbours(w: ProductState, place: Place) -> None:
     """Two neighbouring elements of every result, where both exist or the first does."""
-    form, columns, first = w.form, w.form.columns, place.first
+    form, columns = w.form, w.form.columns
     together = columns % NEIGHBOURS == 0
     arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
-    assert first.index is not None
     with w.when(w.beyond(place.column, columns)):
         for name, array in arrays.items():
             w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
@@ -116,7 +115,7 @@ def _neighbours(w: ProductState, place: Place) -> None:
             _load_neighbours(w, place)
         for v in range(NEIGHBOURS):
             with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
-                w.sum = Reg(first.name, first.dtype, first.index + v)
+                w.sum = place.sum + v
                 for name, array in arrays.items():
                     dtype = form.graph.type_of(name).dtype
                     w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
@@ -130,12 +129,11 @@ def _neighbours(w: ProductState, place: Place) -> None:
 
 def _load_neighbours(w: ProductState, place: Place) -> None:
     """Boundary elements that both neighbours read next to each other, by one access each."""
-    lane, first = w.fresh("v"), place.first
+    lane = w.fresh("v")
     w.loads.clear()
     with w.nested() as tried, w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
         tried.extents[lane] = NEIGHBOURS
-        assert first.index is not None
-        w.sum = Reg(first.name, first.dtype, first.index + axis(lane))
+        w.sum = place.sum + axis(lane)
         for name in w.form.graph.results:
             w.element(name)
     for value, offset in tuple(w.loads):

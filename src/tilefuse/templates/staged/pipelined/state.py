@@ -4,12 +4,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from tilefuse.domain.contraction import COLUMN
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
-from tilefuse.ir.affine import Affine, linearise
+from tilefuse.ir.affine import Affine, linearise, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, Read
-from tilefuse.kernel.ir import Buffer, KExpr, Load
+from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
@@ -17,16 +18,18 @@ from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, OperandTil
 
 
 class ProductState(GraphStatements):
-    """The statements of one kernel so far. `env` gives the product's axes at the current point; `sum`: its element there."""
+    """The statements of one kernel so far. `env` gives the product's axes at the current point; `sum`: where the
+    element of each product's sum lies there, in the register arrays `totals`."""
 
     def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec) -> None:
         super().__init__(program, program.graph, device)
         self.plan, self.form = plan, plan.form
         self.add_boundary()
-        self.slots = {tile.operand.line: self._slots(tile) for tile in (plan.left, plan.right)}
+        self.slots = {tile.key: self._slots(tile) for tile in plan.operands}
         self.stages = {r.name: self._stages(r) for r in plan.staged}
         self.maps: dict[str, TensorMap] = {}
-        self.sum: KExpr | None = None
+        self.totals: tuple[Reg, ...] = ()
+        self.sum: Affine | None = None
         # Boundary values and offsets that elements have loaded so far, in order.
         self.loads: dict[tuple[str, Affine], None] = {}
         self.here = _Here(self)
@@ -55,8 +58,8 @@ class ProductState(GraphStatements):
 
     def element(self, name: str) -> KExpr:
         """The element of a result at the current point, in its own type."""
-        if name == self.form.product.name:
-            return self.here.product()
+        if not self.form.points[name]:
+            return self.here.product(name, 0)
         own = {a: self.index(e) for a, e in self.form.points[name].items()}
         return self.here.value(name, tuple(own[a] for a in self.graph.node_by_name[name].axes))
 
@@ -64,7 +67,7 @@ class ProductState(GraphStatements):
         """Its offset in memory. Units: elements."""
         node = self.graph.node_by_name[name]
         point = self.form.points[name]
-        at = [self.env[a] for a in self.form.extents] if node is self.form.product else [self.index(point[a]) for a in node.axes]
+        at = [self.index(point[a]) for a in node.axes] if point else [self.env[a] for a in self.form.extents]
         return self.simplified(linearise(tuple(at), self.strides(name)))
 
 
@@ -73,14 +76,18 @@ class _Here(GraphResolver):
 
     writer: ProductState
 
+    def __init__(self, writer: ProductState) -> None:
+        super().__init__(writer)
+        self.products = frozenset(n.name for n in writer.form.nodes)
+
     def index(self, e: Affine) -> Affine:
         return self.writer.index(e)
 
     def read(self, e: Read, guarded: bool) -> KExpr:
         w = self.writer
-        if e.value == w.form.product.name:
-            return self.product()
         at = tuple(self.index(i) for i in e.index)
+        if e.value in self.products:
+            return self.product(e.value, self._first(at[-1]))
         if e.value in w.graph.node_by_name:
             return self.value(e.value, at, guarded)
         buffer = w.buffers[e.value]
@@ -117,19 +124,31 @@ class _Here(GraphResolver):
         w.hold((name, *at), held)
         return held
 
-    def product(self) -> KExpr:
-        """The product's element with its bias, rounded as the library rounds it."""
-        w, contraction = self.writer, self.writer.form.contraction
-        held = w.loaded((w.form.product.name,))
+    def _first(self, column: Affine) -> int:
+        """First column of the slice of a node's columns that a subscript lies in. Results read each slice at the same place of it."""
+        w = self.writer
+        here = number(0) if w.form.columns == 1 else w.env[COLUMN]
+        distance = column - here
+        origin = substitute(distance, {a: number(0) for a in distance.axes()}, w.extents)
+        assert origin.is_const
+        return origin.const
+
+    def product(self, name: str, first: int) -> KExpr:
+        """The element at hand of a node's slice with its bias, rounded as the library rounds it."""
+        w = self.writer
+        number_of = next(n for n, p in enumerate(w.form.products) if (p.node.name, p.first) == (name, first))
+        product, total = w.form.products[number_of], w.totals[number_of]
+        held = w.loaded((name, first))
         if held is not None:
             return held
-        assert w.sum is not None, "a point of the product"
-        made = w.sum
-        if contraction.bias:
-            bias = self.read(Read(contraction.bias, contraction.bias_index), False)
+        assert w.sum is not None, "a point of the products"
+        made: KExpr = Reg(total.name, total.dtype, w.sum)
+        if product.contraction.bias:
+            with w.at(**{COLUMN: w.env[COLUMN] + first}):
+                bias = self.read(Read(product.contraction.bias, product.contraction.bias_index), False)
             made = Call("add", (made, _as(bias, kernel_dtype(made))))
-        held = w.register(_as(made, w.form.product.type.dtype), w.form.product.type.dtype, w.form.product.name)
-        w.hold((w.form.product.name,), held)
+        held = w.register(_as(made, product.node.type.dtype), product.node.type.dtype, name)
+        w.hold((name, first), held)
         return held
 
 

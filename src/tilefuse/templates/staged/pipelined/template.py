@@ -26,7 +26,8 @@ from tilefuse.templates.template import Overlaps, Resources
 
 
 class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
-    """One product by persistent blocks: producers fill a ring of operand tiles, consumer warpgroups multiply and write the results."""
+    """Products of one left operand by persistent blocks: producers fill a ring of operand tiles, consumer warpgroups multiply and write the
+    results."""
 
     record = Pipelined
     priority = 2
@@ -38,7 +39,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Its accumulators and its slots."""
         plan = plan_of(program)
-        return Resources(plan.sums + device.fitted.pipelined.registers, plan.shared_bytes, min_blocks=1)
+        return Resources(plan.all_sums + device.fitted.pipelined.registers, plan.shared_bytes, min_blocks=1)
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
         """Blocks take tiles in bands."""
@@ -98,10 +99,11 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
                 LevelTile("warpgroup", (("row", c.rows // c.warpgroups), ("column", c.columns), inner)))
 
     def staging(self, program: TileProgram) -> Staging:
-        """The slots of both operands."""
+        """The slots of all operands."""
         plan = plan_of(program)
-        places = [SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes,
-                              t.elements * plan.choice.slots * t.operand.dtype.itemsize) for t in (plan.left, plan.right)]
+        named = [f"slots of %{t.operand.value}" + (f" from element {t.operand.first}" if t.operand.first else "") for t in plan.operands]
+        places = [SharedPlace(name, t.offset_bytes, t.elements * plan.choice.slots * t.operand.dtype.itemsize)
+                  for name, t in zip(named, plan.operands, strict=True)]
         places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.staged]
         return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)
 

@@ -1,9 +1,9 @@
-"""Patterns with one product, as graphs. Sizes are small; most divide no tile."""
+"""Patterns with one product, and with several of one left operand, as graphs. Sizes are small; most divide no tile."""
 from __future__ import annotations
 
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import F16, DType
+from tilefuse.ir.dtype import BF16, F16, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 
@@ -29,6 +29,48 @@ def gated(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
     h = b.elementwise("add", product(b, (), rows, columns, inner, dtype), b.input("bias", dtype, (columns,)))
     activated = b.elementwise("tanh", h)
     return normal(b, [activated, b.elementwise("add", activated, b.input("residual", dtype, (rows, columns)))])
+
+
+def pair(rows: int, columns: int, inner: int, dtype: DType = F16, turned: tuple[bool, bool] = (True, True), lead: tuple[int, ...] = (),
+         biased: bool = False, kept: bool = False, precision: str = "default") -> Graph:
+    """silu(x gate) * (x up); turned: gate, up have the inner axis last. kept: the second product and its bias are a result as well."""
+    b = TensorBuilder("pair")
+    x = b.input("x", dtype, (*lead, rows, inner))
+
+    def linear(name: str, turned: bool) -> str:
+        w = b.input(name, dtype, (*lead, *((columns, inner) if turned else (inner, columns))))
+        made = b.matmul(x, w, transpose_b=turned, precision=precision)
+        return b.elementwise("add", made, b.input(f"{name}_bias", dtype, (columns,))) if biased else made
+
+    gate, up = linear("gate", turned[0]), linear("up", turned[1])
+    y = b.elementwise("mul", b.elementwise("mul", gate, b.elementwise("sigmoid", gate)), up)
+    return normal(b, [y, up] if kept else [y])
+
+
+def halves(rows: int, columns: int, inner: int, turned: bool = True, parts: int = 2, dtype: DType = F16) -> Graph:
+    """One product whose columns are `parts` slices: the tanh of the first times the others."""
+    b = TensorBuilder("halves")
+    x = b.input("x", dtype, (rows, inner))
+    w = b.input("w", dtype, (parts * columns, inner) if turned else (inner, parts * columns))
+    p = b.elementwise("add", b.matmul(x, w, transpose_b=turned), b.input("bias", dtype, (parts * columns,)))
+    slices = b.split(p, [columns] * parts, 1)
+    y = b.elementwise("tanh", slices[0])
+    for other in slices[1:]:
+        y = b.elementwise("mul", y, other)
+    return normal(b, [y])
+
+
+def queries_keys_values(rows: int, heads_: int, width: int, inner: int, joined: bool, dtype: DType = BF16) -> Graph:
+    """Three results with heads before rows; joined: of one weight, else of three."""
+    b = TensorBuilder("projections")
+    x, columns = b.input("x", dtype, (rows, inner)), heads_ * width
+    if joined:
+        p = b.matmul(x, b.input("w", dtype, (3 * columns, inner)), transpose_b=True)
+        parts = b.split(p, [columns] * 3, 1)
+    else:
+        parts = [b.matmul(x, b.input(f"w{n}", dtype, (columns, inner)), transpose_b=True) for n in range(3)]
+    return normal(b, [b.elementwise("mul", b.permute(b.reshape(p, (rows, heads_, width)), (1, 0, 2)), b.full((1, 1, 1), 0.5, dtype))
+                      for p in parts])
 
 
 def heads(rows: int, heads_: int, width: int, inner: int, dtype: DType = F16) -> Graph:

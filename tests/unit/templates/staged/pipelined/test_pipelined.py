@@ -10,14 +10,14 @@ import pytest
 
 from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import compiler, run
-from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, padded, plain
+from tests.unit.templates.staged.pipelined.product_graphs import gated, halves, heads, padded, pair, plain, queries_keys_values
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BF16, F16, F32
+from tilefuse.ir.dtype import BF16, F16, F32, I64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
@@ -74,6 +74,14 @@ CASES = {
     "a window of even columns": Case(lambda: padded(70, 66, 72, (False, False))),
     "a panel beyond the columns": Case(lambda: plain(128, 64, 128, F16, (False, False), lead=(3,)), Pipelined(128, 128, 64, 2, 1, 1, 2)),
     "a warpgroup beyond the rows": Case(lambda: plain(130, 136, 72), Pipelined(256, 64, 64, 2, 2, 1, 2)),
+    "a gated pair": Case(lambda: pair(72, 136, 136)),
+    "a gated pair of weights turned differently": Case(lambda: pair(136, 72, 136, BF16, (True, False)), Pipelined(128, 64, 64, 2, 2, 1, 3)),
+    "a gated pair with biases, one product a result": Case(lambda: pair(70, 67, 72, biased=True, kept=True)),
+    "a batch of gated pairs in tf32": Case(lambda: pair(66, 72, 40, F32, lead=(2,), precision="tf32")),
+    "halves of one product": Case(lambda: halves(70, 72, 136)),
+    "halves of one product, columns contiguous": Case(lambda: halves(70, 72, 72, turned=False)),
+    "thirds of one product at odd places": Case(lambda: halves(67, 33, 40, turned=False, parts=3), by_threads=True),
+    "queries, keys and values of one weight": Case(lambda: queries_keys_values(66, 3, 24, 72, joined=True)),
     "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
 }
 
@@ -217,6 +225,24 @@ def test_work_counts_operands_of_every_tile() -> None:
     assert plan.work.blocks[0].cycles_by_unit()["l2"] == pytest.approx(32 * ((128 + 256) * 512 * 2 + 128 * 256 * 2) / rate)
 
 
+def test_pairs_have_as_many_sums_as_one_wide_tile() -> None:
+    """Two products of 128 columns each: as many accumulators as one of 256, and the left operand comes once for both."""
+    plan = plan_of(Case(lambda: pair(8192, 4096, 4096)).program())
+    assert plan.choice.columns <= 128 and plan.all_sums == 2 * plan.sums <= 128 and plan.choice.num_threads == 384
+    pair_plan, single = (plan_of(Case(graph, Pipelined(128, columns, 64, 3, 2, 8, 64)).program())
+                         for graph, columns in ((lambda: pair(1024, 1024, 512), 128), (lambda: plain(1024, 2048, 512), 256)))
+    assert pair_plan.work.blocks[0].tile[0] == single.work.blocks[0].tile[0]
+
+
+@pytest.mark.parametrize(("graph", "firsts"), [(lambda: halves(64, 64, 64), (0, 64)), (lambda: halves(64, 24, 64, parts=3), (0, 24, 48)),
+                                               (lambda: pair(64, 64, 64), (0, 0))])
+def test_reads_a_constant_apart_are_products_of_slices(graph: Callable[[], Graph], firsts: tuple[int, ...]) -> None:
+    """Each slice of a node's columns is a product with its own part of the right operand."""
+    form = plan_of(Case(graph).program()).form
+    assert tuple(p.first for p in form.products) == firsts and {p.right.lines for p in form.products} == {form.columns}
+    assert [p.right.first for p in form.products] == [p.first * form.inner for p in form.products]
+
+
 def test_loads_by_producers_cost_their_latency() -> None:
     """The same product with rows that no tensor map describes."""
     choice = Pipelined(128, 256, 64, 3, 2, 8, 32)
@@ -225,10 +251,34 @@ def test_loads_by_producers_cost_their_latency() -> None:
     assert copied == 0 < loaded
 
 
-def _two_products() -> Graph:
+def _chain() -> Graph:
     b = TensorBuilder("two")
     x, w = b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64))
     return normal(b, [b.matmul(b.matmul(x, w), w)])
+
+
+def _two_lefts() -> Graph:
+    b = TensorBuilder("lefts")
+    x, v, w = (b.input(name, F16, (64, 64)) for name in "xvw")
+    return normal(b, [b.elementwise("add", b.matmul(x, w), b.matmul(v, w))])
+
+
+def _turned_left() -> Graph:
+    b = TensorBuilder("turned")
+    x, w = b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64))
+    return normal(b, [b.elementwise("add", b.matmul(x, w), b.matmul(x, w, transpose_a=True))])
+
+
+def _half_and_whole() -> Graph:
+    b = TensorBuilder("half")
+    p = b.matmul(b.input("x", F16, (64, 64)), b.input("w", F16, (64, 128)))
+    return normal(b, [p, b.elementwise("mul", *b.split(p, [64, 64], 1))])
+
+
+def _looked_up() -> Graph:
+    b = TensorBuilder("looked")
+    p = b.matmul(b.input("x", F16, (64, 64)), b.input("w", F16, (64, 64)))
+    return normal(b, [p, b.take(p, b.input("rows", I64, (64,)), 0)])
 
 
 def _shifted() -> Graph:
@@ -248,10 +298,12 @@ def _summed() -> Graph:
 
 
 @pytest.mark.parametrize(("graph", "told"), [
-    (_two_products, "2 products"), (_summed, "reduce.sum"), (_shifted, "another element"),
-    (_padded_kept, "another part"),
+    (_chain, "computed in the same kernel"), (_two_lefts, "different left operands"), (_turned_left, "different left operands"),
+    (_half_and_whole, "another part"), (_looked_up, "elements that data give"),
+    (_summed, "reduce.sum"), (_shifted, "another element"), (_padded_kept, "another part"),
     (lambda: plain(64, 64, 64, F32), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),
-], ids=["two products", "a reduction", "another element", "another part", "f32", "empty"])
+], ids=["a chain", "two left operands", "a left operand turned", "halves and the whole", "data", "a reduction",
+        "another element", "another part", "f32", "empty"])
 def test_patterns_that_are_none(graph: Callable[[], Graph], told: str) -> None:
     """The reason names what stands in the way."""
     made = schedule_product(graph(), {}, H200)
