@@ -76,3 +76,22 @@ def test_two_large_results() -> None:
     assert float((activated.float() - wanted).norm() / wanted.norm()) < 2.0**-9
     wanted = wanted + values["residual"].float()
     assert float((added.float() - wanted).norm() / wanted.norm()) < 2.0**-9
+
+
+@pytest.mark.parametrize("size", [(46400, 46408, 64), (9_000_000, 72, 256), (8_650_000, 256, 64)])
+def test_more_elements_than_31_bits_count(size: tuple[int, int, int]) -> None:
+    """A result, a left operand, and a result again of more than 2^31 elements: first, last and random rows against products in f32."""
+    rows, columns, inner = size
+    assert max(rows * columns, rows * inner) > 2**31
+    device, place = present_device()
+    program = schedule_product(plain(*size, BF16), {}, device)
+    assert isinstance(program, TileProgram), program
+    generator = torch.Generator("cuda").manual_seed(11)
+    x, w = (torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) for shape in ((rows, inner), (columns, inner)))
+    with registered(PipelinedTemplate()):
+        lone = lone_program(program, device, place, Options.from_environment())
+    got, = lone(*({"x": x, "w": w}[n] for n in lone.spec.inputs))
+    at = torch.cat([torch.arange(300, device="cuda"), rows - 1 - torch.arange(300, device="cuda"),
+                    torch.randint(rows, (400,), device="cuda", generator=generator)])
+    wanted = x[at].float() @ w.float().T
+    assert float((got[at].float() - wanted).norm() / wanted.norm()) < 2.0**-8

@@ -34,6 +34,9 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce
+from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
+from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.writer import identifier
 
 INT, LONG = 32, 64
@@ -125,6 +128,7 @@ class Points:
         self.errors: list[str] = []
         self.num_checked = 0
         self.depth = 0  # of loops
+        self.slots: dict[str, int] = {}  # slots by ring of the pipeline at hand
         self.sizes = {name: b.num_elements if b.count is None else count_value(b.count, sizes or {})
                       for name, b in kernel.addressed.items()}
 
@@ -219,8 +223,35 @@ class Points:
                 self.body(inner)
             case Group():
                 self.group(s)
+            case Pipeline():
+                self.pipeline(s)
+            case Produce(ring, slot, inner, count):
+                if self.values["thread"] < count:
+                    self.filling(ring, slot, inner, count)
+            case Consume(ring, slot, inner):
+                self.filling(ring, slot, inner)
             case _:
                 self.access(s)
+
+    def pipeline(self, s: Pipeline[Stmt]) -> None:
+        """The role that the thread has; both count their threads from 0."""
+        thread, consumers = self.values["thread"], s.consumer_threads
+        self.slots = {r.name: r.slots for r in s.rings}
+        is_consumer = thread < consumers
+        self.values["thread"] = thread if is_consumer else thread - consumers
+        with self.scope.nested():
+            self.scope.extents["thread"] = consumers if is_consumer else self.kernel.launch.num_threads - consumers
+            self.body(consumer_tree(s.body) if is_consumer else producer_tree(s.body))
+        self.values["thread"] = thread
+
+    def filling(self, ring: str, slot: str, inner: tuple[Stmt, ...], threads: int = 0) -> None:
+        """The statements of the first and the last slot of a ring; threads: of `Produce`."""
+        for at in sorted({0, self.slots[ring] - 1}):
+            with self.scope.nested():
+                self.scope.extents |= {slot: self.slots[ring], **({"thread": threads} if threads else {})}
+                self.values[slot] = at
+                self.body(inner)
+        self.values.pop(slot, None)
 
     def within(self, value: int, what: str) -> None:
         if not -(1 << (self.bits - 1)) <= value < 1 << (self.bits - 1):
@@ -279,6 +310,11 @@ class Points:
                 if self.values["thread"] == 0:
                     self.element(shared, shared_index, count)
                     self.element(buffer, index, count)
+            case TensorCopy(name, coordinates, buffer, index) | TensorStore(name, coordinates, buffer, index):
+                for at in map(self.index, coordinates):
+                    if not -(1 << 31) <= at < 1 << 31:
+                        self.wrong(f"coordinate {at} of {name} has 32 bits")
+                self.element(buffer, index, self.kernel.map_named(name).box_elements)
             case LastBlock(counter=buffer, index=index, count=count):
                 self.element(buffer, index)
                 if isinstance(count, Affine):

@@ -18,13 +18,15 @@ from tests.unit.scripts.sized_runs import made
 from tests.unit.templates import online_graphs, stitched_graphs
 from tests.unit.templates import pattern_graphs as patterns
 from tests.unit.templates.packed_graphs import side_by_side, update
+from tests.unit.templates.staged.pipelined import product_graphs
 from tilefuse.base.errors import UnsupportedError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.counts import count_value
-from tilefuse.ir.dtype import F16
+from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.kernel.ir import Kernel
+from tilefuse.kernel.widths import with_index_bits
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.scripts.compose.compose import compose_routines
 from tilefuse.scripts.plan.fusions import find_fusions
@@ -35,6 +37,8 @@ from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import schedule_product
 
 DEVICES = {"h200": H200, "host": host_device()}
 DRAWS = 3
@@ -170,6 +174,17 @@ SEVERAL: dict[str, Callable[[Random], Graph]] = {
 }
 
 
+def product(random: Random) -> tuple[Graph, Strides]:
+    """A product with more elements in the result or in an operand than 31 bits count; operands that maps describe, and others."""
+    columns, inner = length(random, 1 << 16), length(random, 4096)
+    rows = beyond(random, random.choice((columns, inner)))
+    turned = (random.random() < 0.3, random.random() < 0.7)
+    if random.random() < 0.3:
+        return product_graphs.gated(rows, columns, inner, BF16), {}
+    pitch = rows + 3 if turned[0] else inner + 8 + inner % 3
+    return product_graphs.plain(rows, columns, inner, BF16, turned), {"x": (pitch, 1)}
+
+
 def checked(kernel: Kernel, random: Random) -> Points:
     """The kernel's index arithmetic at the corners of its launch and at drawn points."""
     blocks, threads = kernel.launch.num_blocks, kernel.launch.num_threads
@@ -217,6 +232,19 @@ def test_composed_kernels_fit_their_widths(name: str) -> None:
             composed += 1
             assert_fits(compose(program, H200), random)
     assert composed
+
+
+def test_pipelined_products_fit_their_widths() -> None:
+    """By both roles: coordinates of boxes, places in slots, elements that threads load and store by themselves."""
+    random, copied = Random("pipelined"), set()
+    for _ in range(5 * DRAWS):
+        graph, layouts = product(random)
+        program = schedule_product(graph, layouts, H200)
+        assert isinstance(program, TileProgram), program
+        kernel = with_index_bits(compose_product(program, H200))
+        copied.add(len(kernel.maps))
+        assert_fits(kernel, random)
+    assert {0, 3} <= copied
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
@@ -274,6 +302,9 @@ def test_the_law_finds_indices_that_are_too_narrow() -> None:
         program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
         assert isinstance(program, TileProgram)
         assert checked(replace(compose(program, H200), index_bits=32), Random(1)).errors, graph.name
+    program = schedule_product(product_graphs.plain(46400, 46401, 64, BF16), {}, H200)
+    assert isinstance(program, TileProgram)
+    assert checked(compose_product(program, H200), Random(1)).errors
 
 
 def test_what_fits_stays_narrow() -> None:
