@@ -35,7 +35,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
@@ -94,6 +94,8 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
         case Consume():
             yield "drop use", ()
             yield "release no slot", (replace(s, held_slots=1 << 20),)
+        case ReleaseSlots():
+            yield "drop release", ()
         case WarpgroupWait():
             yield "drop wait for products", ()
             yield "one product too many in flight", (replace(s, pending=s.pending + 1),)

@@ -26,7 +26,7 @@ from tilefuse.kernel.asynchronous import (
     LetNextStart,
     Prefetch,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, SkipSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
@@ -484,7 +484,7 @@ class RoutineText:
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
              Prefetch, Renew, AwaitEarlier, LetNextStart, TensorCopy, TensorStore, TensorStoreWait, ProxyFence, Group, "Pipeline[Stmt]",
-             "Produce[Stmt]", "Consume[Stmt]", ReleaseSlots, WarpgroupProduct, WarpgroupWait]
+             "Produce[Stmt]", "Consume[Stmt]", "EachWarpgroup[Stmt]", SkipSlots, ReleaseSlots, WarpgroupProduct, WarpgroupWait]
 
 
 @dataclass(frozen=True, slots=True)

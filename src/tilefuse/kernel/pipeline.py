@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tilefuse.ir.affine import Affine
+from tilefuse.ir.scalar import Bound
 
 # A statement (`kernel.ir.Stmt`, which this module must not import).
 S = TypeVar("S")
@@ -101,6 +102,36 @@ class ReleaseSlots:
     """Consumers release every slot of `ring` that a `Consume` still holds."""
 
     ring: str
+
+
+@dataclass(frozen=True, slots=True)
+class EachWarpgroup(Generic[S]):
+    """The consumer warpgroups run `body` and `after` in turn, each alone. `group` names the number of the warpgroup at hand.
+
+        For tile:                          warpgroup 0                 warpgroup 1
+          EachWarpgroup(g)                   tile 0: main loop
+            body: main loop         ->       tile 0: results             tile 1: main loop
+            after: results                   tile 2: main loop           tile 1: results
+
+    A warpgroup begins its `body` once the warpgroup before has ended its own, so slots of rings are used in the order of the tree. `after`
+    runs beside the bodies of the others. "thread" counts the warpgroup's 128 threads from 0, barriers are those of teams. `body` uses
+    slots; each is released before `after` ends. A ring whose slots are used here is used nowhere else.
+
+    bounds  a warpgroup runs both where these hold, of `group` among others; else it does nothing in its turn
+    """
+
+    group: str
+    body: tuple[S, ...]
+    after: tuple[S, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkipSlots:
+    """Consumers pass over `count` fillings of a ring, which others use. Only printers write it, into the trees of `pipeline_roles`."""
+
+    ring: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The two projections of a pipeline's tree: the statements that its producers run, and those of its consumers.
+"""Projections of a pipeline's tree: the statements that its producers run, those of its consumers, and those of absent consumers.
 
     For k:                    For k:              For k:
       Let row                   Let row             Consume(ab)
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.kernel.ir import For, If, IfValue, Let, Stmt
-from tilefuse.kernel.pipeline import Consume, Produce
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Produce, SkipSlots
 from tilefuse.kernel.visit import index_names, statements
 
 
@@ -27,12 +27,14 @@ def producer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
                 names |= value.axes()
             case Produce():
                 names |= index_names(s)
-            case For() | If():
+            case For() | If() | EachWarpgroup():
                 if not _produces(s):
                     continue
                 s = replace(s, body=producer_tree(s.body))
                 if isinstance(s, If):
                     s = replace(s, otherwise=producer_tree(s.otherwise))
+                elif isinstance(s, EachWarpgroup):
+                    s = replace(s, after=())
                 names |= index_names(s)
             case _:
                 continue
@@ -58,7 +60,42 @@ def consumer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
                 rest, otherwise = consumer_tree(inner), consumer_tree(other)
                 if rest or otherwise:
                     tree.append(replace(s, body=rest, otherwise=otherwise))
+            case EachWarpgroup(body=inner):
+                tree.append(replace(s, body=consumer_tree(inner)))
     return tuple(tree)
+
+
+def absent_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The uses of slots by other warpgroups, which a warpgroup passes over, with the loops, branches and index names around them.
+
+        For k < 16:  Produce(ab), Consume(ab)    ->    SkipSlots(ab, 16)
+    """
+    tree: list[Stmt] = []
+    names: set[str] = set()
+    for s in reversed(body):
+        match s:
+            case Let(name, value) if name in names:
+                names |= value.axes()
+                tree.append(s)
+            case Consume(ring):
+                tree.append(SkipSlots(ring, 1))
+            case For(start=start, stop=stop, step=step) if _uses(s):
+                inner = absent_tree(s.body)
+                trips = stop - start
+                if trips.is_const and isinstance(step, int) and all(isinstance(i, SkipSlots) for i in inner):
+                    count = max(-(-trips.const // step), 0)
+                    tree += [replace(i, count=i.count * count) for i in reversed(inner) if isinstance(i, SkipSlots)]
+                else:
+                    tree.append(replace(s, body=inner))
+                    names |= index_names(tree[-1])
+            case If() if _uses(s):
+                tree.append(replace(s, body=absent_tree(s.body), otherwise=absent_tree(s.otherwise)))
+                names |= index_names(tree[-1])
+    return tuple(reversed(tree))
+
+
+def _uses(s: Stmt) -> bool:
+    return any(isinstance(inner, Consume) for inner in statements((s,)))
 
 
 def _produces(s: Stmt) -> bool:

@@ -19,6 +19,7 @@ from tilefuse.kernel.ir import (
     If,
     IfValue,
     Kernel,
+    LastBlock,
     Let,
     MatrixProduct,
     Pointer,
@@ -33,10 +34,12 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP_INNER_BYTES,
     WARPGROUP_ROWS,
     Consume,
+    EachWarpgroup,
     Pipeline,
     Produce,
     ReleaseSlots,
     Ring,
+    SkipSlots,
     WarpgroupProduct,
     WarpgroupWait,
     panel_width,
@@ -56,6 +59,8 @@ FREE_INTEGER_COLUMNS = 24
 NARROW_FLOATS = ("f16", "bf16")
 PRODUCT_TYPES = frozenset({("f16", "f16"), ("bf16", "bf16"), ("f32", "f32")}
                           | {(a, b) for kinds in (("f8e4m3", "f8e5m2"), ("i8", "u8")) for a in kinds for b in kinds})
+# Statements that stand in pipelines alone.
+_OF_PIPELINES = (Pipeline, Produce, Consume, EachWarpgroup, SkipSlots, ReleaseSlots, WarpgroupProduct, WarpgroupWait)
 
 
 def check_pipeline(kernel: Kernel) -> None:
@@ -71,7 +76,7 @@ def pipeline_faults(kernel: Kernel) -> list[str]:
     faults = [*_tensor_copies(kernel.body, 0)]
     if not any(isinstance(s, Pipeline) for s in kernel.body) and not any(b.swizzle for b in kernel.buffers):
         return faults + [f"{type(s).__name__} outside a Pipeline at the top of the kernel" for s in statements(kernel.body)
-                if isinstance(s, (Pipeline, Produce, Consume, ReleaseSlots, WarpgroupProduct, WarpgroupWait))]
+                if isinstance(s, _OF_PIPELINES)]
     faults += [*_swizzles(kernel), *_place(kernel)]
     pipeline = kernel.pipeline
     if pipeline is not None:
@@ -129,7 +134,7 @@ def _place(kernel: Kernel) -> Iterator[str]:
         after = after or isinstance(s, Pipeline)
         if not isinstance(s, Pipeline):
             yield from (f"{type(inner).__name__} outside a Pipeline at the top of the kernel" for inner in statements((s,))
-                        if isinstance(inner, (Pipeline, Produce, Consume, ReleaseSlots, WarpgroupProduct, WarpgroupWait)))
+                        if isinstance(inner, _OF_PIPELINES))
 
 
 def _threads(kernel: Kernel, s: Pipeline[Stmt]) -> Iterator[str]:
@@ -169,14 +174,33 @@ def _roles(pipeline: Pipeline[Stmt]) -> Iterator[str]:
                     yield f"ring {ring}: Produce statements of {threads[ring]} and of {s.threads} threads"
             case Consume():
                 yield from (f"{type(inner).__name__} inside a Consume of ring {s.ring}" for inner in statements(s.body)
-                            if isinstance(inner, Produce) or isinstance(inner, (Consume, ReleaseSlots)) and inner.ring == s.ring)
+                            if isinstance(inner, (Produce, EachWarpgroup))
+                            or isinstance(inner, (Consume, ReleaseSlots)) and inner.ring == s.ring)
             case Barrier("cluster", None):
                 yield "a cluster barrier without a signal inside a Pipeline, which producers would not reach"
             case Barrier(team=team) if team and pipeline.consumer_threads // team > BLOCK_BARRIERS - 2:
                 yield f"{pipeline.consumer_threads // team} teams inside a Pipeline: {BLOCK_BARRIERS - 2} hardware barriers are left"
         if isinstance(s, (Produce, Consume, ReleaseSlots)) and s.ring not in rings:
             yield f"{type(s).__name__} of an unknown ring {s.ring}"
+    yield from _turns(pipeline)
     yield from _control(pipeline.body, frozenset({"thread"}))
+
+
+def _turns(pipeline: Pipeline[Stmt]) -> Iterator[str]:
+    """Statements that one warpgroup after the other runs, and the rings whose slots they use."""
+    turns = [s for s in statements(pipeline.body) if isinstance(s, EachWarpgroup)]
+    inside = [inner for s in turns for inner in statements((*s.body, *s.after))]
+    own = {s.ring for s in inside if isinstance(s, (Produce, Consume, ReleaseSlots))}
+    yield from (f"ring {s.ring}: {type(s).__name__} outside an EachWarpgroup, and others inside" for s in statements(pipeline.body)
+                if isinstance(s, (Produce, Consume, ReleaseSlots)) and s.ring in own and not any(s is i for i in inside))
+    for s in inside:
+        if isinstance(s, EachWarpgroup):
+            yield "an EachWarpgroup inside another one"
+        if isinstance(s, LastBlock) or isinstance(s, Barrier) and (not s.team or WARPGROUP % s.team):
+            yield f"{type(s).__name__} inside an EachWarpgroup, where other warpgroups do not meet this one"
+    for t in turns:
+        yield from (f"ring {s.ring}: {type(s).__name__} behind the turn of its warpgroup" for s in statements(t.after)
+                    if isinstance(s, (Produce, Consume)))
 
 
 def _produce(s: Produce[Stmt]) -> Iterator[str]:
@@ -187,7 +211,7 @@ def _produce(s: Produce[Stmt]) -> Iterator[str]:
     if outside:
         yield f"ring {s.ring}: a Produce uses the consumers' registers {', '.join(outside)}"
     yield from (f"ring {s.ring}: {type(inner).__name__} inside a Produce" for inner in statements(s.body)
-                if isinstance(inner, (Produce, Consume, ReleaseSlots, WarpgroupProduct, WarpgroupWait, Barrier))
+                if isinstance(inner, (*_OF_PIPELINES, Barrier))
                 or not bodies(inner) and meeting(inner, 1) != NOWHERE)
 
 
@@ -204,7 +228,7 @@ def _control(body: tuple[Stmt, ...], varying: frozenset[str]) -> Iterator[str]:
                 names = index_names(s.body) - {"thread"} - own
             case For(start=start, stop=stop, step=step):
                 names = start.axes() | stop.axes() | (step.axes() if isinstance(step, Affine) else frozenset())
-            case If(bounds=bounds):
+            case If(bounds=bounds) | EachWarpgroup(bounds=bounds):
                 names = frozenset().union(*(b.index.axes() for b in bounds))
             case _:
                 names = frozenset()

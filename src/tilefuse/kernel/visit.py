@@ -34,7 +34,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.writer import identifier
 
@@ -53,7 +53,7 @@ def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
         case (For(body=inner) | IfValue(body=inner) | Group(body=inner) | Pipeline(body=inner) | Produce(body=inner)
               | Consume(body=inner)):
             return (inner,)
-        case If(body=inner, otherwise=other):
+        case If(body=inner, otherwise=other) | EachWarpgroup(body=inner, after=other):
             return (inner, other)
     return ()
 
@@ -121,7 +121,7 @@ def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
     names |= register_names(kernel.body) | index_names(kernel.body)
     for s in statements(kernel.body):
         match s:
-            case For(var=name) | Let(name=name) | Produce(slot=name) | Consume(slot=name):
+            case For(var=name) | Let(name=name) | Produce(slot=name) | Consume(slot=name) | EachWarpgroup(group=name):
                 names.add(name)
     return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank"}))
 
@@ -191,8 +191,8 @@ def meeting(s: Stmt, cluster: int) -> int:
             return BLOCK
         case MatrixProduct() | WarpgroupProduct():
             return BLOCK if s.left_registers else NOWHERE
-        case Pipeline() | Produce() | Consume():
-            return max((meeting(inner, cluster) for inner in s.body), default=BLOCK) or BLOCK
+        case Pipeline() | Produce() | Consume() | EachWarpgroup():
+            return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=BLOCK) or BLOCK
         case For() | If() | IfValue():
             return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=NOWHERE)
     return NOWHERE

@@ -11,13 +11,13 @@ from tilefuse.base.errors import UnsupportedError
 from tilefuse.ir.affine import Affine
 from tilefuse.kernel.expression import INT32_MAX, IndexScope
 from tilefuse.kernel.ir import Atomic, For, Group, Kernel, Let, Load, OfTwo, Store, Touched, VectorLoad
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, EachWarpgroup, Pipeline, Produce
 from tilefuse.kernel.visit import parts
 
 # Largest number of blocks of a one-dimensional launch. Source: CUDA C++ Programming Guide, compute capabilities, x-dimension of a grid.
 MOST_BLOCKS = 2**31 - 1
 # Records that contain index arithmetic or state extents.
-INDEX_RECORDS = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad, Pipeline, Produce, Consume))
+INDEX_RECORDS = frozenset((Affine, Let, For, Group, Touched, Load, Store, Atomic, VectorLoad, Pipeline, Produce, Consume, EachWarpgroup))
 
 
 def with_index_bits(kernel: Kernel) -> Kernel:
@@ -42,6 +42,7 @@ def fits_32_bits(kernel: Kernel) -> bool:
     sizes = {name: b.num_elements for name, b in kernel.addressed.items()}
     fitting: set[Affine] = set()
     slots: dict[str, int] = {}
+    warpgroups = 1
     if not all(_fits(e, scope) for m in kernel.maps for e in (*m.extents, *m.strides) if isinstance(e, Affine)):
         return False
     # Parts come in the order of the text: a name is stated before its use, and its latest extent is in force.
@@ -65,8 +66,11 @@ def fits_32_bits(kernel: Kernel) -> bool:
             case Group():
                 scope.enter_group(part)
                 fitting.clear()
-            case Pipeline(rings):
+            case Pipeline(rings, _, threads):
                 slots = {r.name: r.slots for r in rings}
+                warpgroups = threads // WARPGROUP
+            case EachWarpgroup(group):
+                scope.extents[group] = warpgroups
             case Produce(ring, name) | Consume(ring, name):
                 scope.extents[name] = slots[ring]
             case Touched(loops=loops):

@@ -239,7 +239,11 @@ class CheckedPrinter(HostPrinter):
 
     def enter_thread(self) -> None:
         """Prints the current thread's number for findings."""
-        self.out.line(f"check.thread = {f'{self.first_thread} + ' if self.first_thread else ''}thread;")
+        self.out.line(f"check.thread = {self._number('thread')};")
+
+    def _number(self, thread: str) -> str:
+        """Text of the number in the block of a running thread."""
+        return f"{self.first_thread} + {thread}" if self.first_thread else thread
 
     def barrier(self, scope: str) -> None:
         """Prints a barrier, which begins a new epoch of the race check."""
@@ -418,7 +422,7 @@ class CheckedPrinter(HostPrinter):
 
     def tensor_transfer(self, s: TensorCopy | TensorStore | TensorStoreWait) -> None:
         """Prints a checked copy or store of one thread, or its wait for its stores."""
-        thread = "thread" if s.team else str(self.first_thread)
+        thread = self._number("thread") if s.team else self.first_thread or "0"
         match s:
             case TensorCopy(buffer=buffer):
                 self.out.line(checked_copy(self.kernel, s, identifier(buffer), "true", thread, self.site, self.scope))
@@ -432,7 +436,7 @@ class CheckedPrinter(HostPrinter):
         b = self.buffers[s.buffer]
         fields = f"homes[{rank}], {_quoted(b.name)}, {self.kernel.buffers.index(b)}, {b.offset_bytes}, {b.num_elements}"
         shared = f"tf_shared<{C_TYPES[b.dtype.name]}>{{{fields}}}"
-        self.out.line(checked_copy(self.kernel, s, shared, f"rank == {rank}", str(self.first_thread), self.site, self.scope))
+        self.out.line(checked_copy(self.kernel, s, shared, f"rank == {rank}", self.first_thread or "0", self.site, self.scope))
 
     def proxy_fence(self) -> None:
         """Prints the fence, after which the copy engine may read the stores of the thread."""

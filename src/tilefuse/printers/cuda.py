@@ -46,9 +46,11 @@ from tilefuse.kernel.operand_table import find_member, operand_place, operand_ta
 from tilefuse.kernel.pipeline import (
     TILE_ALIGNMENT_BYTES,
     Consume,
+    EachWarpgroup,
     Pipeline,
     Produce,
     ReleaseSlots,
+    SkipSlots,
     WarpgroupProduct,
     WarpgroupWait,
 )
@@ -233,7 +235,8 @@ class _CudaPrinter:
                     self.body(inner)
             case Group():
                 self._group(s)
-            case Pipeline() | Produce() | Consume() | ReleaseSlots() | WarpgroupProduct() | WarpgroupWait():
+            case (Pipeline() | Produce() | Consume() | EachWarpgroup() | SkipSlots() | ReleaseSlots() | WarpgroupProduct()
+                  | WarpgroupWait()):
                 self.pipeline.statement(s)
             case LetNextStart():
                 out.line("tf_let_next_kernel_start();")

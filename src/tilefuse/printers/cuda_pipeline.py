@@ -15,7 +15,7 @@ from tilefuse.base.errors import InternalError, UnsupportedDeviceError
 from tilefuse.ir.affine import Affine
 from tilefuse.kernel.asynchronous import AsyncCopy
 from tilefuse.kernel.expression import IndexScope
-from tilefuse.kernel.ir import Atomic, Barrier, Buffer, Kernel, Stmt, Store, VectorStore
+from tilefuse.kernel.ir import Atomic, Barrier, Buffer, If, Kernel, Stmt, Store, VectorStore
 from tilefuse.kernel.pipeline import (
     SWIZZLE_CHUNK_BYTES,
     SWIZZLE_ROWS,
@@ -23,14 +23,16 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP_INNER_BYTES,
     WARPGROUP_ROWS,
     Consume,
+    EachWarpgroup,
     Pipeline,
     Produce,
     ReleaseSlots,
     Ring,
+    SkipSlots,
     WarpgroupProduct,
     WarpgroupWait,
 )
-from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
+from tilefuse.kernel.pipeline_roles import absent_tree, consumer_tree, producer_tree
 from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.host_pipeline import ring_name
@@ -48,6 +50,9 @@ class StatementPrinter(Protocol):
 
     def body(self, body: tuple[Stmt, ...]) -> None:
         """Prints the statements of one scope."""
+
+    def statement(self, s: Stmt) -> None:
+        """Prints one statement."""
 
 
 def check_device(kernel: Kernel, device: DeviceSpec) -> None:
@@ -75,6 +80,7 @@ class CudaPipeline:
 
     full       text of the address of the full barrier of the slot that is being filled; "" outside `Produce`
     consumers  number of consumer threads in their tree; 0 elsewhere
+    warpgroups  consumer warpgroups of the pipeline
     arrays     register arrays in scope, in order of declaration
     """
 
@@ -84,13 +90,15 @@ class CudaPipeline:
         self.most_held: dict[str, int] = {}  # by ring: slots that its uses leave unreleased, at most
         self.full = ""
         self.consumers = 0
+        self.warpgroups = 0
         self.arrays: list[str] = []
         kernel = printer.kernel
         products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
         self.sums = {s.accumulator for s in products}
         self.swizzled = {b.name: b.swizzle for b in kernel.buffers if b.swizzle}
 
-    def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | ReleaseSlots | WarpgroupProduct | WarpgroupWait) -> None:
+    def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | EachWarpgroup[Stmt] | SkipSlots | ReleaseSlots
+                  | WarpgroupProduct | WarpgroupWait) -> None:
         """Prints one statement of a pipeline."""
         match s:
             case Pipeline():
@@ -99,6 +107,11 @@ class CudaPipeline:
                 self._produce(s)
             case Consume():
                 self._consume(s)
+            case EachWarpgroup():
+                self._turns(s)
+            case SkipSlots(ring, count):
+                name = ring_name(ring)
+                self.printer.out.line(f"tf_skip_slots<{self.rings[ring].slots}, {count}>({name}_slot, {name}_phase);")
             case ReleaseSlots(ring):
                 self._release(self.rings[ring], 0, self.most_held[ring])
             case WarpgroupProduct():
@@ -113,14 +126,20 @@ class CudaPipeline:
         out, cluster = self.printer.out, self.printer.kernel.launch.cluster
         shares_slots = any(r.cluster for r in s.rings) and cluster > 1
         fills = {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
+        turns = [t for t in statements(s.body) if isinstance(t, EachWarpgroup)]
+        of_one = {u.ring for t in turns for u in statements(t.body) if isinstance(u, Consume)}
+        self.warpgroups = s.consumer_threads // WARPGROUP
         for r in s.rings:
             self.rings[r.name] = r
             uses = (u.held_slots for u in statements(s.body) if isinstance(u, Consume) and u.ring == r.name)
             self.most_held[r.name] = min(max(uses, default=0), r.slots)
             full, empty = f"{ring_name(r.name)}_full", f"{ring_name(r.name)}_empty"
             out.line(f"__shared__ __align__(8) unsigned long long {full}[{r.slots}], {empty}[{r.slots}];")
-            arrivals = s.consumer_threads // 32 * (cluster if r.cluster else 1)
+            arrivals = (WARPGROUP if r.name in of_one else s.consumer_threads) // 32 * (cluster if r.cluster else 1)
             out.line(f"tf_ring_init({full}, {empty}, {r.slots}, {fills.get(r.name, 1)}, {arrivals});")
+        if turns:
+            out.line(f"__shared__ __align__(8) unsigned long long tf_turns[{self.warpgroups}];")
+            out.line(f"tf_turns_init(tf_turns, {self.warpgroups});")
         out.line("tf_cluster_meet();" if shares_slots else "tf_rings_ready();")
         producers = max(fills.values(), default=0)
         with out.block(f"if (threadIdx.x >= {s.consumer_threads})"):
@@ -138,6 +157,9 @@ class CudaPipeline:
             self._counters(s.rings, "0u")
             for r in s.rings:
                 out.line(f"int {ring_name(r.name)}_open = 0;")
+            if turns:
+                out.line(f"const {self.printer.scope.index_type} tf_warpgroup = tf_own_warpgroup();")
+                out.line("unsigned int tf_turn_phase = tf_warpgroup ? 0u : 1u;")
             self.consumers = s.consumer_threads
             self.printer.body(consumer_tree(s.body))
             self.consumers = 0
@@ -156,6 +178,46 @@ class CudaPipeline:
         with self.printer.scope.nested():
             self.printer.scope.extents["thread"] = count
             yield
+
+    def _turns(self, s: EachWarpgroup[Stmt]) -> None:
+        """Prints the producers' loop over the warpgroups; for a consumer its own turn, between those that it passes over."""
+        out, scope, var = self.printer.out, self.printer.scope, identifier(s.group)
+        index, last = scope.index_type, self.warpgroups
+        if not self.consumers:
+            self._over_warpgroups(s.group, f"{index} {var} = 0; {var} < {last}", self._guarded(s, s.body))
+            return
+        absent = self._guarded(s, absent_tree(s.body))
+        if last > 1:
+            self._over_warpgroups(s.group, f"{index} {var} = 0; {var} < tf_warpgroup", absent)
+        with out.block(""), self._threads(WARPGROUP):
+            out.line(f"const {index} {var} = tf_warpgroup, thread = threadIdx.x % {WARPGROUP};")
+            scope.extents[s.group] = last
+            out.line("tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);")
+            out.line("tf_turn_phase ^= 1u;")
+            passed = f"tf_pass_turn<{last}>(tf_turns, tf_warpgroup);"
+            # One scope: registers of the turn are read behind it, and stay in flight where no branch ends between.
+            with out.block(f"if ({scope.condition(s.bounds)})") if s.bounds else contextlib.nullcontext(), scope.assuming(s.bounds):
+                depth = len(self.arrays)
+                for inner in s.body:
+                    self.printer.statement(inner)
+                out.line(passed)
+                for inner in s.after:
+                    self.printer.statement(inner)
+                del self.arrays[depth:]
+            if s.bounds:
+                with out.otherwise():
+                    out.line(passed)
+        if last > 1:
+            self._over_warpgroups(s.group, f"{index} {var} = tf_warpgroup + 1; {var} < {last}", absent)
+
+    @staticmethod
+    def _guarded(s: EachWarpgroup[Stmt], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return (If(s.bounds, body),) if s.bounds else body
+
+    def _over_warpgroups(self, group: str, head: str, body: tuple[Stmt, ...]) -> None:
+        with self.printer.out.block(f"for ({head}; ++{identifier(group)})"), self.printer.scope.nested():
+            self.printer.scope.extents[group] = self.warpgroups
+            self.printer.body(body)
 
     # -- slots -------------------------------------------------------------------------------------------------------------
 

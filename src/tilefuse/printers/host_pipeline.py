@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from tilefuse.kernel.ir import Kernel, Stmt
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, Ring
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, Ring
+from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import identifier
 from tilefuse.printers.threads import ThreadPrinter
 
@@ -27,18 +28,19 @@ class PipelinePrinter(ThreadPrinter):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self.rings: dict[str, Ring] = {}
+        self.consumers = 0  # consumer threads of the pipeline
         self.rings_by_rank = False  # whether the pipeline stands outside the loops over the ranks of a cluster
 
-    def pipelined(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | ReleaseSlots, recurse: Callable[[tuple[Stmt, ...]], None],
-                  over_ranks: bool) -> None:
+    def pipelined(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | EachWarpgroup[Stmt] | ReleaseSlots,
+                  recurse: Callable[[tuple[Stmt, ...]], None], over_ranks: bool) -> None:
         """Prints a statement of a pipeline.
 
         recurse: prints statements that all threads of the role run. over_ranks: all blocks of the cluster run this statement together.
         """
         match s:
             case Pipeline():
-                self.rings_by_rank = over_ranks
-                with self.out.block(""), self._role(s.consumer_threads, 0):
+                self.rings_by_rank, self.consumers = over_ranks, s.consumer_threads
+                with self.out.block(""), self._role(s.consumer_threads, ""):
                     for ring in s.rings:
                         self.rings[ring.name] = ring
                         self.ring_begin(ring)
@@ -46,25 +48,35 @@ class PipelinePrinter(ThreadPrinter):
                     recurse(s.body)
                     self._of_ranks(over_ranks, end)
             case Produce(ring, name, body, threads):
-                with self.out.block(""), self._role(threads, self.running):
+                with self.out.block(""), self._role(threads, str(self.consumers)):
                     end = [self.ring_call(ring, "full")]
                     self._of_ranks(over_ranks, [self.ring_call(ring, "fill")])
                     self._slot(name, ring, "filled", over_ranks)
                     recurse(body)
                     self._of_ranks(over_ranks, end)
             case Consume(ring, name, body, held_slots):
-                with self.out.block(""), self._role(self.running, 0):
+                with self.out.block(""), self._role(self.running, self.first_thread):
                     end = [self.ring_call(ring, "leave"), self.ring_call(ring, "release", str(held_slots))]
                     self._of_ranks(over_ranks, [self.ring_call(ring, "use")])
                     self._slot(name, ring, "used", over_ranks)
                     recurse(body)
                     self._of_ranks(over_ranks, end)
+            case EachWarpgroup(name, body, after, bounds):
+                warpgroups, var = self.consumers // WARPGROUP, identifier(name)
+                settled = [self.ring_call(ring, "settled") for ring in sorted({u.ring for u in statements(body) if isinstance(u, Consume)})]
+                with self.out.block(f"for ({self.scope.index_type} {var} = 0; {var} < {warpgroups}; ++{var})"), \
+                        self._role(WARPGROUP, f"{WARPGROUP} * {var}"):
+                    self.scope.extents[name] = warpgroups
+                    with self.out.block(f"if ({self.scope.condition(bounds)})") if bounds else contextlib.nullcontext(), \
+                            self.scope.assuming(bounds):
+                        recurse((*body, *after))
+                        self._of_ranks(over_ranks, settled)
             case ReleaseSlots(ring):
                 self._of_ranks(over_ranks, [self.ring_call(ring, "release", "0")])
 
     @contextlib.contextmanager
-    def _role(self, threads: int, first: int) -> Iterator[None]:
-        """The threads of one role run the statements inside."""
+    def _role(self, threads: int, first: str) -> Iterator[None]:
+        """The threads of one role run the statements inside. first: text of the first one's number in the block, "" for 0."""
         role = self.running, self.first_thread
         self.running, self.first_thread = threads, first
         with self._names():

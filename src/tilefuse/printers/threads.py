@@ -71,7 +71,7 @@ class ThreadPrinter:
         self.kernel = kernel
         self.threads = kernel.launch.num_threads  # of the block: values that are live across synchronisation points have one place each
         self.running = self.threads  # of the statements being printed: inside a pipeline the threads of one role
-        self.first_thread = 0  # number in the block of the running threads' first
+        self.first_thread = ""  # number in the block of the running threads' first, as text; "" for 0
         self.cluster = kernel.launch.cluster
         self.direct = self.threads == 1 and self.cluster == 1
         self.out = Writer()
@@ -227,7 +227,7 @@ class ThreadPrinter:
             return identifier(name) if index is None else f"{identifier(name)}[{self.scope.text(index)}]"
         who = f"(rank * {self.threads} + {self.thread_of(name)})" if self.cluster > 1 else self.thread_of(name)
         if spread.size is None:
-            return f"{self.array_of(name)}[{who.strip('()')}]"
+            return f"{self.array_of(name)}[{who[1:-1] if who.startswith('(rank') else who}]"
         within = "" if index is None or self.scope.text(index) == "0" else f" + {self.scope.text(index)}"
         return f"{self.array_of(name)}[{who} * {spread.size}{within}]"
 
@@ -242,7 +242,8 @@ class ThreadPrinter:
 
     def thread_of(self, name: str) -> str:
         """The thread whose register is read: this one, except for operands in other lanes."""
-        return self.scope.operand(self.lane_of[name]) if name in self.lane_of else "thread"
+        thread = self.scope.operand(self.lane_of[name]) if name in self.lane_of else "thread"
+        return f"({self.first_thread} + {thread})" if self.first_thread else thread
 
     def register(self, r: Reg) -> str:
         """The value of a register."""

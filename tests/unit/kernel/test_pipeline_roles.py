@@ -5,8 +5,8 @@ from tilefuse.ir.affine import axis, number
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.ir import Barrier, Comment, Declare, For, If, Let, Reg, Stmt, Store
-from tilefuse.kernel.pipeline import Consume, Produce, ReleaseSlots, WarpgroupWait
-from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Produce, ReleaseSlots, SkipSlots, WarpgroupWait
+from tilefuse.kernel.pipeline_roles import absent_tree, consumer_tree, producer_tree
 
 ROW = Let("row", axis("tile") * 8, 64)
 WARP = Let("warp", axis("thread") // 32, 8)
@@ -41,3 +41,22 @@ def test_a_loop_of_fillings_alone_leaves_nothing_to_consumers() -> None:
     """Slots that are filled ahead of their first use."""
     ahead = (For("k", number(0), number(3), 1, (FILL,)), USE)
     assert consumer_tree(ahead) == (USE,) and producer_tree(ahead) == ahead[:1]
+
+
+def test_turns_have_fillings_uses_and_slots_that_others_use() -> None:
+    """Producers fill for each warpgroup, a consumer runs its own turn, and passes over the slots of the others."""
+    loop = For("k", number(0), number(7), 2, (FILL, USE))
+    exists = Bound(axis("tile") + axis("g"), 0, 8)
+    turn = EachWarpgroup("g", (ROW, loop), (ReleaseSlots("ab"), OTHER), (exists,))
+    assert producer_tree((turn,)) == (EachWarpgroup("g", (ROW, For("k", number(0), number(7), 2, (FILL,))), (), (exists,)),)
+    assert consumer_tree((turn,)) == (EachWarpgroup("g", (ROW, For("k", number(0), number(7), 2, (USE,))), turn.after, (exists,)),)
+    assert absent_tree(turn.body) == (SkipSlots("ab", 4),)
+
+
+def test_loops_of_unknown_length_stay_where_others_use_slots() -> None:
+    """Their bounds keep the names that they need."""
+    loop = For("k", number(0), axis("row"), 1, (USE, USE))
+    branch = If((Bound(axis("k"), 0, 2),), (USE,))
+    assert absent_tree((ROW, WARP, loop)) == (ROW, For("k", number(0), axis("row"), 1, (SkipSlots("ab", 1), SkipSlots("ab", 1))))
+    assert absent_tree((For("k", number(0), number(3), 1, (branch,)),)) == (
+        For("k", number(0), number(3), 1, (If((Bound(axis("k"), 0, 2),), (SkipSlots("ab", 1),)),)),)

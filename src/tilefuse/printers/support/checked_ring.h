@@ -57,6 +57,10 @@ struct tf_ring {
       each(released, [](tf_cell& cell) { cell.ring = 2, cell.read.kind = cell.other_read.kind = 0; });
     }
   }
+  // The next warpgroup passes over the slots that this one has used, and cannot release them.
+  void settled() {
+    if (used != released) home.check.finding("slots that a warpgroup still holds at the end of its turn", site, name, used - released);
+  }
   void finish() {
     if (used != filled) home.check.finding("filled slots that are never used", site, name, filled - used);
     for (unsigned n = 0; n < home.check.issued.size(); ++n)

@@ -41,6 +41,32 @@ template <int SLOTS> TF_INLINE void tf_next_slot(int& slot, unsigned int& phase)
   if (++slot == SLOTS) slot = 0, phase ^= 1u;
 }
 
+//@ tf_skip_slots
+// COUNT fillings that other warpgroups use.
+template <int SLOTS, int COUNT> TF_INLINE void tf_skip_slots(int& slot, unsigned int& phase) {
+  slot += COUNT % SLOTS;
+  phase ^= COUNT / SLOTS & 1;
+  if (slot >= SLOTS) slot -= SLOTS, phase ^= 1u;
+}
+
+//@ tf_turns_init
+// A barrier for each consumer warpgroup, at which the four warps of the one before arrive.
+TF_INLINE void tf_turns_init(unsigned long long* turns, int warpgroups) {
+  if (threadIdx.x != 0) return;
+  for (int n = 0; n < warpgroups; ++n)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 4;" :: "r"(tf_shared_address(turns + n)) : "memory");
+}
+
+//@ tf_own_warpgroup
+// The number of the thread's warpgroup, which the compiler knows to be equal in the threads of a warp.
+TF_INLINE int tf_own_warpgroup() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0); }
+
+//@ tf_pass_turn
+template <int WARPGROUPS> TF_INLINE void tf_pass_turn(unsigned long long* turns, int own) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) tf_slot_arrive(turns + (own + 1 == WARPGROUPS ? 0 : own + 1));
+}
+
 //@ tf_release_slots
 // Each consumer warp releases the oldest of the `open` slots before `slot` until KEPT remain; at most COUNT are to be released. BLOCKS: blocks
 // of the cluster that fill the slots.

@@ -19,6 +19,7 @@ struct tf_slots {
   void use() {}
   void leave() { ++used; }
   void release(int) {}
+  void settled() {}
   void finish() {}
 };
 

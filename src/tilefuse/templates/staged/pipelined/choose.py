@@ -72,17 +72,18 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Every choice that is tried, those that do not fit among them."""
     depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
-    for warpgroups in range(1, MOST_WARPGROUPS + 1):
+    forms = [(warpgroups, False) for warpgroups in range(1, MOST_WARPGROUPS + 1)] + [(MOST_WARPGROUPS, True)]
+    for warpgroups, pingpong in forms:
         for rows, columns in WARPGROUP_TILES:
-            tall = rows * warpgroups
+            tall = rows if pingpong else rows * warpgroups
             itemsize = form.left.dtype.itemsize
-            least = placed(form, Pipelined(tall, columns, depth, 1, warpgroups, 1, 1))
+            least = placed(form, Pipelined(tall, columns, depth, 1, warpgroups, 1, 1, pingpong))
             stages = sum(r.num_bytes(warpgroups) for r in least.staged)
             room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - stages
             slots = min(room // ((tall + len(form.products) * columns) * depth * itemsize), MOST_SLOTS)
             row_tiles = -(-form.rows // tall)
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors))
+            yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
 
 
 def _band(row_tiles: int) -> int:
@@ -91,8 +92,9 @@ def _band(row_tiles: int) -> int:
 
 def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
     width = panel_width(SWIZZLE, form.left.dtype.itemsize)
-    legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0 and choice.rows > 0,
-              f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {choice.warpgroups} warpgroups"),
+    sharing = 1 if choice.pingpong else choice.warpgroups
+    legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
+              f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % width == 0,
               f"{choice.columns} columns are no multiple of {width} up to {MOST_COLUMNS}"),
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),

@@ -7,10 +7,12 @@ from __future__ import annotations
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
+from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
+    EachWarpgroup,
     Pipeline,
     Produce,
     ReleaseSlots,
@@ -64,28 +66,62 @@ def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[i
 
 
 def _tiles(w: ProductState) -> None:
-    """The tiles of a block, one after another: bands of row tiles, in each all column tiles."""
-    plan, form = w.plan, w.plan.form
-    choice = plan.choice
+    """The tiles of a block, one after another."""
+    plan, choice = w.plan, w.plan.choice
+    if choice.pingpong:
+        _tiles_in_turn(w)
+        return
     with w.loop("tile", number(plan.num_tiles), start=axis("block"), step=choice.blocks, extent=plan.num_tiles) as tile:
-        per_lead = plan.row_tiles * plan.column_tiles
-        lead = tile // per_lead if form.num_leads > 1 else number(0)
-        place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
-        for a in form.leads:
-            stride //= form.extents[a]
-            w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
-        per_band = choice.band * plan.column_tiles
-        band, within = place // per_band, place % per_band
-        row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
-        column_tile = w.let("column_tile", within // choice.band, plan.column_tiles)
-        first_row, first_column = row_tile * choice.rows, column_tile * choice.columns
-        w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), F32) for p in form.products)
-        w.emit(*(Declare(total.name, F32, plan.sums) for total in w.totals))
-        _main_loop(w, first_row, first_column)
-        store_results(w, first_row, first_column)
+        first_row, first_column = _place(w, tile)
+        _declare_sums(w)
+        group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
+        _main_loop(w, group, first_row, first_column)
+        w.emit(WarpgroupWait(0), ReleaseSlots(RING))
+        store_results(w, group, first_row + group * choice.warpgroup_rows, first_column)
 
 
-def _main_loop(w: ProductState, first_row: Affine, first_column: Affine) -> None:
+def _tiles_in_turn(w: ProductState) -> None:
+    """The same, a tile for each warpgroup: its main loop when the warpgroup before has ended its own, results beside the next one's."""
+    plan, choice = w.plan, w.plan.choice
+    stride = choice.blocks * choice.warpgroups
+    with w.loop("first", number(plan.num_tiles), start=axis("block"), step=stride, extent=plan.num_tiles) as first:
+        group = w.fresh("group")
+        with w.nested() as turn:
+            turn.extents |= {group: choice.warpgroups, "thread": WARPGROUP}
+            place = first + axis(group) * choice.blocks
+            first_row, first_column = _place(w, w.let("tile", place, plan.num_tiles))
+            _declare_sums(w)
+            _main_loop(w, number(0), first_row, first_column)
+            end = len(turn.statements)
+            w.emit(WarpgroupWait(0), ReleaseSlots(RING))
+            store_results(w, axis(group), first_row, first_column)
+        w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, plan.num_tiles),)))
+
+
+def _place(w: ProductState, tile: Affine) -> tuple[Affine, Affine]:
+    """First row and first column of a tile: bands of row tiles, in each all column tiles. Sets the lead axes."""
+    plan, form, choice = w.plan, w.plan.form, w.plan.choice
+    per_lead = plan.row_tiles * plan.column_tiles
+    lead = tile // per_lead if form.num_leads > 1 else number(0)
+    place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
+    for a in form.leads:
+        stride //= form.extents[a]
+        w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
+    per_band = choice.band * plan.column_tiles
+    band, within = place // per_band, place % per_band
+    row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
+    column_tile = w.let("column_tile", within // choice.band, plan.column_tiles)
+    return row_tile * choice.rows, column_tile * choice.columns
+
+
+def _declare_sums(w: ProductState) -> None:
+    """The accumulators of a tile, an array for each product."""
+    w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), F32) for p in w.plan.form.products)
+    w.emit(*(Declare(total.name, F32, w.plan.sums) for total in w.totals))
+
+
+def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
     plan = w.plan
     choice, left = plan.choice, plan.left
     threads = producer_threads(w)
@@ -99,8 +135,7 @@ def _main_loop(w: ProductState, first_row: Affine, first_column: Affine) -> None
             for right in plan.rights:
                 fill(w, right, axis(slot), first_column, inner, threads)
         w.emit(Produce(RING, slot, tuple(produced.statements), threads))
-        rows = choice.rows // choice.warpgroups
-        group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
+        rows = choice.warpgroup_rows
         first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
         products = [WarpgroupProduct(
             total.name, w.slots[left.key].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
@@ -108,7 +143,6 @@ def _main_loop(w: ProductState, first_row: Affine, first_column: Affine) -> None
             right.operand.inner_is_contiguous, rows, choice.columns, choice.depth, arithmetic=_arithmetic(left), term=step)
             for total, right in zip(w.totals, plan.rights, strict=True)]
         w.emit(Consume(RING, slot, (*products, WarpgroupWait(len(products))), held_slots=1))
-    w.emit(WarpgroupWait(0), ReleaseSlots(RING))
 
 
 def _arithmetic(left: OperandTile) -> str:

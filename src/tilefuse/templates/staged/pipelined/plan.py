@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.form import Operand, ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -140,7 +140,7 @@ class ProductPlan:
     @property
     def sums(self) -> int:
         """Accumulators of one product that a consumer thread has."""
-        return self.choice.rows * self.choice.columns // self.choice.consumer_threads
+        return self.choice.warpgroup_rows * self.choice.columns // WARPGROUP
 
     @property
     def all_sums(self) -> int:

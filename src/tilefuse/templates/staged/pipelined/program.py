@@ -21,7 +21,7 @@ from tilefuse.templates.staged.pipelined.form import product_form
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
-SETTINGS = ("slots", "warpgroups", "band", "cta_num", "cta_size")
+SETTINGS = ("slots", "warpgroups", "pingpong", "band", "cta_num", "cta_size")
 
 
 def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
@@ -41,7 +41,7 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("band", choice.band), ("blocks", choice.blocks), ("columns", choice.columns), ("depth", choice.depth),
-                    ("rows", choice.rows), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
+                    ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
         levels=tuple(EdgeLevel(v, n.name, Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside),
         launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
@@ -54,8 +54,9 @@ def template_of_product(plan: ProductPlan) -> Template:
                               (Step(Worker.GRID), Step(Worker.CTA, choice.columns)))
     products = tuple(Schedule(n.name, (*tile, (Step(Worker.LOOP, choice.depth),)),
                               (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
-    return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), Setting("band", choice.band),
-                                 Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
+    turns = (Setting("pingpong", True),) if choice.pingpong else ()
+    return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), *turns,
+                               Setting("band", choice.band), Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
 
 def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
@@ -69,7 +70,8 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     numbers = dict(_numbers(plan, template))
     warpgroups = numbers.get("warpgroups", base.warpgroups)
     choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
-                       numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks))
+                       numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
+                       bool(numbers.get("pingpong", base.pingpong)))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "
@@ -101,7 +103,7 @@ def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]
         if len(steps) == 3:
             yield from ((name, count) for name, count in zip(("rows", "columns", "depth"), steps, strict=True) if count is not None)
     for setting in template.settings:
-        if setting.name not in SETTINGS or isinstance(setting.value, bool):
+        if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name == "pingpong"):
             raise OptionError(f"a pipelined product has no setting {setting}", where=setting.span,
                               hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
         yield setting.name, setting.value

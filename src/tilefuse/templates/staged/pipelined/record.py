@@ -14,6 +14,7 @@ class Pipelined:
     depth       elements of the inner axis in one slot of the ring
     slots       slots of the ring: fillings that are under way or in use
     warpgroups  consumer warpgroups, which share the rows of a tile; one more produces
+    pingpong    each warpgroup has tiles of its own: one multiplies while another computes its results
     band        tiles of rows that are taken together before the next tile of columns, so that blocks at work share operands in L2
     blocks      persistent blocks
     """
@@ -27,6 +28,12 @@ class Pipelined:
     warpgroups: int
     band: int
     blocks: int
+    pingpong: bool = False
+
+    @property
+    def warpgroup_rows(self) -> int:
+        """Rows of a tile that one warpgroup computes."""
+        return self.rows if self.pingpong else self.rows // self.warpgroups
 
     @property
     def consumer_threads(self) -> int:

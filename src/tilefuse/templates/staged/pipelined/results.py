@@ -36,32 +36,29 @@ class Place:
     stage_column: Affine
 
 
-def store_results(w: ProductState, first_row: Affine, first_column: Affine) -> None:
-    """Results of a warpgroup's rows, 64 rows and 64 columns after the other."""
+def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Results of a warpgroup's rows, which begin at `first_row`, 64 rows and 64 columns after the other. group: the warpgroup's number."""
     choice = w.plan.choice
     thread = axis("thread")
-    rows = choice.rows // choice.warpgroups
-    group = thread // WARPGROUP if choice.warpgroups > 1 else number(0)
     w.emit(Comment(f"{', '.join('%' + r for r in w.form.graph.results)}: from the sums"))
-    own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS)
+    own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
-    group_row = first_row + group * rows
     steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
     columns = choice.columns // steps
-    for a in range(rows // WARPGROUP_ROWS):
+    for a in range(choice.warpgroup_rows // WARPGROUP_ROWS):
         for step in range(steps):
             number_of = a * steps + step
             stage = group * STAGES + number_of % STAGES
             _meet_before(w, number_of)
             with w.loop("half", 2, unroll=w.unroll) as half:
                 stage_row = own_row + half * HALF_ROWS
-                row = w.simplified(group_row + a * WARPGROUP_ROWS + stage_row)
+                row = w.simplified(first_row + a * WARPGROUP_ROWS + stage_row)
                 with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                     stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                     column = w.simplified(first_column + step * columns + stage_column)
                     place = (a * (choice.columns // MMA_COLUMNS) + step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
                     _neighbours(w, Place(place, row, column, stage, stage_row, stage_column))
-            _store_stages(w, group_row + a * WARPGROUP_ROWS, first_column + step * columns, stage)
+            _store_stages(w, first_row + a * WARPGROUP_ROWS, first_column + step * columns, stage)
     if w.plan.staged:
         # The next tile writes both stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))

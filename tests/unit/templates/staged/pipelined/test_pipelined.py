@@ -82,6 +82,11 @@ CASES = {
     "halves of one product, columns contiguous": Case(lambda: halves(70, 72, 72, turned=False)),
     "thirds of one product at odd places": Case(lambda: halves(67, 33, 40, turned=False, parts=3), by_threads=True),
     "queries, keys and values of one weight": Case(lambda: queries_keys_values(66, 3, 24, 72, joined=True)),
+    "tiles in turn": Case(lambda: gated(200, 136, 200), Pipelined(64, 64, 64, 3, 2, 1, 3, pingpong=True)),
+    "an odd tile in turn": Case(lambda: plain(264, 72, 136, BF16, (True, False)), Pipelined(128, 128, 64, 2, 2, 3, 1, pingpong=True)),
+    "one tile, two turns": Case(lambda: plain(66, 72, 520), Pipelined(128, 128, 64, 4, 2, 1, 1, pingpong=True)),
+    "heads in turn, by threads": Case(lambda: heads(67, 2, 64, 71), Pipelined(64, 64, 64, 4, 2, 2, 1, pingpong=True), by_threads=True),
+    "a gated pair in turn": Case(lambda: pair(72, 200, 136), Pipelined(64, 64, 64, 3, 2, 1, 1, pingpong=True)),
     "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
 }
 
