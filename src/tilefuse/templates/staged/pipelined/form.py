@@ -17,6 +17,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, elements_of
+from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class ProductForm:
     extents  of the lead axes, ROW and COLUMN, in the order of the products' dimensions; the same for all products
     windows  extents of these axes that the results have: fewer rows or columns where results are a window of a padded product
     points   for each result, its axes over those of the products; {} for a result that is a product
-    strides  for each result that is a strided tensor over the products' axes, its strides. Units: elements
+    maps     for each result that has dimensions along rows and columns, these as a tensor's last
     """
 
     graph: Graph
@@ -61,7 +62,7 @@ class ProductForm:
     windows: Mapping[str, int]
     left: Operand
     points: Mapping[str, Point]
-    strides: Mapping[str, Mapping[str, int]]
+    maps: Mapping[str, ResultMap]
 
     @property
     def product(self) -> Node:
@@ -140,7 +141,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
         products.append(Product(graph.node_by_name[name], contractions[name], column, right))
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
-                       _strides(graph, layouts, elements))
+                       _maps(graph, layouts, elements))
 
 
 def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contractions: Mapping[str, Contraction]) -> Operand | Rejected:
@@ -189,14 +190,13 @@ def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _strides(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, dict[str, int]]:
-    """Strides of the results that are strided tensors over the products' axes."""
-    extents, points = elements.windows, elements.points
-    strides_by_result: dict[str, dict[str, int]] = {}
-    single = {a: number(0) for a, e in extents.items() if e == 1}
-    for name, point in points.items():
-        own = tuple(axis(a) for a in extents) if not point else tuple(point[a] for a in graph.node_by_name[name].axes)
-        offset = substitute(linearise(own, tuple(layouts.get(name) or row_major_strides(graph.type_of(name).shape))), single, extents)
-        if offset.is_linear:
-            strides_by_result[name] = {a: offset.coefficient(a) for a, e in extents.items() if e > 1}
-    return strides_by_result
+def _maps(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, ResultMap]:
+    """Results as tensors with the products' rows and columns."""
+    map_by_result: dict[str, ResultMap] = {}
+    for name, point in elements.points.items():
+        places = tuple(point[a] for a in graph.node_by_name[name].axes) if point else tuple(axis(a) for a in elements.extents)
+        shape = graph.type_of(name).shape
+        made = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)))
+        if made is not None:
+            map_by_result[name] = made
+    return map_by_result

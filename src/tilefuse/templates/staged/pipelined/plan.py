@@ -3,13 +3,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefuse.domain.contraction import COLUMN, INNER, ROW
+from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.form import Operand, ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.result_map import ResultMap
 
 # Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
 SWIZZLE = 128
@@ -63,14 +64,13 @@ class StagedResult:
 
     Each warpgroup has two stages of 64 rows x 64 columns: while one is read by a store, the other is written.
 
-    axes, strides  of its tensor map, the columns last. Units: elements
-    offset_bytes   of the first warpgroup's first stage
+    map           its dimensions, rows and columns last
+    offset_bytes  of the first warpgroup's first stage
     """
 
     name: str
     dtype: DType
-    axes: tuple[str, ...]
-    strides: tuple[int, ...]
+    map: ResultMap
     offset_bytes: int
 
     @property
@@ -86,7 +86,7 @@ class StagedResult:
     @property
     def box(self) -> tuple[int, ...]:
         """Extents of one store."""
-        return (*(1 for _ in self.axes[:-2]), WARPGROUP_ROWS, self.width)
+        return (*(1 for _ in self.map.extents[:-2]), WARPGROUP_ROWS, self.width)
 
     def num_bytes(self, warpgroups: int) -> int:
         """All stages."""
@@ -194,12 +194,11 @@ def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
 
 
 def staged_result(form: ProductForm, name: str, offset_bytes: int) -> StagedResult | None:
-    """A result's stages; None where no tensor store writes it, as where heads come before rows, or rows are no multiples of 16 bytes."""
-    strides, dtype = form.strides.get(name), form.graph.type_of(name).dtype
-    if strides is None or dtype.itemsize not in (2, 4) or not {ROW, COLUMN} <= set(strides):
+    """A result's stages; None where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes."""
+    place, dtype = form.maps.get(name), form.graph.type_of(name).dtype
+    if place is None or dtype.itemsize not in (2, 4):
         return None
-    leads = sorted((a for a in form.leads if a in strides), key=lambda a: -strides[a])
-    axes = (*leads, ROW, COLUMN)
-    result = StagedResult(name, dtype, axes, tuple(strides[a] for a in axes), offset_bytes)
-    wrong = why_no_map(dtype, tuple(form.windows[a] for a in axes), result.strides, result.box, SWIZZLE)
-    return None if wrong else result
+    result = StagedResult(name, dtype, place, offset_bytes)
+    if not place.holds_boxes(WARPGROUP_ROWS, result.width) or why_no_map(dtype, place.extents, place.strides, result.box, SWIZZLE):
+        return None
+    return result

@@ -86,11 +86,11 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
     w.emit(ProxyFence(), Barrier(team=WARPGROUP))
     for r in staged:
         if r.name not in w.maps:
-            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, tuple(w.form.windows[a] for a in r.axes),
-                                       r.strides, r.box, SWIZZLE)
-        leads = tuple(w.env[a] for a in r.axes[:-2])
+            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, r.map.extents, r.map.strides, r.box,
+                                       SWIZZLE)
         for panel in range(_panels(r)):
-            at = (*leads, row, column + panel * r.width)
+            with w.at(**{ROW: row, COLUMN: column + panel * r.width}):
+                at = tuple(w.index(e) for e in r.map.places)
             start = stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width)
             # Also where the panel lies outside the result as a whole: waits count stores.
             w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),

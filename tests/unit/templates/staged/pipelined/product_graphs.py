@@ -80,6 +80,13 @@ def heads(rows: int, heads_: int, width: int, inner: int, dtype: DType = F16) ->
     return normal(b, [b.elementwise("mul", b.permute(y, (1, 0, 2)), b.full((1, 1, 1), 0.5, dtype))])
 
 
+def batched_heads(batch: int, rows: int, heads_: int, width: int, inner: int, dtype: DType = F16) -> Graph:
+    """A batch's rows are the product's, columns become heads, and heads come before the rows of a batch."""
+    b = TensorBuilder("heads")
+    y = b.reshape(product(b, (), batch * rows, heads_ * width, inner, dtype), (batch, rows, heads_, width))
+    return normal(b, [b.elementwise("mul", b.permute(y, (0, 2, 1, 3)), b.full((1, 1, 1, 1), 0.5, dtype))])
+
+
 def padded(rows: int, columns: int, inner: int, turned: tuple[bool, bool] = (False, True), dtype: str = "f16") -> Graph:
     """A product whose operands are padded to whole 16 bytes, as `pad-products` leaves it, and a window of its result, with a bias."""
     m, n, k = (-(-size // 8) * 8 for size in (rows, columns, inner))

@@ -10,7 +10,16 @@ import pytest
 
 from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import compiler, run
-from tests.unit.templates.staged.pipelined.product_graphs import gated, halves, heads, padded, pair, plain, queries_keys_values
+from tests.unit.templates.staged.pipelined.product_graphs import (
+    batched_heads,
+    gated,
+    halves,
+    heads,
+    padded,
+    pair,
+    plain,
+    queries_keys_values,
+)
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.base.candidate import Reason, Rejected
@@ -66,6 +75,8 @@ CASES = {
     "batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3))),
     "one right operand for the batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3), shared=True)),
     "heads before rows": Case(lambda: heads(70, 3, 24, 64)),
+    "heads of a batch before rows": Case(lambda: batched_heads(2, 128, 3, 64, 72)),
+    "heads of a batch whose rows share tiles": Case(lambda: batched_heads(3, 40, 2, 64, 72), Pipelined(64, 128, 64, 2, 1, 1, 2)),
     "one element": Case(lambda: plain(1, 1, 1)),
     "one row": Case(lambda: plain(1, 264, 520)),
     "rows far apart": Case(lambda: plain(66, 72, 40), layouts={"x": (48, 1), "w": (40, 1)}),
@@ -121,7 +132,8 @@ def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) ->
 
 
 STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 1, "odd columns": 0,
-          "heads before rows": 0, "batch": 1, "one row": 0, "a panel beyond the columns": 1, "a warpgroup beyond the rows": 1}
+          "heads before rows": 0, "heads of a batch before rows": 1, "heads of a batch whose rows share tiles": 0,
+          "batch": 1, "one row": 0, "a panel beyond the columns": 1, "a warpgroup beyond the rows": 1}
 
 
 @pytest.mark.parametrize("name", STAGED)
