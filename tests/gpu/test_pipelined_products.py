@@ -15,9 +15,7 @@ from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import BF16
 from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.library import TORCH_DTYPES
-from tilefuse.templates.registry import registered
 from tilefuse.templates.staged.pipelined.program import schedule_product
-from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 
 
 def has_warpgroup_products() -> bool:
@@ -39,8 +37,7 @@ def on_device(case: Case) -> tuple[TileProgram, dict[str, torch.Tensor], tuple[t
         strides = case.layouts.get(name) or torch.empty(value.shape, device="meta").stride()
         values[name] = torch.empty_strided(value.shape, strides, dtype=kind, device="cuda")
         values[name].copy_(torch.from_numpy(value.astype(np.float32)))
-    with registered(PipelinedTemplate()):
-        lone = lone_program(program, device, place, Options.from_environment())
+    lone = lone_program(program, device, place, Options.from_environment())
     results = [tuple(r.clone() for r in lone(*(values[n] for n in lone.spec.inputs))) for _ in range(3)]
     for again in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))
@@ -88,8 +85,7 @@ def test_more_elements_than_31_bits_count(size: tuple[int, int, int]) -> None:
     assert isinstance(program, TileProgram), program
     generator = torch.Generator("cuda").manual_seed(11)
     x, w = (torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16) for shape in ((rows, inner), (columns, inner)))
-    with registered(PipelinedTemplate()):
-        lone = lone_program(program, device, place, Options.from_environment())
+    lone = lone_program(program, device, place, Options.from_environment())
     got, = lone(*({"x": x, "w": w}[n] for n in lone.spec.inputs))
     at = torch.cat([torch.arange(300, device="cuda"), rows - 1 - torch.arange(300, device="cuda"),
                     torch.randint(rows, (400,), device="cuda", generator=generator)])

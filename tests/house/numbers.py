@@ -27,9 +27,9 @@ SCRIPT_LIMITS = frozenset({
 })
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
-    "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "INNER", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS", "MOST_REGISTERS",
-    "NEIGHBOURS", "REGISTER_UNIT", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STAGES", "STAGE_COLUMNS", "STEP",
-    "SWIZZLE", "TIE", "WEIGHT_OPERAND",
+    "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "HALVES", "INNER", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS",
+    "MOST_REGISTERS", "NEIGHBOURS", "REGISTER_UNIT", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STAGES",
+    "STAGE_COLUMNS", "STEP", "SWIZZLE", "TIE", "WEIGHT_OPERAND",
 }) | SCRIPT_STRUCTURAL
 # Bounds on searches and on the size of generated code, and the values that a search tries.
 LIMITS = frozenset({

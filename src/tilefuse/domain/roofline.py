@@ -325,7 +325,8 @@ def _occupied(work: Work, device: DeviceSpec) -> tuple[int, int, float, float]:
         running = min(blocks, resident * device.num_multiprocessors) * launch.num_threads
         return busy, num_threads, _flight_share(running * max(work.loads.flight_bytes, 4), device), _started_us(launch, resident, device)
     per_thread = max(16, min(device.fitted.cost.loads_bytes, work.read_bytes // max(blocks * launch.num_threads, 1)))
-    share = min(1.0, busy * num_threads * per_thread / device.saturating_bytes) if device.saturating_bytes else 1.0
+    flight_bytes = busy * resident * work.flight_bytes if work.flight_bytes else busy * num_threads * per_thread
+    share = min(1.0, flight_bytes / device.saturating_bytes) if device.saturating_bytes else 1.0
     return busy, num_threads, share, _started_us(launch, resident, device)
 
 

@@ -149,6 +149,7 @@ class Work:
     serial_bytes      bytes that move while nothing else does
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
     loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
+    flight_bytes      bytes of copies that a block has in flight, where rings of slots state them; else they follow from `read_bytes`
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
 
     Units: bytes; microseconds.
@@ -170,6 +171,7 @@ class Work:
     serial_bytes: int = 0
     traffic_factor: float = 1.0
     loads: LoadChain | None = None
+    flight_bytes: int = 0
     follows_another: bool = False
 
     def operations_on(self, unit: str) -> int:

@@ -19,10 +19,14 @@ Extents = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LevelTile:
-    """The part of the domain that one worker of a level takes. level: "grid", "cluster", "block", "warp" or "thread"."""
+    """The part of the domain that one worker of a level takes.
+
+    level: "grid", "cluster", "block", "warpgroup", "warp" or "thread"; num: workers in one of the level above, 0 where the launch tells.
+    """
 
     level: str
     extents: Extents
+    num: int = 0
 
 
 @dataclass(frozen=True, slots=True)

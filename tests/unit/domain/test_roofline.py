@@ -54,6 +54,14 @@ def test_few_blocks_reach_only_their_share_of_each_rate() -> None:
     assert alone.arithmetic_us == pytest.approx(H200.num_multiprocessors * all_of_it.arithmetic_us)
 
 
+def test_rings_of_slots_have_more_in_flight_than_the_threads_of_their_blocks() -> None:
+    """Eight blocks whose copies fill the shared memory come nearer to the memory's rate, and no further than all of it."""
+    few = replace(WHOLE, grid=Launch(8, 256))
+    by_threads, by_ring = price_work(few, H200), price_work(replace(few, flight_bytes=160 << 10), H200)
+    assert by_ring.global_us < by_threads.global_us / 4
+    assert price_work(replace(few, flight_bytes=1 << 30), H200).global_us == price_work(replace(WHOLE, grid=None), H200).global_us
+
+
 @pytest.mark.parametrize("field", ["global_bytes", "l2_bytes", "shared_bytes", "scattered_adds", "partial_sectors", "operations",
                                    "serial_bytes"])
 def test_more_work_never_takes_less_time(field: str) -> None:

@@ -126,11 +126,11 @@ def test_an_illegal_kernel_is_taken_apart_as_it_was_joined() -> None:
 
 
 def test_kernels_that_are_dearer_than_their_parts_are_given_up() -> None:
-    """A product of many rows with a weight of 1 MiB and what stands around it: one kernel is legal, and slower than three steps."""
-    graph = parse_graph("""graph @g(%x: f32[4096, 512], %w: f32[512, 512]) -> (f32[4096, 512]) {
+    """A product of many rows with a weight of 256 KiB and what stands around it: one kernel is legal, and slower than three steps."""
+    graph = parse_graph("""graph @g(%x: f32[4096, 512], %w: f32[512, 128]) -> (f32[4096, 128]) {
   %a: f32[4096, 512] = map [i, j] { tanh(%x[i, j]) }
-  %p: f32[4096, 512] = library.matmul (%a, %w)
-  %y: f32[4096, 512] = map [i, j] { exp(%p[i, j]) }
+  %p: f32[4096, 128] = library.matmul (%a, %w)
+  %y: f32[4096, 128] = map [i, j] { exp(%p[i, j]) }
   return %y
 }""")
     plan = planned(graph, seed_with(graph, "a p y"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.templates.online_graphs import masked, merged_heads
-from tests.unit.templates.stitched_graphs import attention, normal, product_softmax
+from tests.unit.templates.stitched_graphs import attention, product_softmax
 from tilefuse.base.options import Options
-from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import Plan
@@ -58,11 +57,3 @@ def test_scores_that_are_written_stay_apart() -> None:
     """A result of the scores' size is in memory anyway."""
     plan = planned(attention(8, 4096, 64, F16, probabilities=True))
     assert plan.library_calls
-
-
-def test_large_products_elsewhere_are_calls_still() -> None:
-    """A product that leads to no other is not tried with its neighbours."""
-    b = TensorBuilder("wide")
-    y = b.matmul(b.input("x", F16, (4096, 1024)), b.input("w", F16, (1024, 4096)))
-    plan = planned(normal(b, [b.elementwise("maximum", y, b.full((1, 1), 0.0, F16))]))
-    assert len(plan.library_calls) == 1

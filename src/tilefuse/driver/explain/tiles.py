@@ -46,7 +46,7 @@ def _levels(program: TileProgram, launch: Launch) -> list[dict[str, Any]]:
               "block": launch.cluster if launch.cluster > 1 else launch.num_blocks, "warp": -(-launch.num_threads // WARP),
               "thread": min(WARP, launch.num_threads)}
     # The host's blocks are one thread: they have no warps.
-    return [{"level": t.level, "num": counts[t.level], "tile": [list(extent) for extent in t.extents]}
+    return [{"level": t.level, "num": t.num or counts[t.level], "tile": [list(extent) for extent in t.extents]}
             for t in kernel_template(program.choice).tiles(program, launch) if t.level != "warp" or launch.num_threads > 1]
 
 

@@ -181,9 +181,11 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
     nodes = tuple(n for n in nodes if n in needed)
     if not nodes:
         return []
-    whole = _part(plan, setting, nodes, kernel)
     node_by_name = plan.graph.node_by_name
     products = [n for n in nodes if is_library(node_by_name[n])]
+    if len(nodes) == len(products) == 1 and not matrix_products(plan.graph, setting.device).alone(node_by_name[nodes[0]]):
+        return [_call_part(plan, setting, nodes[0])]
+    whole = _part(plan, setting, nodes, kernel)
     if not products:
         return whole if isinstance(whole, Rejected) else [whole]
     before: dict[str, int] = {}

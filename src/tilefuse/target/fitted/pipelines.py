@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from tilefuse.target.fitted.evidence import measured
 from tilefuse.target.fitted.stages import OverlapFigures
 
-_GH100 = ("NVIDIA H100 architecture paper: 512 multiply-adds of 16 bits a cycle for each of four tensor cores, half as many of tf32")
-_TIMED = ("one H200, f37255d3, products by tiles of 64 x 64 to 256 x 128 (benchmarks/results/pipelined-h200-20261123.txt): 512 x 4096 by "
-          "4096 in 64 x 256 tiles 12.6 TB/s from L2; 3.7 to 4 us more a tile of 128 x 256 than its products take; 4095 x 4097 by 4099 "
-          "19000 cycles for 24 groups of loads")
-_PROLOGUE = "one H200, f37255d3: 1 x 264 by 520 takes 3.4 us"
-_COUNTED = "one H200, f37255d3: 4096 x 4096 by 4096 in bf16 202.9 us predicted, 189.1 to 212.4 measured in four layouts"
+_TIMED = ("one H200, e5314384, 27 products in all tiles (benchmarks/results/pipelined-h200-20261123.txt): predicted over measured 1.02, "
+          "quartiles 0.96 and 1.07, the chosen tiles 0.86 to 1.16 and at most 1.08 of the fastest; cycles are those of "
+          "`roofline.clock_hz`, 1.43 GHz, and tensor cores run at up to 1.76 GHz")
+_THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,27 +19,44 @@ class PipelineOverlapFigures(OverlapFigures):
     alone_share: float = measured(0.0, "1", "Share of a tile's instructions that a block cannot overlap with each other.",
                                   "producers and consumers are different warps")
     waits_hidden: bool = measured(False, "1", "Whether blocks of a multiprocessor wait at different times.", "one block a multiprocessor")
-    counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", _COUNTED)
+    counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", _TIMED)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinedFigures:
     """Products whose operands come through a ring of slots."""
 
-    narrow_per_cycle: float = measured(2048.0, "multiply-adds a cycle", "Rate of warpgroup products of 16-bit operands.", _GH100)
-    tf32_per_cycle: float = measured(1024.0, "multiply-adds a cycle", "Rate of warpgroup products of tf32 operands.", _GH100)
-    l2_bytes_per_cycle: float = measured(
-        54.0, "bytes a cycle and multiprocessor", "Rate at which tensor copies bring operands from L2.", _TIMED)
-    stored_instructions: int = measured(
-        24, "instructions an element", "Store of one element of a result from registers, four bytes a thread, beside no products.", _TIMED)
-    staged_instructions: int = measured(
-        6, "instructions an element", "The same through shared memory and a tensor store.",
-        "one H200, f37255d3, hand-written kernel, 4096 x 4096 by 4096: 190 us instead of 213 with stores from registers")
+    narrow_per_cycle: float = measured(2300.0, "multiply-adds a cycle", "Rate of warpgroup products of 16-bit operands.", _TIMED)
+    tf32_per_cycle: float = measured(1150.0, "multiply-adds a cycle", "Rate of warpgroup products of tf32 operands.", _TIMED)
+    port_bytes_per_cycle: float = measured(
+        102.0, "bytes a cycle", "Rate of a port to L2.", _TIMED)
+    multiprocessors_a_port: int = measured(
+        2, "multiprocessors", "Multiprocessors that share a port to L2.",
+        "NVIDIA H100 architecture paper: texture processing clusters of two")
+    shared_reads: float = measured(
+        0.4, "1", "Share of the operand that neighbouring blocks read together that passes the port: requests are answered together.",
+        _TIMED)
+    step_cycles: float = measured(
+        255.0, "cycles", "Least time of a filling: a consumer waits for it, starts its products, and gives the one before it back.", _TIMED)
+    further_step_cycles: float = measured(
+        80.0, "cycles", "The same for a second consumer warpgroup, which waits at the same barriers.", _TIMED)
+    issued_per_cycle: float = measured(
+        52.0, "instructions a cycle", "Issue of one consumer warpgroup: one warp a scheduler starts every other cycle.", _TIMED)
+    staged_instructions: float = measured(
+        5.5, "instructions an element", "Store of one element through shared memory and a tensor store.", _TIMED)
+    stored_instructions: float = measured(
+        6.0, "instructions an element", "Store of one element from registers.", _TIMED)
+    stored_bytes_per_cycle: float = measured(
+        6.8, "bytes a cycle and multiprocessor", "Rate of stores from registers: lanes store four bytes each in eight rows.", _TIMED)
+    result_load_cycles: float = measured(
+        1200.0, "cycles", "Wait for a group of loads of a value that has an element for each result.", _TIMED)
+    shared_load_cycles: float = measured(
+        150.0, "cycles", "Wait for a group of loads of values that many tiles share.", _TIMED)
     load_cycles: float = measured(
-        800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _TIMED)
+        800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _THREADS)
     tile_cycles: float = measured(
-        600.0, "cycles", "Wait between the last product of a tile and the first of the next.", _PROLOGUE)
-    fill_cycles: float = measured(1000.0, "cycles", "Start of a block until its first slot is full.", _PROLOGUE)
+        240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
+    fill_cycles: float = measured(1540.0, "cycles", "Start of a block until its first slot is full.", _TIMED)
     registers: int = measured(
         40, "registers a thread", "Registers of a consumer beside its accumulators.", "assembler, sm_90a")
     copying_registers: int = measured(

@@ -76,6 +76,10 @@ class StitchedTemplate(KernelTemplate[Stitched]):
 
     def propose(self, request: Request) -> TileProgram | Rejected:
         """Tiles for patterns with products, those of a pattern like it where the search has one; one block for small patterns without."""
+        products = [n for n in request.graph.nodes if n.category == "library"] if request.replaces_calls else []
+        large = next((n.name for n in products if not self.holds_product(n, request.graph, request.device)), None)
+        if large is not None:
+            return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")
         if request.has_products and not request.is_part:
             return schedule_like(request.choices, request.graph, request.layouts, request.device)
         if request.has_products or fits_one_block(request.graph):

@@ -123,9 +123,9 @@ def test_an_unknown_value_offers_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(("rows", "inner", "decided_by", "priced"), [
-    (64, 128, "cost", (True, True)), (512, 64, "shared-memory", (True, False)), (512, 2048, "library-call", (True, False))])
+    (64, 256, "cost", (True, True)), (512, 64, "shared-memory", (True, False)), (512, 2048, "shared-memory", (True, False))])
 def test_a_call_that_a_kernel_could_hold_is_compared_with_it(rows: int, inner: int, decided_by: str, priced: tuple[bool, bool]) -> None:
-    """The sum of everything waits for all of the product; a product over a long axis is the library's whatever it costs."""
+    """The sum of everything waits for all of the product, and no stage holds one over a long axis."""
     graph = parse_graph(f"""graph @g(%x: f16[{rows}, {inner}], %w: f16[{inner}, 256]) -> (f32[]) {{
       %p: f16[{rows}, 256] = library.matmul (%x, %w) {{transpose_a=false, transpose_b=false}}
       %s: f32[] = reduce.sum [] over [i < {rows}, j < 256] {{ f32(%p[i, j]) }}

@@ -6,21 +6,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
+from tilefuse.domain.work import BlockWork, Operations, StageWork, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, walk
-from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.operands import CHUNKS_IN_FLIGHT, copies_by_map
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, STAGE_COLUMNS, ProductPlan
+
+# Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
+HALVES = 2
 
 
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    main, ending = _main_loop(plan, device), _ending(plan, device)
+    flops = _operations(plan)
+    main, ending = _main_loop(plan, device), _ending(plan, flops, device)
     stages: tuple[StageWork, ...] = (main, ending)
     once = fitted.fill_cycles
     if choice.pingpong:
@@ -28,37 +32,58 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, -(-plan.num_tiles // choice.blocks), stages, (StageWork((), once),),
                        fitted.overlap)
-    # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
-    work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,),
-                   shared_bytes=2 * plan.num_tiles * _operand_bytes(plan))
     product_flops = 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
-    return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * _operations(plan))
+    # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
+    busy = min(choice.blocks, device.num_multiprocessors)
+    operations = (Operations(product_flops, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
+    # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
+    work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=operations,
+                   flight_bytes=choice.slots * _slot_bytes(plan), shared_bytes=2 * plan.num_tiles * plan.fillings * _slot_bytes(plan))
+    return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def _operand_bytes(plan: ProductPlan) -> int:
-    """Bytes of the operands that fill the slots for one tile."""
-    choice = plan.choice
-    return (choice.rows + len(plan.form.products) * choice.columns) * plan.fillings * choice.depth * plan.form.left.dtype.itemsize
+def _slot_bytes(plan: ProductPlan) -> int:
+    """Bytes of one filling of a slot: tiles of all operands."""
+    return (plan.choice.rows + len(plan.rights) * plan.choice.columns) * plan.choice.depth * plan.form.left.dtype.itemsize
 
 
 def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
-    """The products of one tile beside the copies of their operands."""
+    """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side."""
     choice, fitted = plan.choice, device.fitted.pipelined
-    products = len(plan.form.products) * choice.rows * choice.columns * plan.fillings * choice.depth
+    products = len(plan.rights) * choice.rows * choice.columns * choice.depth * plan.fillings
     rate = fitted.tf32_per_cycle if plan.form.left.dtype == F32 else fitted.narrow_per_cycle
-    return StageWork(((("tensor", products / rate),), (("l2", _operand_bytes(plan) / fitted.l2_bytes_per_cycle),)),
+    sharing = choice.rows // choice.warpgroup_rows
+    step_cycles = fitted.step_cycles + (sharing - 1) * fitted.further_step_cycles
+    return StageWork(((("tensor", products / rate),), (("l2", _port_cycles(plan, device)),), (("threads", plan.fillings * step_cycles),)),
                      _loading_cycles(plan, device))
 
 
-def _ending(plan: ProductPlan, device: DeviceSpec) -> StageWork:
-    """Results of one tile from its sums."""
-    graph, fitted = plan.form.graph, device.fitted.pipelined
-    elements, staged = plan.choice.rows * plan.choice.columns, len(plan.staged)
-    stored = staged * fitted.staged_instructions + (len(graph.results) - staged) * fitted.stored_instructions
-    moved = sum(graph.type_of(r).dtype.itemsize for r in graph.results) * elements
-    instructions = elements * (_operations(plan) + stored)
-    return StageWork(((("threads", instructions / device.fitted.stitch.multiply.fma_per_cycle),),
-                      (("l2", moved / fitted.l2_bytes_per_cycle),)), fitted.tile_cycles)
+def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles of the port to L2 for the operands of a tile.
+
+    Blocks of neighbouring numbers take tiles of one band, and share the operand along which the band does not go: requests of several
+    multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
+    """
+    choice, fitted = plan.choice, device.fitted.pipelined
+    columns = len(plan.rights) * choice.columns
+    own, shared = (choice.rows, columns) if choice.band > 1 else (columns, choice.rows)
+    lines = own + fitted.shared_reads * shared
+    num_bytes = lines * choice.depth * plan.fillings * plan.form.left.dtype.itemsize
+    a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
+    return num_bytes * a_port / fitted.port_bytes_per_cycle
+
+
+def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
+    """The end of a tile: maps on the sums, and stores. flops: operations of the maps on one element."""
+    choice, graph, fitted = plan.choice, plan.form.graph, device.fitted.pipelined
+    elements = choice.rows * choice.columns
+    staged = {r.name for r in plan.staged}
+    direct_bytes = sum(graph.type_of(r).dtype.itemsize for r in graph.results if r not in staged) * elements
+    instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * (len(graph.results) - len(staged))
+    issued = fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows)
+    return StageWork(((("threads", elements * instructions / issued),),
+                      (("l2", direct_bytes / fitted.stored_bytes_per_cycle),)),
+                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device))
 
 
 def _in_turn(main: StageWork, ending: StageWork) -> StageWork:
@@ -67,17 +92,37 @@ def _in_turn(main: StageWork, ending: StageWork) -> StageWork:
         warpgroup 0    |--- main 0 ---|- results 0 -|    |--- main 2 ---|
         warpgroup 1                   |--- main 1 ---|- results 1 -|
 
-    Results that take longer than a main loop keep their warpgroup from its next turn, once for two tiles.
+    Stores take the port's time from copies. Results that take longer than a main loop keep their warpgroup from its next turn, once for two
+    tiles.
     """
-    cycles: dict[Unit, float] = {}
-    for unit, each in (pair for stage in (main, ending) for path in stage.paths for pair in path):
-        cycles[unit] = cycles.get(unit, 0.0) + each
-    late = max(_alone(ending) - _alone(main), 0.0)
-    return StageWork(tuple(((unit, each),) for unit, each in cycles.items()), main.wait_cycles + late / 2)
+    stored = sum(cycles for path in ending.paths for unit, cycles in path if unit == "l2")
+    paths = tuple(tuple((unit, cycles + stored if unit == "l2" else cycles) for unit, cycles in path) for path in main.paths)
+    beside = StageWork(paths, main.wait_cycles)
+    return replace(beside, wait_cycles=main.wait_cycles + max(_alone(ending) - _alone(beside), 0.0) / 2)
 
 
 def _alone(stage: StageWork) -> float:
     return stage.busy_cycles + stage.wait_cycles
+
+
+def _result_loads(plan: ProductPlan) -> int:
+    """Groups of loads, one after another, with which a consumer thread gets the operands of a tile's maps: one for each half of its
+    rows in a stage of 64 columns."""
+    choice = plan.choice
+    return HALVES * (choice.warpgroup_rows // WARPGROUP_ROWS) * max(choice.columns // STAGE_COLUMNS, 1)
+
+
+def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Latency of one such group: of memory for values with an element for each result, of the caches for those that tiles share.
+
+    Units: cycles.
+    """
+    fitted, form = device.fitted.pipelined, plan.form
+    operands = {o.value for o in form.operands}
+    sizes = [v.type.num_elements for v in form.graph.inputs if v.name not in operands]
+    if not sizes:
+        return 0.0
+    return fitted.result_load_cycles if max(sizes) >= form.num_leads * form.rows * form.columns else fitted.shared_load_cycles
 
 
 def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -96,7 +96,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         inner = ("inner", c.depth)
         return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))),
                 LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
-                LevelTile("warpgroup", (("row", c.warpgroup_rows), ("column", c.columns), inner)))
+                LevelTile("warpgroup", (("row", c.warpgroup_rows), ("column", c.columns), inner), c.warpgroups))
 
     def staging(self, program: TileProgram) -> Staging:
         """The slots of all operands."""

@@ -1,0 +1,111 @@
+"""Large products in plans: one kernel with the maps behind them where that is predicted faster, a call of the library elsewhere."""
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.plan.model_products import MODEL_SIZED, linear_gelu
+from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.staged.pipelined.product_graphs import plain
+from tests.unit.templates.staged.pipelined.test_pipelined import ROUNDOFF, drawn
+from tests.unit.templates.stitched_cases import in_double
+from tests.unit.templates.stitched_graphs import clamped_layers, product_softmax
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.plan.pattern import Plan, PlannedKernel
+from tilefuse.plan.planner import plan_graph
+from tilefuse.plan.price.products import library_product_us
+from tilefuse.plan.text.edit import plan_of_outline, setting_of_plan
+from tilefuse.plan.text.text import parse_plan, print_plan
+from tilefuse.target.catalog import A100
+from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
+
+
+def planned(graph: Graph, device: DeviceSpec = H200, **options: object) -> Plan:
+    return plan_graph(graph, {}, device, Options().with_overrides(**options))
+
+
+@cache
+def kernel_of(name: str) -> PlannedKernel:
+    """The one kernel of a model-sized pattern's plan."""
+    plan = planned(MODEL_SIZED[name][0]())
+    assert not plan.library_calls
+    (kernel,) = plan.kernels
+    return kernel
+
+
+@pytest.mark.parametrize("name", MODEL_SIZED)
+def test_a_product_of_a_models_size_is_one_kernel_with_its_maps(name: str) -> None:
+    """Its price is below that of the call and the cheapest kernels of the maps."""
+    graph, kernel = MODEL_SIZED[name][0](), kernel_of(name)
+    assert isinstance(kernel.program.choice, Pipelined)
+    (node,) = (n for n in graph.nodes if n.category == "library")
+    apart = planned(graph, stitch=False)
+    assert len(apart.library_calls) == 1
+    assert kernel.cost.us < library_product_us(node, graph, H200) + sum(k.cost.us for k in apart.kernels)
+
+
+@pytest.mark.parametrize("name", MODEL_SIZED)
+def test_the_plan_as_text_gives_the_plan_back(name: str) -> None:
+    """Notation, tiles and price."""
+    plan = planned(MODEL_SIZED[name][0]())
+    again = plan_of_outline(parse_plan(print_plan(plan)), setting_of_plan(plan, H200, Options()))
+    assert [(k.program.notation, k.cost) for k in again.kernels] == [(k.program.notation, k.cost) for k in plan.kernels]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["linear, bias, gelu", "projection to heads"])
+def test_its_kernel_computes_the_pattern_at_small_sizes(name: str, tmp_path: Path) -> None:
+    """The same tiles on sizes that they do not divide, every access checked, against f64."""
+    choice, graph = kernel_of(name).program.choice, MODEL_SIZED[name][1]()
+    assert isinstance(choice, Pipelined)
+    program = schedule_product(graph, {}, H200, replace(choice, band=1, blocks=2))
+    assert isinstance(program, TileProgram), program
+    kernel, values = compose_product(program, H200), drawn(program.graph)
+    given = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
+    memory, status, report = run(kernel, given, tmp_path, check=True)
+    assert status == 0, report
+    (expected,) = interpret(in_double(program.graph), {n: v.astype(np.float64) for n, v in values.items()})
+    (result,) = (b.name for b in kernel.parameters if b.role == "out")
+    error = np.abs(memory[result].astype(np.float64) - np.asarray(expected).ravel()).max()
+    assert error <= 4 * ROUNDOFF[program.graph.type_of(program.graph.results[0]).dtype.name] * max(np.abs(expected).max(), 1.0)
+
+
+@pytest.mark.parametrize("name", MODEL_SIZED)
+def test_other_devices_do_not_multiply_by_warpgroups(name: str) -> None:
+    """An A100 has no such instruction."""
+    assert not any(isinstance(k.program.choice, Pipelined) for k in planned(MODEL_SIZED[name][0](), A100).kernels)
+
+
+def test_a_large_product_alone_is_a_call() -> None:
+    """Both prices are estimates, and a call needs no compiler."""
+    plan = planned(plain(4096, 4096, 4096, BF16))
+    assert len(plan.library_calls) == 1 and not plan.kernels
+
+
+def test_small_products_are_stitched() -> None:
+    """Several products and reductions stay in one kernel of stages."""
+    for graph in (product_softmax(64, 64, 128, F16), clamped_layers(32, (64, 64, 64), F16), linear_gelu(64, 128, 64)):
+        plan = planned(graph)
+        assert not plan.library_calls and {k.program.template for k in plan.kernels} == {"stitched"}
+
+
+def test_stages_leave_large_products_to_pipelines_and_calls() -> None:
+    """A product whose operands do not stay on chip is not tried in stages where a call would do; a plan by hand may hold it so."""
+    graph = product_softmax(4096, 1024, 512, F16)
+    nodes = [n.name for n in graph.nodes]
+    refused = schedule_pattern(graph, nodes, {}, H200, replaces_calls=True)
+    assert isinstance(refused, Rejected) and refused.reason is Reason.LIBRARY_CALL
+    assert isinstance(schedule_pattern(graph, nodes, {}, H200), TileProgram)
