@@ -79,6 +79,7 @@ class Tiling:
     strip    fma: column tiles that adjacent threads take before the next row tile. A warp then covers few columns and few rows, and many of
              its lanes read the same elements. 0: all columns of a row first
     arithmetic  mma of f32 operands: "split" or "tf32" (see `kernel.MatrixProduct`); "" for 16-bit operands
+    narrow   fma: operands of 16 bits, which a thread converts before it multiplies
     """
 
     unit: str
@@ -89,6 +90,7 @@ class Tiling:
     step: int = 1
     strip: int = 0
     arithmetic: str = ""
+    narrow: bool = False
 
     @property
     def sums(self) -> int:
@@ -149,7 +151,8 @@ def product_cycles(fitted: MultiplyFigures, t: Tiling, places: int, columns: int
         busy = items / (-(-items // threads) * threads)
         passes = _split_passes(m, n, t.side) if t.split > 1 else m + n
         reads = (fitted.read if t.strip else fitted.scattered_read if t.split == 1 else fitted.split_read) * passes / (m * n)
-        return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads) / busy, inner / t.split * 4
+        conversions = fitted.conversion * (m + n) / (m * n) if t.narrow else 0.0
+        return places * columns * inner / fitted.fma_per_cycle * (1.0 + reads + conversions) / busy, inner / t.split * 4
     covered = places * -(-columns // MMA_COLUMNS) * MMA_COLUMNS
     multiplications = covered * -(-inner // t.step) * t.step
     if not t.arithmetic:
@@ -181,12 +184,12 @@ def f32_pad(extent: int, inner_last: bool) -> int:
 
 @functools.cache
 def tile_fma(fitted: MultiplyFigures, rows: int, columns: int, inner: int, threads: int, inner_last_right: bool,
-             direct: int = 0) -> Tiling:
+             direct: int = 0, narrow: bool = False) -> Tiling:
     """The cheapest thread tile by multiplications, reads and shuffles of the busiest thread. Lanes split the inner axis if there are fewer
     tiles than threads.
 
     direct: columns of a right operand in global memory per 16-byte load; 0 for an operand on chip. Loads from global memory should be few,
-    wide, and in flight together.
+    wide, and in flight together. narrow: as of `Tiling`.
     """
     step = next(s for s in (4, 2, 1) if inner % s == 0)
     candidates: list[tuple[float, int, int, int]] = []
@@ -208,13 +211,14 @@ def tile_fma(fitted: MultiplyFigures, rows: int, columns: int, inner: int, threa
                 reads = fitted.split_read * _split_passes(m, n, _side(split, columns // n, inner_last_right))
             else:
                 reads = fitted.read * _wavefronts(m, n, columns // n)[0]
-            work = turns * (inner / split * (m * n + reads) + 3.0 * _shuffles(m * n, split))
+            conversions = fitted.conversion * (m + n) if narrow else 0.0
+            work = turns * (inner / split * (m * n + reads + conversions) + 3.0 * _shuffles(m * n, split))
             candidates.append((work, m, n, split))
     _, m, n, split = min(candidates, key=lambda f: (f[0], -f[1] * f[2]))
     while direct and inner % (2 * step * split) == 0 and 2 * step * n <= fitted.direct_elements:
         step *= 2
     return Tiling("fma", m, n, split, _side(split, columns // n, inner_last_right), step,
-                  _wavefronts(m, n, columns // n)[1] if split == 1 else 0)
+                  _wavefronts(m, n, columns // n)[1] if split == 1 else 0, narrow=narrow)
 
 
 def _side(split: int, wide: int, inner_last_right: bool) -> int:

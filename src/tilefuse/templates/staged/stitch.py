@@ -321,7 +321,8 @@ class Stitcher(StitchPattern):
         is_direct = (contraction.right not in self.inside and not contraction.inner_last_right
                      and contraction.inner * columns * itemsize > self.fitted.direct_bytes)
         direct = ACCESS_BYTES // itemsize if is_direct else 0
-        return tile_fma(self.fitted.multiply, rows, columns, contraction.inner, threads, contraction.inner_last_right, direct)
+        return tile_fma(self.fitted.multiply, rows, columns, contraction.inner, threads, contraction.inner_last_right, direct,
+                        narrow=itemsize == 2)
 
     def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
         """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""
