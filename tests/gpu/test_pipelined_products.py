@@ -36,7 +36,7 @@ def on_device(case: Case) -> tuple[TileProgram, dict[str, torch.Tensor], tuple[t
         kind = TORCH_DTYPES[program.graph.type_of(name).dtype.name]
         strides = case.layouts.get(name) or torch.empty(value.shape, device="meta").stride()
         values[name] = torch.empty_strided(value.shape, strides, dtype=kind, device="cuda")
-        values[name].copy_(torch.from_numpy(value.astype(np.float32)))
+        values[name].copy_(torch.from_numpy(value if value.dtype.kind in "iu" else value.astype(np.float32)))
     lone = lone_program(program, device, place, Options.from_environment())
     results = [tuple(r.clone() for r in lone(*(values[n] for n in lone.spec.inputs))) for _ in range(3)]
     for again in results[1:]:
@@ -49,7 +49,7 @@ def test_kernel_computes_the_product(name: str) -> None:
     """Every element of every result."""
     program, values, results = on_device(CASES[name])
     graph = program.graph
-    wanted = interpret(in_double(graph), {n: v.double().cpu().numpy() for n, v in values.items()})
+    wanted = interpret(in_double(graph), {n: (v.double() if v.is_floating_point() else v).cpu().numpy() for n, v in values.items()})
     for result, got, value in zip(graph.results, results, wanted, strict=True):
         error = np.abs(got.double().cpu().numpy() - np.asarray(value).reshape(tuple(got.shape))).max()
         assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)

@@ -54,6 +54,9 @@ class PipelinedFigures:
         150.0, "cycles", "Wait for a group of loads of values that many tiles share.", _TIMED)
     load_cycles: float = measured(
         800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _THREADS)
+    computed_instructions: int = measured(
+        4, "instructions an element", "Loads, addresses and stores of an operand that producers compute, beside its operators.",
+        "assembler, sm_90a")
     tile_cycles: float = measured(
         240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
     fill_cycles: float = measured(1540.0, "cycles", "Start of a block until its first slot is full.", _TIMED)

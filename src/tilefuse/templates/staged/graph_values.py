@@ -5,7 +5,6 @@ Here are the buffers of boundary values, offsets in memory, and data-dependent s
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 from math import prod
 
 from tilefuse.base.errors import InternalError
@@ -82,16 +81,17 @@ class GraphResolver(Resolver[GraphLeaf, KernelLeaf]):
     def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
         """An element at data-dependent subscripts, each within its extent."""
         writer = self.writer
-        shape: Sequence[int] = writer.graph.type_of(e.value).shape
-        dynamic: list[tuple[KExpr, int]] = []
-        for n, (s, extent, stride) in enumerate(zip(e.subscripts, shape, writer.strides(e.value), strict=True)):
-            checked = checked_extent(s)
-            if isinstance(s, Call) and checked is not None and checked <= extent:
-                dynamic.append((self._in_range(s, guarded, e.value, n), stride))
-            else:
-                dynamic.append((clamped(self.expression(s, guarded), extent), stride))
+        dynamic = tuple((self.subscript(e, n, guarded), stride) for n, stride in enumerate(writer.strides(e.value)))
         buffer = writer.buffers[e.value]
-        return Load(buffer.name, buffer.dtype, number(0), tuple(dynamic))
+        return Load(buffer.name, buffer.dtype, number(0), dynamic)
+
+    def subscript(self, e: Lookup, dimension: int, guarded: bool) -> KExpr:
+        """A data-dependent subscript, within its extent."""
+        s, extent = e.subscripts[dimension], self.writer.graph.type_of(e.value).shape[dimension]
+        checked = checked_extent(s)
+        if isinstance(s, Call) and checked is not None and checked <= extent:
+            return self._in_range(s, guarded, e.value, dimension)
+        return clamped(self.expression(s, guarded), extent)
 
     def _in_range(self, e: Call[Expr], guarded: bool, value: str = "", dimension: int = 0) -> InRange:
         """A checked subscript, of dimension `dimension` of `value` where it is one."""

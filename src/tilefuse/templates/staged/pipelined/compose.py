@@ -8,7 +8,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
+from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
@@ -22,12 +22,11 @@ from tilefuse.kernel.pipeline import (
 )
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.pipelined.operands import fill, producer_threads
+from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import store_results
 from tilefuse.templates.staged.pipelined.state import ProductState
 
-RING = "operands"
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
 REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
@@ -42,8 +41,8 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     with w.nested() as roles:
         _tiles(w)
     threads = plan.choice.consumer_threads
-    ring = Ring(RING, plan.choice.slots, tuple(b.name for b in w.slots.values()))
-    pipeline = Pipeline((ring,), tuple(roles.statements), threads, *_registers(plan, producer_threads(w), device))
+    rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles)) for f in fillings_of(plan))
+    pipeline = Pipeline(rings, tuple(roles.statements), threads, *_registers(plan, producer_threads(plan), device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
@@ -76,7 +75,7 @@ def _tiles(w: ProductState) -> None:
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         _main_loop(w, group, first_row, first_column)
-        w.emit(WarpgroupWait(0), ReleaseSlots(RING))
+        w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
         store_results(w, group, first_row + group * choice.warpgroup_rows, first_column)
 
 
@@ -93,7 +92,7 @@ def _tiles_in_turn(w: ProductState) -> None:
             _declare_sums(w)
             _main_loop(w, number(0), first_row, first_column)
             end = len(turn.statements)
-            w.emit(WarpgroupWait(0), ReleaseSlots(RING))
+            w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
             store_results(w, axis(group), first_row, first_column)
         w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, plan.num_tiles),)))
 
@@ -124,25 +123,30 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
     """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
     plan = w.plan
     choice, left = plan.choice, plan.left
-    threads = producer_threads(w)
+    fillings = fillings_of(plan)
+    slot_by_key: dict[str, str] = {}
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = step * choice.depth
-        slot = w.fresh("slot")
-        w.frame.extents[slot] = choice.slots
-        with w.nested() as produced:
-            fill(w, left, axis(slot), first_row, inner, threads)
-            for right in plan.rights:
-                fill(w, right, axis(slot), first_column, inner, threads)
-        w.emit(Produce(RING, slot, tuple(produced.statements), threads))
+        for filling in fillings:
+            slot = w.fresh(f"{filling.ring}_slot")
+            w.frame.extents[slot] = choice.slots
+            slot_by_key |= dict.fromkeys((t.key for t in filling.tiles), slot)
+            with w.nested() as produced:
+                fill(w, filling, axis(slot), first_row, first_column, inner)
+            w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
         rows = choice.warpgroup_rows
         first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
         products = [WarpgroupProduct(
-            total.name, w.slots[left.key].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
-            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot) * right.elements, right.panel_lines * right.width,
-            right.operand.inner_is_contiguous, rows, choice.columns, choice.depth, arithmetic=_arithmetic(left), term=step)
+            total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
+            right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
+            arithmetic=_arithmetic(left), term=step)
             for total, right in zip(w.totals, plan.rights, strict=True)]
-        w.emit(Consume(RING, slot, (*products, WarpgroupWait(len(products))), held_slots=1))
+        used: tuple[Stmt, ...] = (*products, WarpgroupWait(len(products)))
+        for filling in reversed(fillings):
+            used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=1),)
+        w.emit(*used)
 
 
 def _arithmetic(left: OperandTile) -> str:

@@ -10,30 +10,13 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of
-from tilefuse.ir.affine import axis, linearise, number, row_major_strides, substitute
-from tilefuse.ir.dtype import DType
+from tilefuse.domain.contraction import COLUMN, ROW, Contraction, contraction_of
+from tilefuse.ir.affine import axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.ir.scalar import Read
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, elements_of
+from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
-
-
-@dataclass(frozen=True)
-class Operand:
-    """An operand of the product as a strided tensor over the lead axes, its line axis (rows or columns of the product) and INNER.
-
-    inner_is_contiguous: elements of the inner axis follow each other in memory; else those of the line axis do. Units: elements.
-    """
-
-    value: str
-    dtype: DType
-    line: str
-    lines: int
-    stride_by_axis: Mapping[str, int]
-    first: int
-    inner_is_contiguous: bool
 
 
 @dataclass(frozen=True)
@@ -134,7 +117,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         return elements
     products: list[Product] = []
     for name, column in elements.slices:
-        right = _operand(graph, layouts, contractions[name], "right", elements.extents, column)
+        right = operand_of(graph, layouts, contractions[name], "right", elements.extents, column)
         if isinstance(right, Rejected):
             return right
         if left.dtype != right.dtype:
@@ -150,7 +133,7 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
     first = contractions[nodes[0].name]
     for node in nodes:
         contraction = contractions[node.name]
-        left = _operand(graph, layouts, contraction, "left", dict(zip(contraction.axes, node.type.shape, strict=True)))
+        left = operand_of(graph, layouts, contraction, "left", dict(zip(contraction.axes, node.type.shape, strict=True)))
         if isinstance(left, Rejected):
             return left
         if left != (lefts or [left])[0] or (contraction.inner, contraction.precision) != (first.inner, first.precision) \
@@ -159,32 +142,6 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
                                                    "and a pipeline brings one")
         lefts.append(left)
     return lefts[0]
-
-
-def _operand(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
-             first: int = 0) -> Operand | Rejected:
-    """An operand of the product, or why it is none. Maps that only move elements are followed to the boundary value that they read.
-
-    first: line of the whole operand where the slice of it begins that the kernel reads.
-    """
-    value, index = (contraction.left, contraction.left_index) if side == "left" else (contraction.right, contraction.right_index)
-    line = ROW if side == "left" else COLUMN
-    sizes = {**extents, INNER: contraction.inner}
-    index = tuple(substitute(e, {line: axis(line) + first}, sizes) for e in index) if first else index
-    dtype = graph.type_of(value).dtype
-    while value in graph.node_by_name:
-        node = graph.node_by_name[value]
-        if node.category != "map" or not isinstance(node.body, Read):
-            return Rejected(Reason.OTHER_TEMPLATE, f"%{value}, an operand of the product, is computed in the same kernel")
-        at = dict(zip(node.axes, index, strict=True))
-        value, index = node.body.value, tuple(substitute(e, at, sizes) for e in node.body.index)
-    offset = linearise(index, tuple(layouts.get(value) or row_major_strides(graph.type_of(value).shape)))
-    single = {a: number(0) for a, e in sizes.items() if e == 1}
-    offset = substitute(offset, single, sizes)
-    if not offset.is_linear:
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{value} is no strided tensor over the axes of the product")
-    stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], line, INNER) if sizes[a] > 1}
-    return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1)
 
 
 # -- results ---------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
     tensor copies     one thread starts a copy for every panel; boxes that reach over the end of the operand arrive as zeros
     threads           128 threads load vectors and store them, for operands that no tensor map describes
+    computed          128 threads compute the elements of operands that maps of the kernel give, and store them
 """
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.emit.vectors import vector_parts
@@ -12,6 +15,7 @@ from tilefuse.ir.scalar import Guard, const
 from tilefuse.kernel.ir import Assign, Buffer, Comment, Declare, KExpr, Load, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
+from tilefuse.templates.staged.pipelined.computing import begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
@@ -19,22 +23,36 @@ from tilefuse.templates.staged.pipelined.state import ProductState
 CHUNKS_IN_FLIGHT = 4
 
 
-def producer_threads(w: ProductState) -> int:
-    """Threads that fill a slot: one where tensor copies bring all operands."""
-    return 1 if copies_by_map(w.plan) else WARPGROUP
+@dataclass(frozen=True)
+class Filling:
+    """Operands that come the same way, through a ring of their own. threads: 1, which starts tensor copies, or those that load."""
+
+    ring: str
+    threads: int
+    tiles: tuple[OperandTile, ...]
 
 
-def copies_by_map(plan: ProductPlan) -> bool:
-    """Whether tensor maps describe all operands."""
-    return all(not why_no_copies(plan.form, t) for t in plan.operands)
+def fillings_of(plan: ProductPlan) -> tuple[Filling, ...]:
+    """How the operands come: by tensor copies where maps describe them, else by producing threads."""
+    copied = tuple(t for t in plan.operands if not why_no_copies(plan.form, t))
+    loaded = tuple(t for t in plan.operands if t not in copied)
+    ways = (Filling("copied", 1, copied), Filling("loaded", WARPGROUP, loaded))
+    return tuple(way for way in ways if way.tiles)
 
 
-def fill(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine, threads: int) -> None:
-    """Fills a slot with the tile at `first_line` and `first_inner`; zeros beyond the operand's end. Lead axes are those at hand."""
-    if threads == 1:
-        _copy(w, tile, slot, first_line, first_inner)
-    else:
-        _load(w, tile, slot, first_line, first_inner)
+def producer_threads(plan: ProductPlan) -> int:
+    """Threads that produce: one where tensor copies bring all operands."""
+    return max(way.threads for way in fillings_of(plan))
+
+
+def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, first_column: Affine, first_inner: Affine) -> None:
+    """Fills a slot of a ring with tiles of its operands; zeros beyond the operands' ends. Lead axes are those at hand."""
+    for tile in filling.tiles:
+        first_line = first_row if tile is w.plan.left else first_column
+        if filling.threads == 1:
+            _copy(w, tile, slot, first_line, first_inner)
+        else:
+            _load(w, tile, slot, first_line, first_inner)
 
 
 def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
@@ -62,13 +80,17 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     w.emit(Comment(f"%{operand.value}: {chunks} chunks of a slot"))
     with w.loop("turn", chunks // WARPGROUP // together) as turn:
         numbers = [(turn * together + n) * WARPGROUP + axis("thread") for n in range(together)]
-        loaded = [_loaded_chunk(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
-        for chunk, array in loaded:
+        places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
+        loaded = _computed_chunks(w, tile, places) if operand.element is not None else [_loaded_chunk(w, tile, p) for p in places]
+        for (chunk, _, _), array in zip(places, loaded, strict=True):
             w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
 
 
-def _loaded_chunk(w: ProductState, tile: OperandTile, chunk: Affine, first_line: Affine, first_inner: Affine) -> tuple[Affine, str]:
-    """A chunk of the tile and the register array that holds its elements."""
+# A chunk's number in the slot, the place of its first element, and the axis of its neighbours.
+ChunkPlace = tuple[Affine, dict[str, Affine], str]
+
+
+def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: Affine, first_inner: Affine) -> ChunkPlace:
     operand = tile.operand
     each = CHUNK_BYTES // operand.dtype.itemsize
     per_panel_line = tile.width // each
@@ -79,10 +101,27 @@ def _loaded_chunk(w: ProductState, tile: OperandTile, chunk: Affine, first_line:
         line, inner, step = first_line + line_of_panel, first_inner + contiguous, INNER
     else:
         line, inner, step = first_line + contiguous, first_inner + line_of_panel, operand.line
+    return chunk, {operand.line: w.simplified(line), INNER: w.simplified(inner)}, step
+
+
+def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace]) -> list[str]:
+    """The register arrays of chunks whose elements maps compute: all loads before the first element."""
+    each = CHUNK_BYTES // tile.operand.dtype.itemsize
+    arrays = [w.fresh(f"{tile.operand.value}_chunk") for _ in places]
+    begun = [begin_chunk(w, tile.operand, array, each, place, step) for array, (_, place, step) in zip(arrays, places, strict=True)]
+    for pieces in begun:
+        end_chunk(w, pieces)
+    return arrays
+
+
+def _loaded_chunk(w: ProductState, tile: OperandTile, chunk_place: ChunkPlace) -> str:
+    """The register array that holds the elements of a chunk in memory."""
+    operand, (_, place, step) = tile.operand, chunk_place
+    each = CHUNK_BYTES // operand.dtype.itemsize
     array = w.fresh(f"{operand.value}_chunk")
     w.emit(Declare(array, operand.dtype, each))
-    _load_chunk(w, tile, w.buffers[operand.value], array, each, {operand.line: line, INNER: inner}, step)
-    return chunk, array
+    _load_chunk(w, tile, w.buffers[operand.value], array, each, place, step)
+    return array
 
 
 def _load_chunk(w: ProductState, tile: OperandTile, source: Buffer, array: str, each: int, place: dict[str, Affine], step: str) -> None:

@@ -8,7 +8,8 @@ from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
-from tilefuse.templates.staged.pipelined.form import Operand, ProductForm
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.result_map import ResultMap
 
@@ -172,7 +173,10 @@ def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
 
 def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
-    operand, m = tile.operand, operand_map(form, tile)
+    operand = tile.operand
+    if operand.element is not None:
+        return f"%{operand.value} is computed"
+    m = operand_map(form, tile)
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
 
 

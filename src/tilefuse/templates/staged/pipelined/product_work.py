@@ -8,13 +8,11 @@ from dataclasses import replace
 
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Work
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
-from tilefuse.ir.scalar import Call, walk
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.pipelined.operands import CHUNKS_IN_FLIGHT, copies_by_map
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, STAGE_COLUMNS, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, ProductPlan
+from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
 HALVES = 2
@@ -23,7 +21,7 @@ HALVES = 2
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    flops = _operations(plan)
+    flops = result_operations(plan)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
     stages: tuple[StageWork, ...] = (main, ending)
     once = fitted.fill_cycles
@@ -54,8 +52,9 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     rate = fitted.tf32_per_cycle if plan.form.left.dtype == F32 else fitted.narrow_per_cycle
     sharing = choice.rows // choice.warpgroup_rows
     step_cycles = fitted.step_cycles + (sharing - 1) * fitted.further_step_cycles
-    return StageWork(((("tensor", products / rate),), (("l2", _port_cycles(plan, device)),), (("threads", plan.fillings * step_cycles),)),
-                     _loading_cycles(plan, device))
+    return StageWork(((("tensor", products / rate),), (("l2", _port_cycles(plan, device)),), (("threads", plan.fillings * step_cycles),),
+                      (("threads", computing_cycles(plan, device)),)),
+                     producer_wait_cycles(plan, device))
 
 
 def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -65,10 +64,9 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
     """
     choice, fitted = plan.choice, device.fitted.pipelined
-    columns = len(plan.rights) * choice.columns
-    own, shared = (choice.rows, columns) if choice.band > 1 else (columns, choice.rows)
-    lines = own + fitted.shared_reads * shared
-    num_bytes = lines * choice.depth * plan.fillings * plan.form.left.dtype.itemsize
+    rows, *columns = (t.elements * t.operand.read_bytes for t in plan.operands)
+    own, shared = (rows, sum(columns)) if choice.band > 1 else (sum(columns), rows)
+    num_bytes = (own + fitted.shared_reads * shared) * plan.fillings
     a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     return num_bytes * a_port / fitted.port_bytes_per_cycle
 
@@ -118,24 +116,7 @@ def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:
     Units: cycles.
     """
     fitted, form = device.fitted.pipelined, plan.form
-    operands = {o.value for o in form.operands}
-    sizes = [v.type.num_elements for v in form.graph.inputs if v.name not in operands]
+    sizes = [v.type.num_elements for v in form.graph.inputs if v.name in values_of_results(form)]
     if not sizes:
         return 0.0
     return fitted.result_load_cycles if max(sizes) >= form.num_leads * form.rows * form.columns else fitted.shared_load_cycles
-
-
-def _loading_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
-    if copies_by_map(plan):
-        return 0.0
-    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in plan.operands)
-    return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
-
-
-def _operations(plan: ProductPlan) -> int:
-    """Operations that maps do on one element of the product."""
-    graph = plan.form.graph
-    narrow = plan.form.left.dtype != F32
-    calls = [e for n in graph.nodes if n.body is not None for e in walk(n.body) if isinstance(e, Call) and e.fn in SCALAR_OPS]
-    return sum(NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops for e in calls)

@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tilefuse.domain.contraction import COLUMN
+from tilefuse.domain.contraction import COLUMN, INNER
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
-from tilefuse.ir.affine import Affine, linearise, number, substitute
+from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
 from tilefuse.ir.dtype import DType
-from tilefuse.ir.scalar import Bound, Call, Read
+from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
@@ -32,6 +32,10 @@ class ProductState(GraphStatements):
         self.sum: Affine | None = None
         # Boundary values and offsets that elements have loaded so far, in order.
         self.loads: dict[tuple[str, Affine], None] = {}
+        # The same for elements at subscripts that data give, with these and their strides.
+        self.lookups: dict[tuple[str, Affine, tuple[tuple[KExpr, int], ...]], None] = {}
+        # Extents of the axes over which the expression at hand is written.
+        self.reach: Mapping[str, int] = {**self.form.extents, INNER: self.form.inner}
         self.here = _Here(self)
 
     def _slots(self, tile: OperandTile) -> Buffer:
@@ -62,6 +66,10 @@ class ProductState(GraphStatements):
             return self.here.product(name, 0)
         own = {a: self.index(e) for a, e in self.form.points[name].items()}
         return self.here.value(name, tuple(own[a] for a in self.graph.node_by_name[name].axes))
+
+    def expression(self, e: Expr) -> KExpr:
+        """An expression of the graph at the current point."""
+        return self.here.expression(e)
 
     def result_offset(self, name: str) -> Affine:
         """Its offset in memory. Units: elements."""
@@ -103,6 +111,33 @@ class _Here(GraphResolver):
         w.hold((e.value, offset), held)
         return held
 
+    def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
+        """As of the base, with subscripts that do not depend on data in the offset."""
+        w, shape = self.writer, self.writer.graph.type_of(e.value).shape
+        offset = number(0)
+        dynamic: list[tuple[KExpr, int]] = []
+        for n, (s, extent, stride) in enumerate(zip(e.subscripts, shape, w.strides(e.value), strict=True)):
+            if isinstance(s, Index) and self._is_inside(s.affine, extent):
+                offset = offset + self.index(s.affine) * stride
+            else:
+                dynamic.append((self.subscript(e, n, guarded), stride))
+        buffer, key = w.buffers[e.value], (e.value, w.simplified(offset), tuple(dynamic))
+        held = w.loaded(key)
+        if held is not None:
+            return held
+        made = Load(buffer.name, buffer.dtype, key[1], key[2])
+        if guarded:
+            return made
+        w.lookups[key] = None
+        held = w.register(made, buffer.dtype, e.value)
+        w.hold(key, held)
+        return held
+
+    def _is_inside(self, e: Affine, extent: int) -> bool:
+        """Whether a subscript lies in an extent wherever it is evaluated. Tiles hang over the products' ends, but nothing is read there."""
+        reached = bounds(e, self.writer.reach)
+        return reached is not None and reached[0] >= 0 and reached[1] < extent or self.writer.always(Bound(self.index(e), 0, extent))
+
     def offset(self, e: Read) -> Affine:
         w = self.writer
         return w.simplified(linearise(tuple(self.index(i) for i in e.index), w.strides(e.value)))
@@ -116,8 +151,10 @@ class _Here(GraphResolver):
         if held is not None:
             return held
         assert node.body is not None
+        reach, w.reach = w.reach, node.extents
         with w.at(**dict(zip(node.axes, at, strict=True))):
             made = _as(self.expression(node.body, guarded), node.type.dtype)
+        w.reach = reach
         if guarded:
             return made
         held = w.register(made, node.type.dtype, name)

@@ -98,3 +98,50 @@ def padded(rows: int, columns: int, inner: int, turned: tuple[bool, bool] = (Fal
       %biased: {dtype}[{rows}, {columns}] = map [i, j] {{ {dtype}(add(f32(%p[i, j]), f32(%bias[j]))) }}
       return %window, %biased
     }}""")
+
+
+def _computed(inputs: str, nodes: str, rows: int, columns: int, inner: int) -> Graph:
+    """%a [rows, inner] times %b [columns, inner] of f16, which `nodes` compute."""
+    return parse_graph(f"""graph @computed({inputs}) -> (f16[{rows}, {columns}]) {{
+      {nodes}
+      %p: f16[{rows}, {columns}] = library.matmul (%a, %b) {{transpose_a = false, transpose_b = true}}
+      %y: f16[{rows}, {columns}] = map [i, j] {{ f16(maximum(f32(%p[i, j]), 0.5:f32)) }}
+      return %y
+    }}""")
+
+
+def dequantised(rows: int, columns: int, inner: int) -> Graph:
+    """int8 weights with a scale for each column of the product."""
+    return _computed(f"%a: f16[{rows}, {inner}], %q: i8[{columns}, {inner}], %s: f16[{columns}]",
+                     f"%b: f16[{columns}, {inner}] = map [j, k] {{ f16(mul(f32(%q[j, k]), f32(%s[j]))) }}", rows, columns, inner)
+
+
+def looked_up(rows: int, columns: int, inner: int, words: int = 40) -> Graph:
+    """Rows of a table as left operand, by index; indices out of range are those at the end."""
+    return _computed(f"%id: i64[{rows}], %table: f16[{words}, {inner}], %b: f16[{columns}, {inner}]",
+                     f"%a: f16[{rows}, {inner}] = gather [i, k] {{ lookup(%table, %id[i], index(k)) }}", rows, columns, inner)
+
+
+def joined(rows: int, columns: int, parts: tuple[int, int]) -> Graph:
+    """Two tensors side by side as left operand, of which the first is squared."""
+    first, second = parts
+    inner = first + second
+    return _computed(f"%u: f16[{rows}, {first}], %v: f16[{rows}, {second}], %b: f16[{columns}, {inner}]",
+                     f"%a: f16[{rows}, {inner}] = map [i, k] {{ guard(0 <= k < {first} ? f16(mul(f32(%u[i, k]), f32(%u[i, k]))) : "
+                     f"%v[i, k + -{first}]) }}", rows, columns, inner)
+
+
+def widened(rows: int, columns: int, inner: int) -> Graph:
+    """Both operands converted from f32, the left one turned and through an inner map, the right one padded by three rows of zeros."""
+    return _computed(f"%u: f32[{inner}, {rows}], %v: f32[{columns - 3}, {inner}]",
+                     f"%t: f32[{inner}, {rows}] = map [k, i] {{ tanh(%u[k, i]) }}\n"
+                     f"%a: f16[{rows}, {inner}] = map [i, k] {{ f16(add(%t[k, i], %t[k, 0])) }}\n"
+                     f"%b: f16[{columns}, {inner}] = map [j, k] {{ guard(0 <= j < {columns - 3} ? f16(%v[j, k]) : 0.0:f16) }}",
+                     rows, columns, inner)
+
+
+def split_heads(rows: int, heads_: int, width: int, columns: int) -> Graph:
+    """The inner axis lies in two pieces of memory: heads of a tensor [heads, rows, width] side by side."""
+    inner = heads_ * width
+    return _computed(f"%u: f16[{heads_}, {rows}, {width}], %b: f16[{columns}, {inner}]",
+                     f"%a: f16[{rows}, {inner}] = map [i, k] {{ %u[(k // {width}), i, (k % {width})] }}", rows, columns, inner)

@@ -12,13 +12,18 @@ from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import compiler, run
 from tests.unit.templates.staged.pipelined.product_graphs import (
     batched_heads,
+    dequantised,
     gated,
     halves,
     heads,
+    joined,
+    looked_up,
     padded,
     pair,
     plain,
     queries_keys_values,
+    split_heads,
+    widened,
 )
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import normal
@@ -31,6 +36,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.kernel.ir import VectorStore
 from tilefuse.kernel.pipeline import Pipeline, Produce
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
@@ -48,12 +54,15 @@ ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-11}
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern, strides of its values where they are not dense, and tiles made by hand (None: chosen)."""
+    """A pattern, strides of its values where they are not dense, and tiles made by hand (None: chosen).
+
+    by_threads: number of operands that producing threads load or compute; tensor copies bring the others
+    """
 
     graph: Callable[[], Graph]
     wanted: Pipelined | None = None
     layouts: Layouts = field(default_factory=dict)
-    by_threads: bool = False
+    by_threads: int = 0
 
     def program(self) -> TileProgram:
         """The tile program."""
@@ -67,11 +76,11 @@ CASES = {
     "two warpgroups, two slots": Case(lambda: gated(200, 136, 200), Pipelined(128, 128, 64, 2, 2, 1, 3)),
     "two rows of instructions, bands": Case(lambda: plain(520, 200, 72), Pipelined(256, 64, 64, 3, 2, 3, 5)),
     "two panels a slot": Case(lambda: plain(70, 72, 136, BF16), Pipelined(64, 64, 128, 2, 1, 2, 2)),
-    "odd rows in memory": Case(lambda: plain(67, 33, 71), by_threads=True),
+    "odd rows in memory": Case(lambda: plain(67, 33, 71), by_threads=2),
     "odd columns": Case(lambda: plain(67, 33, 72)),
     "inner axis first on the left": Case(lambda: plain(136, 72, 136, BF16, (True, False))),
     "columns contiguous": Case(lambda: plain(130, 136, 136, F16, (False, False))),
-    "left turned, by threads": Case(lambda: plain(67, 72, 136, F16, (True, True)), by_threads=True),
+    "left turned, by threads": Case(lambda: plain(67, 72, 136, F16, (True, True)), by_threads=1),
     "batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3))),
     "one right operand for the batch": Case(lambda: plain(66, 72, 40, F16, lead=(2, 3), shared=True)),
     "heads before rows": Case(lambda: heads(70, 3, 24, 64)),
@@ -91,14 +100,22 @@ CASES = {
     "a batch of gated pairs in tf32": Case(lambda: pair(66, 72, 40, F32, lead=(2,), precision="tf32")),
     "halves of one product": Case(lambda: halves(70, 72, 136)),
     "halves of one product, columns contiguous": Case(lambda: halves(70, 72, 72, turned=False)),
-    "thirds of one product at odd places": Case(lambda: halves(67, 33, 40, turned=False, parts=3), by_threads=True),
+    "thirds of one product at odd places": Case(lambda: halves(67, 33, 40, turned=False, parts=3), by_threads=3),
     "queries, keys and values of one weight": Case(lambda: queries_keys_values(66, 3, 24, 72, joined=True)),
     "tiles in turn": Case(lambda: gated(200, 136, 200), Pipelined(64, 64, 64, 3, 2, 1, 3, pingpong=True)),
     "an odd tile in turn": Case(lambda: plain(264, 72, 136, BF16, (True, False)), Pipelined(128, 128, 64, 2, 2, 3, 1, pingpong=True)),
     "one tile, two turns": Case(lambda: plain(66, 72, 520), Pipelined(128, 128, 64, 4, 2, 1, 1, pingpong=True)),
-    "heads in turn, by threads": Case(lambda: heads(67, 2, 64, 71), Pipelined(64, 64, 64, 4, 2, 2, 1, pingpong=True), by_threads=True),
+    "heads in turn, by threads": Case(lambda: heads(67, 2, 64, 71), Pipelined(64, 64, 64, 4, 2, 2, 1, pingpong=True), by_threads=2),
     "a gated pair in turn": Case(lambda: pair(72, 200, 136), Pipelined(64, 64, 64, 3, 2, 1, 1, pingpong=True)),
-    "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=True),
+    "weights of int8 in turn": Case(lambda: dequantised(136, 72, 136), Pipelined(64, 64, 64, 3, 2, 1, 2, pingpong=True), by_threads=1),
+    "weights of int8 with scales": Case(lambda: dequantised(70, 72, 136), by_threads=1),
+    "weights of int8 with scales, odd sizes": Case(lambda: dequantised(70, 71, 135), Pipelined(128, 64, 128, 2, 2, 1, 2), by_threads=2),
+    "rows of a table": Case(lambda: looked_up(70, 136, 72), by_threads=1),
+    "two tensors side by side": Case(lambda: joined(70, 72, (40, 32)), by_threads=1),
+    "two tensors side by side at an odd place": Case(lambda: joined(70, 72, (41, 31)), by_threads=1),
+    "converted operands": Case(lambda: widened(67, 72, 72), Pipelined(64, 128, 64, 3, 1, 1, 2), by_threads=2),
+    "heads side by side": Case(lambda: split_heads(70, 3, 24, 72), by_threads=1),
+    "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=1),
 }
 
 
@@ -113,7 +130,7 @@ def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
     memory, status, report = run(kernel, {b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
                                           for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
     assert status == 0, report
-    wanted = interpret(in_double(graph), {n: v.astype(np.float64) for n, v in values.items()})
+    wanted = interpret(in_double(graph), {n: v.astype(np.float64) if graph.type_of(n).dtype.is_float else v for n, v in values.items()})
     name_by_origin = {b.origin: b.name for b in kernel.parameters}
     for result, value in zip(graph.results, wanted, strict=True):
         got = memory[name_by_origin[result]].astype(np.float64)
@@ -123,12 +140,14 @@ def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) -> None:
-    """Rows that begin at multiples of 16 bytes are copied; others are loaded by producing threads."""
+    """Rows that begin at multiples of 16 bytes are copied; others are loaded by producing threads, which also compute operands."""
     kernel = compose_product(CASES[name].program(), H200)
     found = list(statements(kernel.body))
     assert any(isinstance(s, Pipeline) for s in found)
-    assert any(isinstance(s, TensorCopy) for s in found) == (not CASES[name].by_threads)
-    assert {s.threads for s in found if isinstance(s, Produce)} == {128 if CASES[name].by_threads else 1}
+    produced = {s.threads: s for s in found if isinstance(s, Produce)}
+    by_threads = {s.buffer for s in statements(produced[128].body) if isinstance(s, VectorStore)} if 128 in produced else set()
+    copied = {s.buffer for s in found if isinstance(s, TensorCopy)}
+    assert len(by_threads) == CASES[name].by_threads and bool(copied) == (1 in produced) and not by_threads & copied
 
 
 STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 1, "odd columns": 0,
@@ -158,9 +177,10 @@ def test_a_store_left_out_shows(tmp_path: Path) -> None:
 
 
 def drawn(graph: Graph) -> dict[str, np.ndarray]:
-    """Seeded inputs in the inputs' types."""
+    """Seeded inputs in the inputs' types; integers from -100 to 99."""
     random = np.random.default_rng(7)
-    return {v.name: random.standard_normal(v.type.shape).astype(NUMPY_DTYPES[v.type.dtype.name]) for v in graph.inputs}
+    return {v.name: (random.integers(-100, 100, v.type.shape) if v.type.dtype.is_integer else random.standard_normal(v.type.shape)).astype(
+        NUMPY_DTYPES[v.type.dtype.name]) for v in graph.inputs}
 
 
 def _in_memory(value: np.ndarray, num_elements: int, strides: tuple[int, ...] | None) -> np.ndarray:
@@ -226,7 +246,8 @@ def test_neighbours_are_other_programs_of_the_same_pattern() -> None:
 def test_large_tiles_are_chosen_for_large_products() -> None:
     """Operands of small tiles come through L2 more often than the tensor cores can wait for; every multiprocessor has a block."""
     choice = Case(lambda: plain(8192, 8192, 8192)).program().choice
-    assert isinstance(choice, Pipelined) and choice.rows * choice.columns >= 128 * 192 and choice.blocks == 132
+    assert isinstance(choice, Pipelined) and choice.blocks == 132
+    assert choice.rows * choice.columns * (choice.warpgroups if choice.pingpong else 1) >= 128 * 192
 
 
 def test_small_products_have_small_tiles() -> None:
@@ -236,10 +257,11 @@ def test_small_products_have_small_tiles() -> None:
 
 
 def test_work_counts_operands_of_every_tile() -> None:
-    """Each of 8 x 4 tiles reads its rows and columns of the operands, at the rate of L2, and writes its part of the result."""
+    """Each of 8 x 4 tiles reads its rows and columns of the operands; neighbouring blocks share reads of the columns."""
     plan = plan_of(Case(lambda: plain(1024, 1024, 512), Pipelined(128, 256, 64, 3, 2, 8, 32)).program())
-    rate = H200.fitted.pipelined.l2_bytes_per_cycle
-    assert plan.work.blocks[0].cycles_by_unit()["l2"] == pytest.approx(32 * ((128 + 256) * 512 * 2 + 128 * 256 * 2) / rate)
+    fitted = H200.fitted.pipelined
+    num_bytes = 32 * (128 + fitted.shared_reads * 256) * 512 * 2
+    assert plan.work.blocks[0].cycles_by_unit()["l2"] == pytest.approx(num_bytes / fitted.port_bytes_per_cycle)
 
 
 def test_pairs_have_as_many_sums_as_one_wide_tile() -> None:
@@ -315,7 +337,7 @@ def _summed() -> Graph:
 
 
 @pytest.mark.parametrize(("graph", "told"), [
-    (_chain, "computed in the same kernel"), (_two_lefts, "different left operands"), (_turned_left, "different left operands"),
+    (_chain, "operand of another in the same"), (_two_lefts, "different left operands"), (_turned_left, "different left operands"),
     (_half_and_whole, "another part"), (_looked_up, "elements that data give"),
     (_summed, "reduce.sum"), (_shifted, "another element"), (_padded_kept, "another part"),
     (lambda: plain(64, 64, 64, F32), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),

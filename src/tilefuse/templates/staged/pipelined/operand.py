@@ -1,0 +1,132 @@
+"""Operands of pipelined products: strided tensors in memory, or elements that maps of the kernel compute.
+
+    x[.., k]                                 a tensor: tensor copies or loads bring its tiles
+    f16(i8 q[j, k]) * s[j],  table[id[i], k]  an element over row (or column) and inner axis: producing threads compute it
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction
+from tilefuse.domain.flat_product import axes_of
+from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
+from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts, strides_of
+from tilefuse.ir.scalar import Expr, Index, Lookup, Read, cast, substitute_axes, walk
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of the product over the lead axes, its line axis (rows or columns of the product) and INNER.
+
+    inner_is_contiguous: elements of the inner axis follow each other in memory; else those of the line axis do. Units: elements.
+    element: over these axes, where maps of the kernel compute the operand: `value` is then their last node, and has no strides. None for a
+             strided tensor
+    read_bytes: bytes that each element reads of values with both axes
+    """
+
+    value: str
+    dtype: DType
+    line: str
+    lines: int
+    stride_by_axis: Mapping[str, int]
+    first: int
+    inner_is_contiguous: bool
+    read_bytes: int
+    element: Expr | None = None
+
+
+def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
+               first: int = 0) -> Operand | Rejected:
+    """An operand of the product, or why it is none. Maps that only move elements are followed to the boundary value that they read.
+
+    first: line of the whole operand where the slice of it begins that the kernel reads.
+    """
+    value, index = (contraction.left, contraction.left_index) if side == "left" else (contraction.right, contraction.right_index)
+    line = ROW if side == "left" else COLUMN
+    sizes = {**extents, INNER: contraction.inner}
+    index = tuple(substitute(e, {line: axis(line) + first}, sizes) for e in index) if first else index
+    dtype = graph.type_of(value).dtype
+    while value in graph.node_by_name:
+        node = graph.node_by_name[value]
+        if not isinstance(node.body, Read) or node.category != "map":
+            return _computed(graph, layouts, node, index, line, sizes)
+        at = dict(zip(node.axes, index, strict=True))
+        value, index = node.body.value, tuple(substitute(e, at, sizes) for e in node.body.index)
+    offset = linearise(index, tuple(layouts.get(value) or row_major_strides(graph.type_of(value).shape)))
+    single = {a: number(0) for a, e in sizes.items() if e == 1}
+    offset = substitute(offset, single, sizes)
+    if not offset.is_linear:
+        element = Read(value, index)
+        return Operand(value, dtype, line, extents[line], {}, 0, _inner_first(graph, layouts, element, line, dtype, sizes), dtype.itemsize,
+                       element)
+    stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], line, INNER) if sizes[a] > 1}
+    return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1, dtype.itemsize)
+
+
+# -- computed operands -----------------------------------------------------------------------------------------------------
+
+
+def _computed(graph: Graph, layouts: Layouts, node: Node, index: tuple[Affine, ...], line: str,
+              sizes: Mapping[str, int]) -> Operand | Rejected:
+    """The operand that a node of the kernel computes, or why producing threads do not compute it."""
+    for name in _above(graph, node):
+        above = graph.node_by_name[name]
+        if above.category == "library":
+            return Rejected(Reason.OTHER_TEMPLATE, f"the product %{name} leads to %{node.name}, an operand of another in the same kernel")
+        for e in walk(above.body) if above.body is not None else ():
+            if isinstance(e, Lookup) and e.value in graph.node_by_name:
+                return Rejected(Reason.UNSUPPORTED_OP, f"%{name} looks up elements of %{e.value}, which the same kernel computes")
+    assert node.body is not None
+    element = cast(substitute_axes(node.body, dict(zip(node.axes, index, strict=True)), sizes), node.type.dtype)
+    read_bytes = sum(leaf.itemsize for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes)
+    contiguous = _inner_first(graph, layouts, element, line, node.type.dtype, sizes)
+    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, contiguous, read_bytes, element)
+
+
+def _above(graph: Graph, node: Node) -> dict[str, None]:
+    """The node and all nodes that it is computed from."""
+    seen: dict[str, None] = {}
+    stack = [node.name]
+    while stack:
+        name = stack.pop()
+        if name not in seen and name in graph.node_by_name:
+            seen[name] = None
+            stack.extend(graph.node_by_name[name].reads())
+    return seen
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """An access of an element: the axes it depends on, and its stride in memory by axis. Units: bytes; elements."""
+
+    axes: frozenset[str]
+    stride_by_axis: Mapping[str, int]
+    itemsize: int
+
+
+def _leaves(graph: Graph, layouts: Layouts, e: Expr, sizes: Mapping[str, int]) -> Iterator[_Leaf]:
+    """Accesses to boundary values, through maps of the kernel as well."""
+    for x in walk(e):
+        if isinstance(x, Read) and (node := graph.node_by_name.get(x.value)) is not None:
+            assert node.body is not None
+            yield from _leaves(graph, layouts, substitute_axes(node.body, dict(zip(node.axes, x.index, strict=True)), sizes), sizes)
+        elif isinstance(x, Read):
+            offset = linearise(x.index, strides_of(graph, layouts, x.value))
+            yield _Leaf(frozenset(offset.axes()), {a: offset.coefficient(a) for a in offset.axes()}, graph.type_of(x.value).dtype.itemsize)
+        elif isinstance(x, Lookup):
+            known = [(s.affine, n) for s, n in zip(x.subscripts, strides_of(graph, layouts, x.value), strict=True) if isinstance(s, Index)]
+            offset = linearise(tuple(a for a, _ in known), tuple(n for _, n in known))
+            yield _Leaf(axes_of(x), {a: offset.coefficient(a) for a in offset.axes()}, graph.type_of(x.value).dtype.itemsize)
+
+
+def _inner_first(graph: Graph, layouts: Layouts, element: Expr, line: str, dtype: DType, sizes: Mapping[str, int]) -> bool:
+    """Whether panels of the operand run along the inner axis: where most bytes of values with both axes do, and always in f32."""
+    if dtype == F32:
+        return True
+    leaves = [leaf for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes]
+    along = {a: sum(leaf.itemsize for leaf in leaves if leaf.stride_by_axis.get(a) == 1) for a in (line, INNER)}
+    return along[INNER] >= along[line]

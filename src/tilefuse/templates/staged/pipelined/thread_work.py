@@ -1,0 +1,66 @@
+"""Work of threads in a pipelined product: operations of maps on the sums, and what producers that load or compute operands take."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
+from tilefuse.ir.scalar import Call, Expr, reads, walk
+from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.operands import CHUNKS_IN_FLIGHT, fillings_of
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan
+
+
+def result_operations(plan: ProductPlan) -> int:
+    """Operations that maps do on one element of the sums."""
+    return _operations(_bodies(plan.form.graph, plan.form.graph.results), plan.form.left.dtype != F32)
+
+
+def values_of_results(form: ProductForm) -> frozenset[str]:
+    """Values that maps on the sums read, and the biases of products."""
+    values = {v for body in _bodies(form.graph, form.graph.results) for v in reads(body)}
+    return frozenset(values | {p.contraction.bias for p in form.products if p.contraction.bias})
+
+
+def producer_wait_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
+    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in _loaded(plan))
+    return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
+
+
+def computing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which producing threads compute the elements of a tile's operands."""
+    graph = plan.form.graph
+    instructions = 0.0
+    for tile in _loaded(plan):
+        element = tile.operand.element
+        if element is not None:
+            operations = _operations([element, *_bodies(graph, reads(element))], tile.operand.dtype != F32)
+            instructions += tile.elements * (device.fitted.pipelined.computed_instructions + operations)
+    return plan.fillings * instructions / device.fitted.pipelined.issued_per_cycle
+
+
+def _loaded(plan: ProductPlan) -> tuple[OperandTile, ...]:
+    """Operands that producing threads load or compute."""
+    return tuple(t for way in fillings_of(plan) if way.threads > 1 for t in way.tiles)
+
+
+def _bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
+    """Bodies of the maps that values are computed from, down to products and boundary values, each once."""
+    body_by_name: dict[str, Expr] = {}
+    stack = list(values)
+    while stack:
+        node = graph.node_by_name.get(stack.pop())
+        if node is not None and node.body is not None and node.name not in body_by_name:
+            body_by_name[node.name] = node.body
+            stack.extend(node.reads())
+    return list(body_by_name.values())
+
+
+def _operations(expressions: Sequence[Expr], narrow: bool) -> int:
+    """Operations of some expressions. narrow: their results have 16 bits."""
+    calls = [e for x in expressions for e in walk(x) if isinstance(e, Call) and e.fn in SCALAR_OPS]
+    return sum(NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops for e in calls)
