@@ -12,13 +12,15 @@ from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import SWIZZLE, ProductPlan, placed
+from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, ProductPlan, placed
 from tilefuse.templates.staged.pipelined.product_work import with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
 MOST_WARPGROUPS, MOST_SLOTS = 2, 8
+# Slots that products in flight read: that of the step at hand, and that of the step before.
+IN_USE = 2
 # Row tiles of a band: divisors of their number up to this one.
 MOST_BAND = 16
 MOST_COLUMNS = 256
@@ -78,14 +80,19 @@ def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     for warpgroups, pingpong in forms:
         for rows, columns in WARPGROUP_TILES:
             tall = rows if pingpong else rows * warpgroups
-            itemsize = form.left.dtype.itemsize
-            least = placed(form, Pipelined(tall, columns, depth, 1, warpgroups, 1, 1, pingpong))
-            stages = sum(r.num_bytes(warpgroups) for r in least.staged)
-            room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - stages
-            slots = min(room // ((tall + len(form.products) * columns) * depth * itemsize), MOST_SLOTS)
             row_tiles = -(-form.rows // tall)
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            yield Pipelined(tall, columns, depth, slots, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
+            choice = Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
+            # A second stage of each result, unless it leaves two slots, of which none is filled ahead of the products.
+            by_stages = [_most_slots(form, choice, stages, device) for stages in range(STAGES, 0, -1)]
+            yield replace(choice, slots=next((s for s in by_stages if s > IN_USE), by_stages[-1]))
+
+
+def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
+    """Slots that shared memory holds beside so many stages for each result."""
+    least = placed(form, choice, stages)
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - sum(r.num_bytes(choice.warpgroups) for r in least.staged)
+    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), MOST_SLOTS)
 
 
 def _band(row_tiles: int) -> int:
@@ -106,13 +113,16 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
     for holds, problem in legal:
         if not holds:
             return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes
     plan = placed(form, choice)
+    if plan.shared_bytes > room:
+        plan = placed(form, choice, 1)
     if choice.band < 1 or plan.row_tiles % choice.band:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
     registers = plan.all_sums + device.fitted.pipelined.registers
     if registers > device.max_registers_per_thread:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
-    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
+    if plan.shared_bytes > room:
         return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
     return replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))

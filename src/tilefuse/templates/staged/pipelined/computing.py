@@ -170,7 +170,7 @@ def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: list[Decl
 
 
 def _tried(w: ProductState, piece: Piece, case: _Case) -> tuple[str, list[_Access], frozenset[str]]:
-    """A lane's name, what its element loads outside of guards, and the registers that would hold it."""
+    """A lane's name, the loads of its element outside of guards, and the registers that would hold it."""
     lane = w.fresh("v")
     w.loads.clear()
     w.lookups.clear()

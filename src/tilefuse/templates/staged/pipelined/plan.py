@@ -17,7 +17,7 @@ from tilefuse.templates.staged.pipelined.result_map import ResultMap
 SWIZZLE = 128
 # Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
 CHUNK_BYTES = 16
-# Columns of a stage that a warpgroup writes before a tensor store reads it, and stages of a warpgroup.
+# Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result.
 STAGE_COLUMNS, STAGES = 64, 2
 
 
@@ -63,15 +63,18 @@ class OperandTile:
 class StagedResult:
     """A result that leaves through shared memory, by tensor stores of 64 rows of a warpgroup and one panel of columns.
 
-    Each warpgroup has two stages of 64 rows x 64 columns: while one is read by a store, the other is written.
+    Each warpgroup has stages of 64 rows x 64 columns: two, of which one is written while a store reads the other; or one where the second
+    would take the memory of a slot.
 
     map           its dimensions, rows and columns last
+    stages        of a warpgroup
     offset_bytes  of the first warpgroup's first stage
     """
 
     name: str
     dtype: DType
     map: ResultMap
+    stages: int
     offset_bytes: int
 
     @property
@@ -91,18 +94,20 @@ class StagedResult:
 
     def num_bytes(self, warpgroups: int) -> int:
         """All stages."""
-        return STAGES * warpgroups * self.stage_elements * self.dtype.itemsize
+        return self.stages * warpgroups * self.stage_elements * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """One kernel. rights: tiles of the products' right operands, in order. `work` and `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result. `work` and
+    `flops`: as of `Work` and `TileProgram`."""
 
     form: ProductForm
     choice: Pipelined
     left: OperandTile
     rights: tuple[OperandTile, ...]
     staged: tuple[StagedResult, ...] = ()
+    stages: int = STAGES
     work: Work = Work()
     flops: int = 0
 
@@ -180,7 +185,7 @@ def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
 
 
-def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
+def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
     """The plan with the slots of all operands one after the other in shared memory."""
     tiles: list[OperandTile] = []
     end = 0
@@ -190,19 +195,19 @@ def placed(form: ProductForm, choice: Pipelined) -> ProductPlan:
         end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
     staged: list[StagedResult] = []
     for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 else ():
-        result = staged_result(form, name, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
+        result = staged_result(form, name, stages, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         if result is not None:
             staged.append(result)
             end = result.offset_bytes + result.num_bytes(choice.warpgroups)
-    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged))
+    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged), stages)
 
 
-def staged_result(form: ProductForm, name: str, offset_bytes: int) -> StagedResult | None:
+def staged_result(form: ProductForm, name: str, stages: int, offset_bytes: int) -> StagedResult | None:
     """A result's stages; None where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes."""
     place, dtype = form.maps.get(name), form.graph.type_of(name).dtype
     if place is None or dtype.itemsize not in (2, 4):
         return None
-    result = StagedResult(name, dtype, place, offset_bytes)
+    result = StagedResult(name, dtype, place, stages, offset_bytes)
     if not place.holds_boxes(WARPGROUP_ROWS, result.width) or why_no_map(dtype, place.extents, place.strides, result.box, SWIZZLE):
         return None
     return result

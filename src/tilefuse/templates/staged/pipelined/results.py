@@ -14,7 +14,7 @@ from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, Ve
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, STAGES, SWIZZLE, StagedResult
+from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, SWIZZLE, StagedResult
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 # Neighbouring sums that a lane holds, and rows between its two rows of an instruction. Source: PTX ISA, accumulators of wgmma.
@@ -48,7 +48,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
     for a in range(choice.warpgroup_rows // WARPGROUP_ROWS):
         for step in range(steps):
             number_of = a * steps + step
-            stage = group * STAGES + number_of % STAGES
+            stage = group * w.plan.stages + number_of % w.plan.stages
             _meet_before(w, number_of)
             with w.loop("half", 2, unroll=w.unroll) as half:
                 stage_row = own_row + half * HALF_ROWS
@@ -68,10 +68,10 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
 
 
 def _meet_before(w: ProductState, number_of: int) -> None:
-    """Waits until the stores of the stage to come have read it; the first two stages of a tile are free."""
-    staged = w.plan.staged
-    if staged and number_of >= STAGES:
-        w.emit(TensorStoreWait((STAGES - 1) * sum(_panels(r) for r in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
+    """Waits until the stores of the stage to come have read it; the first stages of a tile are free."""
+    staged, stages = w.plan.staged, w.plan.stages
+    if staged and number_of >= stages:
+        w.emit(TensorStoreWait((stages - 1) * sum(_panels(r) for r in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
 
 
 def _panels(r: StagedResult) -> int:

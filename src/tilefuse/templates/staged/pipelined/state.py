@@ -14,7 +14,7 @@ from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
-from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, OperandTile, ProductPlan, StagedResult
+from tilefuse.templates.staged.pipelined.plan import SWIZZLE, OperandTile, ProductPlan, StagedResult
 
 
 class ProductState(GraphStatements):
@@ -44,7 +44,7 @@ class ProductState(GraphStatements):
                       operand.value, tile.offset_bytes, swizzle=SWIZZLE)
 
     def _stages(self, r: StagedResult) -> Buffer:
-        count = STAGES * self.plan.choice.warpgroups * r.stage_elements
+        count = r.stages * self.plan.choice.warpgroups * r.stage_elements
         return Buffer(self.fresh(f"{r.name}_stages"), r.dtype, count, "shared", "", r.name, r.offset_bytes, swizzle=SWIZZLE)
 
     @contextlib.contextmanager

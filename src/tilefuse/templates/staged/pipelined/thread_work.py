@@ -1,4 +1,4 @@
-"""Work of threads in a pipelined product: operations of maps on the sums, and what producers that load or compute operands take."""
+"""Work of threads in a pipelined product: operations of maps on the sums, and the cycles of producers that load or compute operands."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

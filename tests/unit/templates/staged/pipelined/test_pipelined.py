@@ -98,6 +98,9 @@ CASES = {
     "a gated pair of weights turned differently": Case(lambda: pair(136, 72, 136, BF16, (True, False)), Pipelined(128, 64, 64, 2, 2, 1, 3)),
     "a gated pair with biases, one product a result": Case(lambda: pair(70, 67, 72, biased=True, kept=True)),
     "a batch of gated pairs in tf32": Case(lambda: pair(66, 72, 40, F32, lead=(2,), precision="tf32")),
+    "gated pairs in turn": Case(lambda: pair(200, 72, 72, kept=True), Pipelined(64, 64, 64, 3, 2, 1, 3, True)),
+    "one stage for each of three results": Case(lambda: queries_keys_values(130, 2, 64, 136, joined=True),
+                                                Pipelined(64, 128, 64, 3, 2, 1, 2, True)),
     "halves of one product": Case(lambda: halves(70, 72, 136)),
     "halves of one product, columns contiguous": Case(lambda: halves(70, 72, 72, turned=False)),
     "thirds of one product at odd places": Case(lambda: halves(67, 33, 40, turned=False, parts=3), by_threads=3),
@@ -271,6 +274,14 @@ def test_pairs_have_as_many_sums_as_one_wide_tile() -> None:
     pair_plan, single = (plan_of(Case(graph, Pipelined(128, columns, 64, 3, 2, 8, 64)).program())
                          for graph, columns in ((lambda: pair(1024, 1024, 512), 128), (lambda: plain(1024, 2048, 512), 256)))
     assert pair_plan.work.blocks[0].tile[0] == single.work.blocks[0].tile[0]
+
+
+def test_many_results_have_one_stage_each_where_the_second_takes_a_slot() -> None:
+    """Three results of 64 x 128 tiles by two warpgroups: 48 KiB of stages leave room for three slots of 56 KiB, and 96 KiB for two."""
+    plans = [plan_of(Case(lambda: queries_keys_values(4096, 16, 128, 2048, joined=False), Pipelined(64, 128, 64, slots, 2, 16, 132, True))
+                     .program()) for slots in (2, 3)]
+    assert [p.stages for p in plans] == [2, 1] and [len(p.staged) for p in plans] == [3, 3]
+    assert plan_of(Case(lambda: queries_keys_values(4096, 16, 128, 2048, joined=False)).program()).choice.slots >= 3
 
 
 @pytest.mark.parametrize(("graph", "firsts"), [(lambda: halves(64, 64, 64), (0, 64)), (lambda: halves(64, 24, 64, parts=3), (0, 24, 48)),
