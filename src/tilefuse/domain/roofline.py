@@ -156,7 +156,8 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
-        started_us=started_us, serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6,
+        started_us=started_us,
+        serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device),
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))
@@ -216,6 +217,18 @@ def _chain_us(work: Work, device: DeviceSpec) -> float:
     mean_us = work.global_bytes / device.global_bytes_per_s * 1e6 / (iterations * together)
     own_us = mean_us * fullest / device.fitted.flight.multiprocessor_shares
     return iterations * max(together * own_us, loads.wait_us + own_us)
+
+
+def _idle_start_us(work: Work, device: DeviceSpec) -> float:
+    """Part of the latency before a kernel's first use of a loaded element that its loads in flight do not hide. Units: microseconds.
+
+    Source: Little's law.
+    """
+    launch, loads = work.grid, work.loads
+    if launch is None or loads is None or not loads.start_us:
+        return 0.0
+    blocks = min(launch.num_blocks, loads.resident_blocks * device.num_multiprocessors)
+    return max(loads.start_us - blocks * launch.num_threads * loads.flight_bytes / device.global_bytes_per_s * 1e6, 0.0)
 
 
 def launches_us(launches: int, device: DeviceSpec) -> float:

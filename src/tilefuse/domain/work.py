@@ -107,6 +107,7 @@ class LoadChain:
     resident_blocks   blocks that a multiprocessor holds at once, registers counted
     iterations        groups of tiles that a block takes, one after the other
     wait_us           latency of a group's first load, and exchanges within the block
+    start_us          latency before the first loaded element is used; loads in flight keep the memory busy meanwhile, as far as they reach
 
     Units: bytes; microseconds.
     """
@@ -115,6 +116,7 @@ class LoadChain:
     resident_blocks: int
     iterations: int
     wait_us: float
+    start_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from tilefuse.target.fitted.pipelines import PipelinedFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
+from tilefuse.target.fitted.streams import StreamedFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
 
@@ -54,6 +55,7 @@ class FittedFigures:
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
+    streamed: StreamedFigures = StreamedFigures()
     products: ProductFigures = ProductFigures()
     calls: CallFigures = CallFigures()
     unaligned: UnalignedFigures = UnalignedFigures()

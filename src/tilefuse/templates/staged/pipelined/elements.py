@@ -141,7 +141,7 @@ def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) 
     point: dict[str, Affine] = {a: number(0) for a, e in node.extents.items() if e == 1}
     sizes: dict[str, int] = {}
     for name, e in zip(extents, index, strict=True):
-        stride, parts = 1, sorted((s, str(a)) for a, s in e.terms)
+        stride, parts = 1, sorted((s, str(a)) for a, s in e.terms if node.extents.get(str(a)) != 1)
         for s, a in parts:
             if s != stride or a in point or a not in node.extents:
                 return None

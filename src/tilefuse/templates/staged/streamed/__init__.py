@@ -1,0 +1,1 @@
+"""Products of few rows, whose weights are read once."""
