@@ -1,4 +1,4 @@
-"""Tiles of pipelined products: every candidate that fits is priced by its work; the cheapest is taken."""
+"""Tiles of pipelined products: candidates that fit, by the time of their blocks; the fastest is taken."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
-from tilefuse.domain.roofline import blocks_us, price_candidate
+from tilefuse.domain.roofline import blocks_us
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, ProductPlan, placed
-from tilefuse.templates.staged.pipelined.product_work import with_work
+from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
@@ -29,25 +29,28 @@ ARITHMETIC = ("", "tf32")
 
 
 def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None) -> ProductPlan | Rejected:
-    """The tiles whose work has the least price, or why there are none. wanted: tiles made by hand or by a tuner."""
+    """The tiles whose blocks take the least time, or why there are none. wanted: tiles made by hand or by a tuner.
+
+    All tiles move the same tensors and multiply as often, so that the rest of their prices is the same.
+    """
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    best: tuple[float, float, ProductPlan] | None = None
+    best: tuple[float, ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    for choice in [wanted] if wanted is not None else candidates(form, device):
-        plan = _fit(form, choice, device)
+    for choice in [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form, c, device)):
+        if best is not None and least_us(form, choice, device) >= best[0]:
+            break
+        plan = _fit(form, choice if wanted is not None else _with_slots(form, choice, device), device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
         plan = with_work(plan, boundary, device)
-        price_us = price_candidate(plan.work, device).us
-        # Tiles that reach the rate of the tensor cores differ in how far their own cycles lie below it.
-        own_us = sum(blocks_us(b, device) for b in plan.work.blocks)
-        if best is None or (price_us, own_us) < best[:2]:
-            best = (price_us, own_us, plan)
-    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        us = sum(blocks_us(b, device) for b in plan.work.blocks)
+        if best is None or us < best[0]:
+            best = (us, plan)
+    return best[1] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
@@ -74,7 +77,12 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
-    """Every choice that is tried, those that do not fit among them."""
+    """Every choice that may be tried, those that do not fit among them."""
+    return (_with_slots(form, shape, device) for shape in _shapes(form, device))
+
+
+def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
+    """The same with one slot each."""
     depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
     forms = [(warpgroups, False) for warpgroups in range(1, MOST_WARPGROUPS + 1)] + [(MOST_WARPGROUPS, True)]
     for warpgroups, pingpong in forms:
@@ -82,10 +90,14 @@ def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
             tall = rows if pingpong else rows * warpgroups
             row_tiles = -(-form.rows // tall)
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            choice = Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
-            # A second stage of each result, unless it leaves two slots, of which none is filled ahead of the products.
-            by_stages = [_most_slots(form, choice, stages, device) for stages in range(STAGES, 0, -1)]
-            yield replace(choice, slots=next((s for s in by_stages if s > IN_USE), by_stages[-1]))
+            yield Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
+
+
+def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipelined:
+    """The choice with as many slots as shared memory holds: beside a second stage of each result, unless that leaves two slots, of which
+    none is filled ahead of the products."""
+    by_stages = [_most_slots(form, shape, stages, device) for stages in range(STAGES, 0, -1)]
+    return replace(shape, slots=next((s for s in by_stages if s > IN_USE), by_stages[-1]))
 
 
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:

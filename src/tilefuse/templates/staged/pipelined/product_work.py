@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilefuse.domain.roofline import clock_hz
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, ProductPlan
+from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
@@ -40,6 +43,25 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
+def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
+    """Lower bound on the time of the blocks of a choice with any number of slots: the first filling, and the main loops of a block's tiles.
+
+    Units: microseconds. Source: the cycles of `with_work`, of which the bound leaves out port, results and waits.
+    """
+    fitted = device.fitted.pipelined
+    tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
+    fillings = -(-tiles // choice.blocks) * -(-form.inner // choice.depth)
+    products = len(form.products) * choice.rows * choice.columns * choice.depth
+    cycles = fillings * max(products / _rate(form, device), fitted.step_cycles) + fitted.fill_cycles
+    return fitted.overlap.counted_share * cycles / clock_hz(device) * 1e6
+
+
+def _rate(form: ProductForm, device: DeviceSpec) -> float:
+    """Multiply-adds a cycle of warpgroup products of the operands' type."""
+    fitted = device.fitted.pipelined
+    return fitted.tf32_per_cycle if form.left.dtype == F32 else fitted.narrow_per_cycle
+
+
 def _slot_bytes(plan: ProductPlan) -> int:
     """Bytes of one filling of a slot: tiles of all operands."""
     return (plan.choice.rows + len(plan.rights) * plan.choice.columns) * plan.choice.depth * plan.form.left.dtype.itemsize
@@ -49,11 +71,10 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side."""
     choice, fitted = plan.choice, device.fitted.pipelined
     products = len(plan.rights) * choice.rows * choice.columns * choice.depth * plan.fillings
-    rate = fitted.tf32_per_cycle if plan.form.left.dtype == F32 else fitted.narrow_per_cycle
     sharing = choice.rows // choice.warpgroup_rows
     step_cycles = fitted.step_cycles + (sharing - 1) * fitted.further_step_cycles
-    return StageWork(((("tensor", products / rate),), (("l2", _port_cycles(plan, device)),), (("threads", plan.fillings * step_cycles),),
-                      (("threads", computing_cycles(plan, device)),)),
+    return StageWork(((("tensor", products / _rate(plan.form, device)),), (("l2", _port_cycles(plan, device)),),
+                      (("threads", plan.fillings * step_cycles),), (("threads", computing_cycles(plan, device)),)),
                      producer_wait_cycles(plan, device))
 
 

@@ -1,0 +1,39 @@
+"""Tiles of pipelined products: the search that stops early finds what trying all of them finds."""
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
+from tilefuse.domain.roofline import blocks_us
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.graph import Graph
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.pipelined.choose import candidates
+from tilefuse.templates.staged.pipelined.product_work import least_us
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import plan_of
+
+FORMS = {
+    "large": plain(4096, 4096, 4096), "results that take longer than products": gated(16384, 3072, 64), "few rows": plain(16, 4096, 4096),
+    "few tiles": plain(256, 256, 8192), "batch": plain(512, 512, 64, lead=(64,)), "one tile": plain(33, 40, 72),
+    "by threads": plain(67, 33, 71),
+}
+
+
+def own_us(program: TileProgram) -> float:
+    """Time of its blocks. Units: microseconds."""
+    return sum(blocks_us(b, H200) for b in plan_of(program).work.blocks)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_other_tile_takes_less_time(name: str) -> None:
+    """Every candidate's time is above its bound, and none is below that of the tile that is taken."""
+    graph: Graph = FORMS[name]
+    chosen = schedule_product(graph, {}, H200)
+    assert isinstance(chosen, TileProgram)
+    form = plan_of(chosen).form
+    others = [p for c in candidates(form, H200) if isinstance(p := schedule_product(graph, {}, H200, c), TileProgram)]
+    assert len(others) > 5
+    for other in others:
+        assert own_us(other) >= least_us(form, plan_of(other).choice, H200)
+    assert own_us(chosen) == min(map(own_us, others))
