@@ -11,7 +11,7 @@ from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.price.cost import AnalyticCost
-from tilefuse.plan.price.products import library_product_us, may_be_alone, unaligned_work
+from tilefuse.plan.price.products import fusible_product, library_product_us, may_be_alone, unaligned_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import schedule_pattern
@@ -54,14 +54,15 @@ class Predictions:
 
     def own_product_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> float | None:
         """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
-        none. Units: microseconds. Source: `AnalyticCost`, over the share of a call's time that plans ask of such kernels."""
-        product = next(n for n in nodes if graph.node_by_name[n].category == "library")
-        if not may_be_alone(graph.node_by_name[product], graph, self.device):
+        none. Units: microseconds. Source: `AnalyticCost`, over the share of a call's time that plans ask of products alone."""
+        product = graph.node_by_name[next(n for n in nodes if graph.node_by_name[n].category == "library")]
+        behind = nodes[-1] != product.name or any(graph.node_by_name[u].category == "map" for u in graph.users_by_name[product.name])
+        if not (fusible_product if behind else may_be_alone)(product, graph, self.device):
             return None
         program = schedule_pattern(graph, nodes, layouts, self.device)
         if isinstance(program, Rejected):
             return None
-        return AnalyticCost(self.device).cost(program).us / self.device.fitted.products.own_kernel_share
+        return AnalyticCost(self.device).cost(program).us / (1.0 if behind else self.device.fitted.products.own_kernel_share)
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """Products that one generated kernel computes together faster than the library computes each, such as the two of an attention.

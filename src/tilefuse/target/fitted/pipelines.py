@@ -54,6 +54,8 @@ class PipelinedFigures:
         150.0, "cycles", "Wait for a group of loads of values that many tiles share.", _TIMED)
     load_cycles: float = measured(
         800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _THREADS)
+    flight_registers: int = measured(
+        64, "registers a thread", "Registers of a producer for loads in flight, beside those for addresses.", "assembler, sm_90a")
     computed_instructions: int = measured(
         4, "instructions an element", "Loads, addresses and stores of an operand that producers compute, beside its operators.",
         "assembler, sm_90a")

@@ -15,12 +15,13 @@ from tilefuse.ir.scalar import Guard, const
 from tilefuse.kernel.ir import Assign, Buffer, Comment, Declare, KExpr, Load, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
-from tilefuse.templates.staged.pipelined.computing import begin_chunk, end_chunk
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
+from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
-# Chunks that a producing thread loads before it stores the first of them.
-CHUNKS_IN_FLIGHT = 4
+REGISTER_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,31 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     operand, buffer = tile.operand, w.slots[tile.key]
     each = CHUNK_BYTES // operand.dtype.itemsize
     chunks = tile.elements // each
-    together = max(n for n in range(1, CHUNKS_IN_FLIGHT + 1) if chunks // WARPGROUP % n == 0)
+    together = chunks_together(w.form, tile, w.device)
     w.emit(Comment(f"%{operand.value}: {chunks} chunks of a slot"))
     with w.loop("turn", chunks // WARPGROUP // together) as turn:
         numbers = [(turn * together + n) * WARPGROUP + axis("thread") for n in range(together)]
         places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
-        loaded = _computed_chunks(w, tile, places) if operand.element is not None else [_loaded_chunk(w, tile, p) for p in places]
-        for (chunk, _, _), array in zip(places, loaded, strict=True):
+        loaded = _computed_chunks(w, tile, places) if operand.element is not None else [(_loaded_chunk(w, tile, p), []) for p in places]
+        for (chunk, _, _), (array, pieces) in zip(places, loaded, strict=True):
+            end_chunk(w, pieces)
             w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
+
+
+def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> int:
+    """Chunks that a producing thread loads before it stores the first of them: as many as its registers hold."""
+    operand = tile.operand
+    each = CHUNK_BYTES // operand.dtype.itemsize
+    registers = max(each * operand.read_bytes, CHUNK_BYTES) // REGISTER_BYTES
+    if operand.element is None:
+        step = INNER if operand.inner_is_contiguous else operand.line
+        size = form.inner if step == INNER else operand.lines
+        pitches = (operand.first, size, *(s for a, s in operand.stride_by_axis.items() if a != step))
+        in_words = operand.stride_by_axis.get(step, 1) == 1 and all(p * operand.dtype.itemsize % REGISTER_BYTES == 0 for p in pitches)
+        # Narrow elements that are loaded one by one have a register each.
+        registers = registers if in_words else each
+    chunks = tile.elements // each // WARPGROUP
+    return max(n for n in range(1, chunks + 1) if chunks % n == 0 and (n == 1 or n * registers <= device.fitted.pipelined.flight_registers))
 
 
 # A chunk's number in the slot, the place of its first element, and the axis of its neighbours.
@@ -104,14 +122,11 @@ def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: 
     return chunk, {operand.line: w.simplified(line), INNER: w.simplified(inner)}, step
 
 
-def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace]) -> list[str]:
-    """The register arrays of chunks whose elements maps compute: all loads before the first element."""
+def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace]) -> list[tuple[str, list[Piece]]]:
+    """Chunks whose elements maps compute, with their loads under way: their register arrays, and the pieces to compute."""
     each = CHUNK_BYTES // tile.operand.dtype.itemsize
     arrays = [w.fresh(f"{tile.operand.value}_chunk") for _ in places]
-    begun = [begin_chunk(w, tile.operand, array, each, place, step) for array, (_, place, step) in zip(arrays, places, strict=True)]
-    for pieces in begun:
-        end_chunk(w, pieces)
-    return arrays
+    return [(array, begin_chunk(w, tile.operand, array, each, place, step)) for array, (_, place, step) in zip(arrays, places, strict=True)]
 
 
 def _loaded_chunk(w: ProductState, tile: OperandTile, chunk_place: ChunkPlace) -> str:

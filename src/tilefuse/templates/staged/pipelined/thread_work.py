@@ -10,7 +10,7 @@ from tilefuse.ir.scalar import Call, Expr, reads, walk
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.operands import CHUNKS_IN_FLIGHT, fillings_of
+from tilefuse.templates.staged.pipelined.operands import chunks_together, fillings_of
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan
 
 
@@ -27,8 +27,9 @@ def values_of_results(form: ProductForm) -> frozenset[str]:
 
 def producer_wait_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
-    chunks = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP for t in _loaded(plan))
-    return plan.fillings * -(-chunks // CHUNKS_IN_FLIGHT) * device.fitted.pipelined.load_cycles
+    groups = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP // chunks_together(plan.form, t, device)
+                 for t in _loaded(plan))
+    return plan.fillings * groups * device.fitted.pipelined.load_cycles
 
 
 def computing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
