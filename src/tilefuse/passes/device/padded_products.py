@@ -4,9 +4,9 @@
                                                                 w[i, j] = p[i, j]                                    (j < 197)
 
 The library's fast kernels and tensor copies need lines of whole 16 bytes that begin at multiples of 16 bytes. The kernel that computes an
-operand stores it padded; any other operand is copied, windows at odd places and operands without neighbours in memory as well. Readers of
-the result read a window of it. A product is padded where the library or a kernel of ours gains more than the copies cost. It is left alone
-where one of our kernels holds it together with another product, and where it has few rows.
+operand stores it padded; constants are padded once; any other operand is copied, windows at odd places and operands without neighbours in
+memory as well. Readers of the result read a window of it. A product is padded where the library or a kernel of ours gains more than the
+copies cost. It is left alone where one of our kernels holds it together with another product, and where it has few rows.
 """
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from tilefuse.ir.graph import Graph, Input, Node
+from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
@@ -59,10 +62,28 @@ class PadProducts(DevicePass):
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with padded products; `graph` itself where none gains by it."""
         assert ctx.prices is not None
-        choices = paddings(graph, device, ctx.prices, ctx.caller.given(graph))
+        updated = {target for target, _ in graph.updates}
+        at_hand = frozenset(i.name for i in graph.inputs if i.constant and i.name not in updated and ctx.array_of(i.name) is not None)
+        choices = paddings(graph, device, ctx.prices, ctx.caller.given(graph), at_hand)
         ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
         ctx.count("padded", sum(c.is_taken for c in choices))
-        return with_padded(graph, choices, ctx.caller.given(graph))
+        padded = with_padded(graph, choices, ctx.caller.given(graph))
+        return _with_padded_constants(padded, graph, at_hand, ctx)
+
+
+def _with_padded_constants(padded: Graph, graph: Graph, at_hand: frozenset[str], ctx: PassContext) -> Graph:
+    """The padded graph with copies of constants whose data is at hand as constants themselves: they are padded once, now."""
+    copies = {n.name: n for n in padded.nodes if n.name not in graph.type_by_name and n.category == "map" and at_hand.issuperset(n.reads())}
+    for name, node in copies.items():
+        sources = tuple(Input(v, padded.type_of(v)) for v in node.reads())
+        alone = Graph(name, sources, (node,), (name,))
+        ctx.constants[name] = np.asarray(interpret(alone, {i.name: np.asarray(ctx.array_of(i.name)) for i in sources})[0])
+    if not copies:
+        return padded
+    left = replace(padded, nodes=tuple(n for n in padded.nodes if n.name not in copies),
+                   inputs=(*padded.inputs, *(Input(n.name, n.type, constant=True) for n in copies.values())))
+    read = {v for n in left.nodes for v in n.reads()} | set(left.escaping)
+    return replace(left, inputs=tuple(i for i in left.inputs if not i.constant or i.name in read))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +108,15 @@ class Padding:
                 f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies")
 
 
-def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: Layouts) -> list[Padding]:
-    """The choice for every product on the matrix unit that does not lie in whole 16 bytes. Units: elements."""
+def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: Layouts,
+             at_hand: frozenset[str] = frozenset()) -> list[Padding]:
+    """The choice for every product on the matrix unit that does not lie in whole 16 bytes. Units: elements.
+
+    at_hand: constants that are padded before any call.
+    """
     names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows, input_strides)]
     walked = prices.held_products(graph, set(names)) if names else set()
-    return [_padding(graph, graph.node_by_name[n], device, prices, input_strides) for n in names if n not in walked]
+    return [_padding(graph, graph.node_by_name[n], device, prices, input_strides, at_hand) for n in names if n not in walked]
 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:
@@ -154,11 +179,11 @@ def _may_be_padded(graph: Graph, node: Node, few_rows: int, input_strides: Layou
     return on_matrix_unit and (not all(o.is_aligned for o in operands) or product_sizes(graph, node) != padded_sizes(graph, node, operands))
 
 
-def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts) -> Padding:
+def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
     """The price of a product as it lies and padded."""
     sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides))
     padded = padded_product(Copies(graph, input_strides), node)
-    copied = {v: copy for v, copy in padded.copies.items() if not _is_stored_for(graph, v)}
+    copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
     copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
     returned = node.name in graph.escaping
     called_us = prices.product_us(node, graph) + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)

@@ -1,6 +1,8 @@
 """Products with rows that are no multiples of 16 bytes: padded where that gains, as the interpreter computes them."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import prepare
+from tilefuse.driver.pipeline import context_of
 from tilefuse.driver.torch_backend import backend
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -15,7 +18,8 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
 from tilefuse.passes.device.padded_products import PadProducts, paddings, with_padded
 from tilefuse.passes.device.padding import PADDED
-from tilefuse.passes.manager import PassContext
+from tilefuse.passes.facts import CHOICES
+from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
@@ -220,3 +224,17 @@ def test_choices_are_explained_with_both_prices() -> None:
     """A line for each product that could be padded."""
     lines = [c.text() for c in paddings(product(2048, 1001, 1024, inside=False), H200, Predictions(H200), {})]
     assert len(lines) == 1 and lines[0].startswith("%w is padded to 2048 x 1008 by 1024: predicted ") and "copies of %a, %b" in lines[0]
+
+
+def test_constants_are_padded_once() -> None:
+    """Weights whose data is at hand: the padded ones take their place, and the choice counts no copy of them."""
+    graph = product(512, 1001, 1024, inside=False)
+    graph = replace(graph, inputs=tuple(replace(i, constant=i.name == "b") for i in graph.inputs))
+    draw = np.random.default_rng(5)
+    data = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
+    context = context_of(H200, Options(verify=2), constants={"b": data["b"]})
+    padded = Pipeline((PadProducts(),)).run(graph, context)
+    assert [(i.name, i.type.shape) for i in padded.inputs if i.constant] == [("b_padded", (1024, 1008))]
+    assert "copies of %a, " in context.attributes[CHOICES][0] and "%b" not in context.attributes[CHOICES][0]
+    ours = interpret(padded, {"a": data["a"], "b_padded": context.constants["b_padded"]})
+    np.testing.assert_array_equal(np.asarray(*ours), np.asarray(*interpret(graph, data)))

@@ -21,6 +21,7 @@ from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
+# A register of a thread.
 REGISTER_BYTES = 4
 
 
