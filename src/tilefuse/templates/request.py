@@ -12,11 +12,16 @@ from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses, contiguous_axes
+from tilefuse.domain.contraction import INNER, contraction_of
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.precision import keep_precision
 from tilefuse.domain.resolved import Domain
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.affine import axis, number, substitute
+from tilefuse.ir.dtype import compute_dtype
+from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Expr, Read, call, cast
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.parts import Known
 
@@ -60,7 +65,7 @@ class WalkedPattern:
 
 def walked_pattern(graph: Graph, layouts: Layouts, device: DeviceSpec) -> WalkedPattern | Rejected:
     """The pattern over one iteration domain, or why it has none."""
-    graph = _without_scans_of_one(graph)
+    graph = with_sums(_without_scans_of_one(graph))
     empty = [n for n in graph.nodes if 0 in n.type.shape or any(e == 0 for _, e in n.over)]
     if empty and len(graph.nodes) > 1:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{empty[0].name} is empty")
@@ -79,6 +84,47 @@ def _without_scans_of_one(graph: Graph) -> Graph:
     if not single:
         return graph
     return replace(graph, nodes=tuple(replace(n, kind="map", along="") if n in single else n for n in graph.nodes))
+
+
+def with_sums(graph: Graph) -> Graph:
+    """`graph` with products of a matrix and a vector as the sums they are: a walk reads the matrix once, as fast as memory gives it."""
+    if not any(is_vector_product(n, graph) for n in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    for n in graph.nodes:
+        nodes += _as_sum(n, graph) if is_vector_product(n, graph) else (n,)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def is_vector_product(node: Node, graph: Graph) -> bool:
+    """Whether a node is a product of floating-point matrices of which one is a vector at each lead place."""
+    if contraction_of(node, graph) is None:
+        return False
+    types = {graph.type_of(v).dtype for v in node.operands} | {node.type.dtype}
+    return len(types) == 1 and node.type.dtype.is_float and 1 in node.type.shape[-2:]
+
+
+def _as_sum(node: Node, graph: Graph) -> tuple[Node, ...]:
+    """A product as a sum, and a map that adds the bias and rounds, where it has either."""
+    contraction = contraction_of(node, graph)
+    assert contraction is not None, "a product"
+    dtype, shape = compute_dtype(node.type.dtype), node.type.shape
+    extents = {**dict(zip(contraction.axes, shape, strict=True)), INNER: contraction.inner}
+    single = {a: number(0) for a, e in extents.items() if e == 1}
+    narrow = dtype != node.type.dtype
+    reads = (Read(value, tuple(substitute(i, single, extents) for i in index)) for value, index in
+             ((contraction.left, contraction.left_index), (contraction.right, contraction.right_index)))
+    left, right = (cast(r, dtype) if narrow else r for r in reads)
+    is_whole = not narrow and not contraction.bias
+    name = node.name if is_whole else free_name(f"{node.name}_sum", set(graph.type_by_name))
+    total = Node(name, Type(dtype, shape), "reduce.sum", contraction.axes, ((INNER, contraction.inner),), body=call("mul", left, right))
+    if is_whole:
+        return (total,)
+    element: Expr = Read(name, tuple(axis(a) for a in contraction.axes))
+    if contraction.bias:
+        bias = Read(contraction.bias, tuple(substitute(i, single, extents) for i in contraction.bias_index))
+        element = call("add", element, cast(bias, dtype) if narrow else bias)
+    return total, Node(node.name, node.type, "map", contraction.axes, body=cast(element, node.type.dtype) if narrow else element)
 
 
 @dataclass(frozen=True)
@@ -111,8 +157,9 @@ class Request:
 
     @cached_property
     def walked(self) -> WalkedPattern | Rejected:
-        """The pattern over one iteration domain, or why it has none."""
-        return walked_pattern(self.graph, self.layouts, self.device)
+        """The pattern over one iteration domain, or why it has none. Products with vectors are sums there."""
+        graph = in_precision(with_sums(self.graph), self.eager_rounding) if self.has_products else self.graph
+        return walked_pattern(graph, self.layouts, self.device)
 
     def for_part(self, part: Graph) -> Request:
         """The request for one part of a packed kernel."""

@@ -26,7 +26,7 @@ from tilefuse.templates.levels import LevelTraffic, scattered_adds
 from tilefuse.templates.notation import Template, print_template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.request import Request, WalkedPattern, walked_pattern
+from tilefuse.templates.request import Request, WalkedPattern, is_vector_product, walked_pattern
 from tilefuse.templates.template import C, KernelTemplate
 from tilefuse.templates.walk_by_hand import check_program, choice_by_hand
 from tilefuse.templates.walk_notation import WalkNotation
@@ -56,13 +56,15 @@ class WalkTemplate(KernelTemplate[C]):
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: a walk holds no product."""
-        return False
+        """Products of a matrix and a vector, which are sums."""
+        return is_vector_product(node, graph)
 
     def propose(self, request: Request) -> TileProgram | Rejected:
         """The program of the choice for the pattern's domain."""
-        if request.has_products:
-            return Rejected(Reason.OTHER_TEMPLATE, "products are computed in stages")
+        if any(n.category == "library" and not is_vector_product(n, request.graph) for n in request.graph.nodes):
+            return Rejected(Reason.OTHER_TEMPLATE, "products of matrices are computed in stages")
+        if request.has_products and request.eager_rounding:
+            return Rejected(Reason.UNSUPPORTED_OP, "a sum would round each product, the library rounds the sum")
         pattern = request.walked
         if isinstance(pattern, Rejected):
             return pattern

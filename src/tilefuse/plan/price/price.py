@@ -100,7 +100,8 @@ class Pricer:
     def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
         """Time of a library unit by itself, and the kernel that replaces it where the kernel is faster than the call.
 
-        Where either time is a prediction, the kernel must take less than `ProductFigures.own_kernel_share` of the call's time.
+        Where either time is a prediction, the kernel must take less than `ProductFigures.own_kernel_share` of the call's time, unless the
+        memory decides the kernel's: all its reads are counted then.
         core: the unit's nodes; pattern: its kernel's. Units: microseconds.
         """
         call_us = self.calls_us(core)
@@ -110,7 +111,8 @@ class Pricer:
         if isinstance(kernel, Rejected):
             return call_us, None
         both_measured = kernel.cost.source == MEASUREMENT and self.products.measured(node)
-        if kernel.cost.us > call_us * (1.0 if both_measured else self.device.fitted.products.own_kernel_share):
+        is_exact = both_measured or kernel.cost.source == "bandwidth"
+        if kernel.cost.us > call_us * (1.0 if is_exact else self.device.fitted.products.own_kernel_share):
             return call_us, None
         return kernel.cost.us, kernel
 
