@@ -1,11 +1,17 @@
 """Programs whose plans hold pipelined products: generated for an H200 without one, compiled by NVRTC, explained."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
+from tests.compile_only.machine_code import products_in
 from tests.unit.plan.model_products import MODEL_SIZED
+from tests.unit.templates.staged.pipelined.product_graphs import pair, queries_keys_values
 from tilefuse.driver.compile import generate_sources
+from tilefuse.ir.dtype import BF16
+from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 
 
@@ -22,3 +28,18 @@ def test_a_model_sized_product_compiles_and_is_explained(name: str) -> None:
     assert [tile["level"] for tile in explained["tiles"]] == ["grid", "block", "warpgroup"]
     assert [place["value"] for place in explained["shared"]][:2] == ["slots of %x", "slots of %w"]
     assert "pipelined" in made.explain()
+
+
+@pytest.mark.parametrize(("graph", "operands"), [
+    (lambda: pair(8192, 4096, 1024, BF16, biased=True, kept=True), ["x", "gate", "up"]),
+    (lambda: queries_keys_values(4096, 16, 128, 2048, joined=False), ["x", "w0", "w1", "w2"]),
+], ids=["a gated pair", "queries, keys and values"])
+def test_products_of_one_left_operand_multiply_in_one_main_loop(graph: Callable[[], Graph], operands: list[str]) -> None:
+    """Each product has its instructions for a filling of 128 bytes; accumulators of all stay in registers; no product waits alone."""
+    made = generate_sources(graph(), device=H200)
+    (kernel,) = made.spec.kernels
+    code, report = assembled(kernel.source, "sm_90a")
+    assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
+    assert products_in(code, kernel.name).total() % (4 * (len(operands) - 1)) == 0
+    (explained,) = made.explain(json=True)["kernels"]
+    assert [place["value"] for place in explained["shared"]][:len(operands)] == [f"slots of %{value}" for value in operands]
