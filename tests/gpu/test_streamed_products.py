@@ -16,7 +16,9 @@ from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import BF16
 from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.library import TORCH_DTYPES
+from tilefuse.templates.registry import registered
 from tilefuse.templates.staged.streamed.program import schedule_stream
+from tilefuse.templates.staged.streamed.template import StreamedTemplate
 
 
 def has_clusters() -> bool:
@@ -38,7 +40,8 @@ def on_device(case: Case) -> tuple[TileProgram, dict[str, torch.Tensor], tuple[t
         strides = case.layouts.get(name) or torch.empty(value.shape, device="meta").stride()
         values[name] = torch.empty_strided(value.shape, strides, dtype=kind, device="cuda")
         values[name].copy_(torch.from_numpy(value if value.dtype.kind in "iu" else value.astype(np.float32)))
-    lone = lone_program(program, device, place, Options.from_environment())
+    with registered(StreamedTemplate()):
+        lone = lone_program(program, device, place, Options.from_environment())
     results = [tuple(r.clone() for r in lone(*(values[n] for n in lone.spec.inputs))) for _ in range(3)]
     for again in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))

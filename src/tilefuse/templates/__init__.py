@@ -13,12 +13,11 @@ from tilefuse.templates.registry import register
 from tilefuse.templates.rows.template import RowsTemplate
 from tilefuse.templates.staged.online.template import OnlineTemplate
 from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
-from tilefuse.templates.staged.streamed.template import StreamedTemplate
 from tilefuse.templates.staged.template import StitchedTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (FlatTemplate(), TransposeTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
-             PipelinedTemplate(), StreamedTemplate(), PackedTemplate())
+             PipelinedTemplate(), PackedTemplate())
 for _template in TEMPLATES:
     register(_template)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilefuse.domain.contraction import INNER
 from tilefuse.domain.roofline import blocks_at_once
 from tilefuse.domain.work import LoadChain, Operations, Work
 from tilefuse.ir.graph import Graph
@@ -37,7 +38,7 @@ def resident(plan: StreamPlan, device: DeviceSpec) -> int:
 def with_work(plan: StreamPlan, boundary: Work, device: DeviceSpec) -> StreamPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     form, choice, lanes = plan.form, plan.choice, plan.lanes
-    streams, figures = form.streams, device.fitted.scripts
+    streams = form.streams
     weights = form.num_leads * form.columns * form.inner
     flops = 2 * len(streams) * weights * form.rows
     before, reduced = _bytes_of(form.graph, form.contraction.left), sum(_bytes_of(form.graph, n) for n in form.reductions)
@@ -54,8 +55,18 @@ def with_work(plan: StreamPlan, boundary: Work, device: DeviceSpec) -> StreamPla
     work = replace(boundary, grid=launch_of(plan), l2_bytes=boundary.global_bytes + rows_bytes,
                    shared_bytes=2 * weights * sum(s.access_bytes for s in streams) // lanes.elements + 2 * choice.along * sums,
                    operations=(Operations(int(2 * each * weights)),), loads=chain,
-                   serial_us=behind_us, traffic_factor=figures.read_share)
+                   serial_us=behind_us, traffic_factor=_traffic_factor(plan, device))
     return replace(plan, work=work, flops=flops)
+
+
+def _traffic_factor(plan: StreamPlan, device: DeviceSpec) -> float:
+    """Time of the weights' traffic over that of a copy. Source: `StreamedFigures`, by the runs of memory that a warp reads at once."""
+    figures, lanes = device.fitted.streamed, plan.lanes
+    if lanes.along != INNER:
+        return figures.column_traffic
+    if any(s.dtype.itemsize < plan.form.left_dtype.itemsize for s in plan.form.streams):
+        return figures.converted_traffic
+    return figures.narrow_traffic if lanes.unit == "mma" else figures.wide_traffic
 
 
 def _waits_us(plan: StreamPlan, device: DeviceSpec) -> tuple[float, float]:
