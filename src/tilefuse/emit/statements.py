@@ -24,8 +24,8 @@ RESERVED = frozenset(["alignas", "alignof", "and", "asm", "auto", "bool", "break
                       "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "not", "operator", "or",
                       "private", "protected", "public", "register", "return", "short", "signed", "sizeof", "static", "struct", "switch",
                       "template", "this", "throw", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual", "void",
-                      "volatile", "while", "xor", "thread", "block", "rank", "lane", "warp", "shared", "arguments", "report", "half",
-                      "main"])
+                      "volatile", "while", "xor", "thread", "block", "rank", "cluster", "lane", "warp", "shared", "arguments", "report",
+                      "half", "main"])
 
 
 @dataclass

@@ -61,7 +61,8 @@ class IndexScope:
     def __init__(self, kernel: Kernel) -> None:
         self.index_bits = kernel.index_bits
         self.extents: dict[str, int] = {
-            "thread": kernel.launch.num_threads, "block": max(kernel.launch.num_blocks, 1), "rank": kernel.launch.cluster}
+            "thread": kernel.launch.num_threads, "block": max(kernel.launch.num_blocks, 1), "rank": kernel.launch.cluster,
+            "cluster": max(kernel.launch.num_blocks // kernel.launch.cluster, 1)}
         self.extents |= {s.name: s.most + 1 for s in kernel.sizes}
         self.facts: list[Bound] = []
 

@@ -1,10 +1,11 @@
 """Kernel IR: the program of each thread of a block, with explicit barriers. Both printers print it.
 
-Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in its cluster), loop
-variables, names bound by `Let`, and the sizes of the call (`Kernel.sizes`). Values are scalar expressions of `ir.scalar` (Const, Call,
-Index, Guard) with the further leaves `Reg`, `Load` and `InRange`; `Read` and `Lookup` do not occur here. Control flow that contains a
-barrier, a shuffle or a cluster access is uniform over the block (over the cluster for cluster barriers). The host printer can therefore run
-the statements between two such points as a loop over the threads.
+Index arithmetic is `ir.affine.Affine` over the names "thread" (threadIdx.x), "block" (blockIdx.x), "rank" (block rank in its cluster),
+"cluster" (number of the block's cluster in the launch), loop variables, names bound by `Let`, and the sizes of the call
+(`Kernel.sizes`). Values are scalar expressions of `ir.scalar` (Const, Call, Index, Guard) with the further leaves `Reg`, `Load` and
+`InRange`; `Read` and `Lookup` do not occur here. Control flow that contains a barrier, a shuffle or a cluster access is uniform over the
+block (over the cluster for cluster barriers). The host printer can therefore run the statements between two such points as a loop over the
+threads.
 """
 from __future__ import annotations
 

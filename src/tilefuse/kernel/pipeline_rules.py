@@ -178,6 +178,10 @@ def _roles(pipeline: Pipeline[Stmt]) -> Iterator[str]:
                             or isinstance(inner, (Consume, ReleaseSlots)) and inner.ring == s.ring)
             case Barrier("cluster", None):
                 yield "a cluster barrier without a signal inside a Pipeline, which producers would not reach"
+            case ClusterLoad(buffer=name):
+                yield f"ClusterLoad of {name} inside a Pipeline, where exchanges order signalled stores alone"
+            case ClusterStore(buffer=name, signal=None):
+                yield f"ClusterStore to {name} without a signal inside a Pipeline, which no barrier there orders"
             case Barrier(team=team) if team and pipeline.consumer_threads // team > BLOCK_BARRIERS - 2:
                 yield f"{pipeline.consumer_threads // team} teams inside a Pipeline: {BLOCK_BARRIERS - 2} hardware barriers are left"
         if isinstance(s, (Produce, Consume, ReleaseSlots)) and s.ring not in rings:
@@ -211,7 +215,7 @@ def _produce(s: Produce[Stmt]) -> Iterator[str]:
     if outside:
         yield f"ring {s.ring}: a Produce uses the consumers' registers {', '.join(outside)}"
     yield from (f"ring {s.ring}: {type(inner).__name__} inside a Produce" for inner in statements(s.body)
-                if isinstance(inner, (*_OF_PIPELINES, Barrier))
+                if isinstance(inner, (*_OF_PIPELINES, Barrier, ClusterStore))
                 or not bodies(inner) and meeting(inner, 1) != NOWHERE)
 
 

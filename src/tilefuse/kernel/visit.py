@@ -123,7 +123,7 @@ def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
         match s:
             case For(var=name) | Let(name=name) | Produce(slot=name) | Consume(slot=name) | EachWarpgroup(group=name):
                 names.add(name)
-    return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank"}))
+    return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank", "cluster"}))
 
 
 def written_buffers(kernel: Kernel) -> frozenset[str]:

@@ -17,6 +17,7 @@ from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkC
 from tilefuse.kernel.ir import (
     Assign,
     Atomic,
+    Barrier,
     Buffer,
     ClusterLoad,
     ClusterStore,
@@ -223,6 +224,8 @@ class CheckedPrinter(HostPrinter):
                 return f"call of {function}"
             case IfValue():
                 return "condition of a branch"
+            case Barrier(scope, signal) if signal is not None:
+                return f"Barrier of the {scope} on signal {signal}"
         return ""
 
     def _uniform_value(self, condition: KExpr, s: IfValue) -> None:
@@ -245,9 +248,20 @@ class CheckedPrinter(HostPrinter):
         """Text of the number in the block of a running thread."""
         return f"{self.first_thread} + {thread}" if self.first_thread else thread
 
-    def barrier(self, scope: str) -> None:
-        """Prints a barrier, which begins a new epoch of the race check."""
-        self.out.line("check.cluster_barrier();" if scope == "cluster" and self.cluster > 1 else "check.block_barrier();")
+    def barrier(self, s: Barrier) -> None:
+        """Prints a barrier, which begins a new epoch of the race check. An exchange also checks the bytes that each block was sent."""
+        of_cluster = s.scope == "cluster" and self.cluster > 1
+        if of_cluster and s.signal is not None and s.phase is not None:
+            fields = f"{self.scope.text(s.signal)}, {self.scope.text(s.phase)}, {s.num_bytes}, {self.site}"
+            self.out.line(f"for (tf_shared_memory& home : homes) home.receive({fields});")
+        self.out.line("check.cluster_barrier();" if of_cluster else "check.block_barrier();")
+
+    def signalled(self, s: ClusterStore) -> None:
+        """Prints the count of a store's bytes on the receiving block's transaction barrier."""
+        if s.signal is not None and self.cluster > 1:
+            num_bytes = self.buffers[s.buffer].dtype.itemsize
+            home = f"tf_home_of(homes, {self.scope.text(s.rank)}, {self.site})"
+            self.out.line(f"{home}.signalled({self.scope.text(s.signal)}, {num_bytes}, {self.site});")
 
     # -- pipelines and their products ----------------------------------------------------------------------------------------
 

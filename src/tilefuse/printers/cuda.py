@@ -158,7 +158,8 @@ class _CudaPrinter:
         used = index_names(self.kernel.body)
         # The GPU starts blocks in the order of their numbers. The host has no such order and ignores `backwards`.
         block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
-        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()")):
+        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()"),
+                           ("cluster", f"({block}) / {max(self.kernel.launch.cluster, 1)}")):
             if name in used and (name != "block" or not self.kernel.groups):
                 self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
                               else f"const {index} rank = 0;")

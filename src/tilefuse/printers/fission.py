@@ -169,6 +169,8 @@ class HostPrinter(PipelinePrinter):
                     self.out.line(f"const {index} {name} = 0;")
             elif self.cluster == 1 and "rank" in used:
                 self.out.line(f"const {index} rank = 0;")
+            if "cluster" in used:
+                self.out.line(f"const {index} cluster = {'group' if self.cluster > 1 else 'block'};")
             if self.cluster == 1:
                 self.shared_pointers("scratch.memory")
             else:
@@ -309,8 +311,8 @@ class HostPrinter(PipelinePrinter):
     def _meet(self, s: Stmt, recurse: Callable[[tuple[Stmt, ...]], None]) -> None:
         """Prints a statement at which threads synchronise."""
         match s:
-            case Barrier(scope):
-                self.barrier(scope)
+            case Barrier():
+                self.barrier(s)
             case For():
                 self._uniform(s.start, s.stop, *((s.step,) if isinstance(s.step, Affine) else ()))
                 with self._loop_head(s), self._names():

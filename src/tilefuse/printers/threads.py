@@ -171,6 +171,7 @@ class ThreadPrinter:
                 out.line(self.assign(target, self.cluster_load(buffer, index, rank)))
             case ClusterStore(buffer, index, rank, value):
                 out.line(self.cluster_store(buffer, index, rank, self.expressions.text(value)))
+                self.signalled(s)
             case RoutineCall():
                 self.routine(s)
             case _ if self.direct:
@@ -359,9 +360,12 @@ class ThreadPrinter:
     def async_order(self, s: AsyncGroup | AsyncWait) -> None:
         """Prints nothing: the host's copies are synchronous."""
 
-    def barrier(self, scope: str) -> None:
+    def signalled(self, s: ClusterStore) -> None:
+        """Prints nothing: the host's stores have arrived."""
+
+    def barrier(self, s: Barrier) -> None:
         """Prints a comment: all threads have arrived at the end of a thread loop."""
-        self.out.comment(f"{scope} barrier")
+        self.out.comment(f"{s.scope} barrier")
 
     def begin_group(self) -> None:
         """Prints the start of each block (each cluster)."""

@@ -12,7 +12,9 @@ from tests.unit.printers.pipeline_kernels import PRODUCTS, TiledProduct
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler, run
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import axis, number
-from tilefuse.kernel.ir import Barrier, For, Kernel, Stmt
+from tilefuse.ir.dtype import F16
+from tilefuse.ir.scalar import const
+from tilefuse.kernel.ir import Barrier, ClusterLoad, ClusterStore, For, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import Produce, WarpgroupProduct, WarpgroupWait, swizzled_byte
 from tilefuse.kernel.pipeline_rules import pipeline_faults
 from tilefuse.kernel.visit import meeting, register_names, statements, written_buffers
@@ -96,6 +98,7 @@ def _with_buffer(kernel: Kernel, name: str, **fields: object) -> Kernel:
 F16_KERNEL = PRODUCTS["f16"].kernel()
 PLAIN = F16_KERNEL.pipeline
 assert PLAIN is not None
+SENT = ClusterStore("bs", number(0), number(1), const(0, F16))
 BROKEN: dict[str, tuple[Kernel, str]] = {
     "threads": (_with_pipeline(F16_KERNEL, consumer_threads=128), "128 threads produce"),
     "registers": (_with_pipeline(F16_KERNEL, producer_registers=40, consumer_registers=233), "multiples of 8"),
@@ -116,6 +119,11 @@ BROKEN: dict[str, tuple[Kernel, str]] = {
     "arithmetic": (_with_product(F16_KERNEL, arithmetic="tf32"), "no product of f16 and f16"),
     "not shared": (_with_product(F16_KERNEL, right="b"), "must be shared buffers"),
     "cluster barrier": (_with_pipeline(F16_KERNEL, body=(*PLAIN.body, Barrier("cluster"))), "producers would not reach"),
+    "remote load": (_with_pipeline(F16_KERNEL, body=(*PLAIN.body, ClusterLoad(Reg("x", F16), "bs", number(0), number(1)))),
+                    "order signalled stores alone"),
+    "remote store without a signal": (_with_pipeline(F16_KERNEL, body=(*PLAIN.body, SENT)), "no barrier there orders"),
+    "remote store by producers": (_with_pipeline(F16_KERNEL, body=(Produce("ab", "s", (SENT,), 128), *PLAIN.body)),
+                                  "ClusterStore inside a Produce"),
 }
 
 

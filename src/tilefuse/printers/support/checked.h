@@ -239,6 +239,18 @@ struct tf_shared_memory {
         cell.write.kind = 0;  // complete for all threads
       }
   }
+  // A store of another block (or of this one) that counts its bytes on a transaction barrier here.
+  void signalled(int barrier, long long num_bytes, int site) {
+    if (barrier < 0 || barrier >= (int)arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
+    due[barrier] += num_bytes;
+  }
+  // The end of an exchange: exactly the announced bytes have been sent to this block in this phase.
+  void receive(int barrier, unsigned phase, long long num_bytes, int site) {
+    if (barrier < 0 || barrier >= (int)arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
+    if ((arrived[barrier]++ & 1u) != phase) check.finding("exchange in a phase that is not the barrier's next", site, "barrier", barrier);
+    if (due[barrier] != num_bytes) check.finding("bytes of an exchange are not those that are sent", site, "barrier", barrier);
+    due[barrier] = 0;
+  }
   // A product of this thread's warpgroup reads these bytes; one thread of each warp stands for its warp.
   void product_reads(long long first, long long last) {
     if (check.thread % 32 == 0) operands.push_back({first, last, check.lane(), check.next_product()});
@@ -286,6 +298,8 @@ struct tf_shared_memory {
       if (cell.pending) return check.finding("copy still on its way at the end of its block", 0, "barrier", cell.pending - 1);
     for (const tf_cell& cell : cells)
       if (cell.stored) return check.finding("tensor store still reads shared memory at the end of its block", 0, "cell", &cell - cells.data());
+    for (unsigned n = 0; n < due.size(); ++n)
+      if (due[n]) return check.finding("signalled stores that no exchange waits for", 0, "barrier", n);
   }
 };
 

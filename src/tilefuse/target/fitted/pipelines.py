@@ -61,6 +61,12 @@ class PipelinedFigures:
         "assembler, sm_90a")
     tile_cycles: float = measured(
         240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
+    exchange_cycles: float = measured(
+        1000.0, "cycles", "Exchange of a tile's row parts between the blocks of a cluster: sends, waits for the slowest block.",
+        "assumption: five accesses to another block's shared memory of 180 cycles each (Luo et al. 2024, arXiv:2402.13499, H100)")
+    combined_operations: int = measured(
+        2, "operations an element", "Combination of an element with a partial result of its row.",
+        "counted: a difference and a multiply-add, or a comparison and a choice")
     fill_cycles: float = measured(1540.0, "cycles", "Start of a block until its first slot is full.", _TIMED)
     registers: int = measured(
         40, "registers a thread", "Registers of a consumer beside its accumulators.", "assembler, sm_90a")

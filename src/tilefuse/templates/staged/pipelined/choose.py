@@ -61,6 +61,9 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {left.dtype} has no warpgroup instruction")
     if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
+    widest = MOST_COLUMNS * device.max_cluster_blocks
+    if form.reduced.stages and form.columns > widest:
+        return Rejected(Reason.SHARED_MEMORY, f"rows of {form.columns} columns, and the blocks of a cluster hold {widest} at most")
     if arithmetic and not all(o.inner_is_contiguous for o in form.operands):
         return Rejected(Reason.UNSUPPORTED_OP, f"operands of %{form.product.name} in f32 are not contiguous along the inner axis")
     if device.kind != "cuda" or not device.capabilities.warpgroup_products:
@@ -88,7 +91,14 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     for warpgroups, pingpong in forms:
         for rows, columns in WARPGROUP_TILES:
             tall = rows if pingpong else rows * warpgroups
+            cluster = _cluster(form, columns, device)
+            if cluster is None or pingpong and cluster > 1:
+                continue
             row_tiles = -(-form.rows // tall)
+            if cluster > 1:
+                clusters = min(form.num_leads * row_tiles, device.clusters_at_once(cluster))
+                yield Pipelined(tall, columns, depth, 1, warpgroups, 1, clusters * cluster, cluster=cluster)
+                continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             yield Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
 
@@ -103,8 +113,18 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
     """Slots that shared memory holds beside so many stages for each result."""
     least = placed(form, choice, stages)
-    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - sum(r.num_bytes(choice.warpgroups) for r in least.staged)
+    behind = sum(r.num_bytes(choice.warpgroups) for r in least.staged) + sum(e.num_bytes for e in least.exchanges)
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - behind
     return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), MOST_SLOTS)
+
+
+def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:
+    """Blocks that hold whole rows together, each `columns` columns; None for more than a cluster has. One where nothing reduces rows."""
+    if not form.reduced.stages:
+        return 1
+    # Powers of two where nobody has counted how many clusters run at once.
+    sizes = [size for size, _ in device.resident_clusters] or [1 << n for n in range(device.max_cluster_blocks.bit_length())]
+    return next((size for size in sizes if size * columns >= form.columns and size <= device.max_cluster_blocks), None)
 
 
 def _band(row_tiles: int) -> int:
@@ -121,6 +141,13 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),
+             (1 <= choice.cluster <= device.max_cluster_blocks,
+              f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
+             (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
+             (choice.cluster == 1 or not choice.pingpong, "blocks of a cluster take tiles in step, and warpgroups that take turns do not"),
+             (choice.cluster * choice.columns >= form.columns if form.reduced.stages else choice.cluster == 1,
+              f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.columns}"
+              f"{'' if form.reduced.stages else ' that nothing reduces'}"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
     for holds, problem in legal:
         if not holds:
@@ -131,7 +158,7 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
         plan = placed(form, choice, 1)
     if choice.band < 1 or plan.row_tiles % choice.band:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
-    registers = plan.all_sums + device.fitted.pipelined.registers
+    registers = plan.all_sums + plan.row_registers + device.fitted.pipelined.registers
     if registers > device.max_registers_per_thread:
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))

@@ -8,7 +8,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg, Stmt
+from tilefuse.kernel.ir import Barrier, Comment, Declare, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
@@ -25,6 +25,8 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import store_results
+from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
+from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
@@ -37,21 +39,26 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
     # Producers are as many threads or fewer.
-    w.frame.extents |= {"block": plan.choice.blocks, "thread": plan.choice.consumer_threads}
+    cluster = plan.choice.cluster
+    w.frame.extents |= {"block": plan.choice.blocks, "thread": plan.choice.consumer_threads, "rank": cluster,
+                        "cluster": plan.choice.num_clusters}
     with w.nested() as roles:
         _tiles(w)
+    # The blocks of a cluster send each other signals once all of them run and their barriers are ready.
+    meeting = (Barrier("cluster", memory=False),) if plan.exchanges else ()
     threads = plan.choice.consumer_threads
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles)) for f in fillings_of(plan))
     pipeline = Pipeline(rings, tuple(roles.statements), threads, *_registers(plan, producer_threads(plan), device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
-    return Kernel(program.name, buffers, launch, (*w.frame.statements, pipeline), header, min_blocks=1, narrow=narrow,
-                  maps=tuple(w.maps.values()))
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()))
+    signals = sum(e.copies for e in plan.exchanges)
+    return Kernel(program.name, buffers, launch, (*w.frame.statements, *meeting, pipeline), header, min_blocks=1, num_barriers=signals,
+                  narrow=narrow, maps=tuple(w.maps.values()))
 
 
 def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[int, int]:
@@ -65,18 +72,20 @@ def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[i
 
 
 def _tiles(w: ProductState) -> None:
-    """The tiles of a block, one after another."""
+    """The tiles of a block, one after another. Loops are the same for all blocks of a cluster, so that these exchange in step."""
     plan, choice = w.plan, w.plan.choice
     if choice.pingpong:
         _tiles_in_turn(w)
         return
-    with w.loop("tile", number(plan.num_tiles), start=axis("block"), step=choice.blocks, extent=plan.num_tiles) as tile:
+    count, step = plan.num_tiles // choice.cluster, choice.num_clusters
+    with w.loop("tile", number(count), start=axis("cluster" if choice.cluster > 1 else "block"), step=step, extent=count) as tile:
+        w.turn = w.let("turn", tile // step, plan.turns) if plan.exchanges else number(0)
         first_row, first_column = _place(w, tile)
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         _main_loop(w, group, first_row, first_column)
         w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-        store_results(w, group, first_row + group * choice.warpgroup_rows, first_column)
+        _end(w, group, first_row, first_column)
 
 
 def _tiles_in_turn(w: ProductState) -> None:
@@ -93,23 +102,38 @@ def _tiles_in_turn(w: ProductState) -> None:
             _main_loop(w, number(0), first_row, first_column)
             end = len(turn.statements)
             w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-            store_results(w, axis(group), first_row, first_column)
+            _end(w, axis(group), first_row, first_column)
         w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, plan.num_tiles),)))
 
 
+def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Rows that are reduced, then the results of a tile. group: the warpgroup's number."""
+    part = number(0) if w.plan.choice.pingpong else group
+    own_first_row = first_row + part * w.plan.choice.warpgroup_rows
+    if w.form.reduced.stages:
+        reduce_rows(w, row_tile(w, part, own_first_row, first_column))
+    if w.form.tile_results:
+        store_results(w, group, own_first_row, first_column)
+    w.forget_rows()
+
+
 def _place(w: ProductState, tile: Affine) -> tuple[Affine, Affine]:
-    """First row and first column of a tile: bands of row tiles, in each all column tiles. Sets the lead axes."""
+    """First row and first column of a tile: bands of row tiles, in each all column tiles. Sets the lead axes.
+
+    Blocks of a cluster have neighbouring columns of the same rows; `tile` counts the tiles of whole clusters.
+    """
     plan, form, choice = w.plan, w.plan.form, w.plan.choice
-    per_lead = plan.row_tiles * plan.column_tiles
+    per_lead = plan.row_tiles * plan.column_tiles // choice.cluster
     lead = tile // per_lead if form.num_leads > 1 else number(0)
     place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
     for a in form.leads:
         stride //= form.extents[a]
         w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
-    per_band = choice.band * plan.column_tiles
+    per_band = choice.band * plan.column_tiles // choice.cluster
     band, within = place // per_band, place % per_band
     row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
-    column_tile = w.let("column_tile", within // choice.band, plan.column_tiles)
+    rank = axis("rank") if choice.cluster > 1 else number(0)
+    column_tile = w.let("column_tile", within // choice.band * choice.cluster + rank, plan.column_tiles)
     return row_tile * choice.rows, column_tile * choice.columns
 
 

@@ -78,10 +78,10 @@ def _place(graph: Graph, products: frozenset[str], name: str, index: tuple[Affin
     node = graph.node_by_name[name]
     if name in products:
         return {}, {**extents, COLUMN: node.type.shape[-1]}
-    inverse = _inverse(index, node, extents)
-    if inverse is None:
+    place = inverse(index, node, extents)
+    if place is None:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{name} does not have the elements of the product %{min(products)}")
-    point, sizes = inverse
+    point, sizes = place
     at = tuple(substitute(axis(a), point, extents) for a in node.axes)
     for product, read in _reads(graph, products, node, at, extents):
         here = zip(extents, (*read[:-1], read[-1] - read[-1].const), strict=True)
@@ -131,9 +131,9 @@ def _axes_of(graph: Graph, product: Node) -> tuple[str, ...]:
     return contraction.axes
 
 
-def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> tuple[Point, dict[str, int]] | None:
-    """The node's axes over the product's, and the extents of the product's axes that the node has, from the product's subscripts over the
-    node's axes; None where several elements share one.
+def inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> tuple[Point, dict[str, int]] | None:
+    """The node's axes over those of a value that it reads, and the extents of these that the node has, from the subscripts of the read;
+    None where several elements share one.
 
     A subscript may join axes, as column = head * 64 + place does: head = column / 64, place = column % 64. Rows and columns may end before
     the product's.
@@ -145,10 +145,10 @@ def _inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) 
         for s, a in parts:
             if s != stride or a in point or a not in node.extents:
                 return None
-            place = axis(name) // stride if stride > 1 else axis(name)
+            part = axis(name) // stride if stride > 1 else axis(name)
             stride *= node.extents[a]
-            point[a] = place if (s, a) == parts[-1] else place % node.extents[a]
+            point[a] = part if (s, a) == parts[-1] else part % node.extents[a]
         if e.const or stride > extents[name] or stride < extents[name] and name not in (ROW, COLUMN):
             return None
         sizes[name] = stride
-    return (point, sizes) if len(point) == len(node.axes) else None
+    return (point, sizes) if len(point) == len(node.extents) else None

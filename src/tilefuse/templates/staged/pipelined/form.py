@@ -2,6 +2,7 @@
 
     y[b, h, w] = gelu(sum k: x[.., k] w[k, ..] + bias[..])      one product; everything else is computed element by element from its sums
     y = silu(x v) * (x w)                                       two: each element has a sum of either
+    z[i] = max j: y[i, j]                                       reductions take whole rows (`row_form.py`)
 """
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, elements_of
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
+from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
+from tilefuse.templates.staged.pipelined.row_form import RowForm, reduced_elements, row_form
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ class ProductForm:
 
     extents  of the lead axes, ROW and COLUMN, in the order of the products' dimensions; the same for all products
     windows  extents of these axes that the results have: fewer rows or columns where results are a window of a padded product
-    points   for each result, its axes over those of the products; {} for a result that is a product
+    points   for each result, its axes over those of the products, of a reduction also the reduced ones; {} for one that is a product
     maps     for each result that has dimensions along rows and columns, these as a tensor's last
+    reduced  reductions of the products' rows
     """
 
     graph: Graph
@@ -46,6 +50,17 @@ class ProductForm:
     left: Operand
     points: Mapping[str, Point]
     maps: Mapping[str, ResultMap]
+    reduced: RowForm
+
+    @property
+    def tile_results(self) -> tuple[str, ...]:
+        """Results with an element for each element of the products."""
+        return self.reduced.elements
+
+    @property
+    def row_results(self) -> tuple[str, ...]:
+        """Results with an element for each row of the products."""
+        return tuple(r for r in self.graph.results if r not in self.reduced.elements)
 
     @property
     def product(self) -> Node:
@@ -96,9 +111,9 @@ class ProductForm:
 def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none."""
     nodes = tuple(n for n in graph.nodes if n.category == "library")
-    others = [n for n in graph.nodes if n.category not in ("map", "gather", "library")]
+    others = [n for n in graph.nodes if n.category not in ("map", "gather", "library", "reduce")]
     if others:
-        return Rejected(Reason.OTHER_TEMPLATE, f"%{others[0].name} is a {others[0].kind}, and sums of a pipeline go to maps only")
+        return Rejected(Reason.OTHER_TEMPLATE, f"%{others[0].name} is a {others[0].kind}, and sums of a pipeline go to maps and reductions")
     if not nodes:
         return Rejected(Reason.OTHER_TEMPLATE, "0 products, and a pipeline has one")
     contractions: dict[str, Contraction] = {}
@@ -112,9 +127,10 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     left = _common_left(graph, layouts, nodes, contractions)
     if isinstance(left, Rejected):
         return left
-    elements = elements_of(graph, nodes, shape)
-    if isinstance(elements, Rejected):
-        return elements
+    placed = _elements(graph, nodes, shape)
+    if isinstance(placed, Rejected):
+        return placed
+    elements, rows = placed
     products: list[Product] = []
     for name, column in elements.slices:
         right = operand_of(graph, layouts, contractions[name], "right", elements.extents, column)
@@ -123,8 +139,17 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         if left.dtype != right.dtype:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
         products.append(Product(graph.node_by_name[name], contractions[name], column, right))
+    reduced = row_form(graph, elements, rows.points)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
-                       _maps(graph, layouts, elements))
+                       _maps(graph, layouts, elements, reduced.elements), reduced)
+
+
+def _elements(graph: Graph, nodes: tuple[Node, ...], shape: Mapping[str, int]) -> tuple[Elements, RowPoints] | Rejected:
+    """Where results lie, and the reductions before them."""
+    if any(n.category == "reduce" for n in graph.nodes):
+        return reduced_elements(graph, nodes, shape)
+    elements = elements_of(graph, nodes, shape)
+    return elements if isinstance(elements, Rejected) else (elements, RowPoints({}, {}))
 
 
 def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contractions: Mapping[str, Contraction]) -> Operand | Rejected:
@@ -147,10 +172,11 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _maps(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, ResultMap]:
-    """Results as tensors with the products' rows and columns."""
+def _maps(graph: Graph, layouts: Layouts, elements: Elements, results: tuple[str, ...]) -> dict[str, ResultMap]:
+    """Those of some results that are tensors with the products' rows and columns."""
     map_by_result: dict[str, ResultMap] = {}
-    for name, point in elements.points.items():
+    for name in results:
+        point = elements.points[name]
         places = tuple(point[a] for a in graph.node_by_name[name].axes) if point else tuple(axis(a) for a in elements.extents)
         shape = graph.type_of(name).shape
         made = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)))

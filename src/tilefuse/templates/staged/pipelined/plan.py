@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import F32, DType
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.templates.staged.pipelined.exchanges import Exchange, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -108,6 +109,7 @@ class ProductPlan:
     rights: tuple[OperandTile, ...]
     staged: tuple[StagedResult, ...] = ()
     stages: int = STAGES
+    exchanges: tuple[Exchange, ...] = ()
     work: Work = Work()
     flops: int = 0
 
@@ -118,10 +120,11 @@ class ProductPlan:
 
     @property
     def shared_bytes(self) -> int:
-        """All slots of the operands, and the stages of results. Units: bytes."""
+        """All slots of the operands, the stages of results, and the parts that blocks of a cluster exchange. Units: bytes."""
         last = self.rights[-1]
         slots = last.offset_bytes + last.elements * last.operand.dtype.itemsize * self.choice.slots
-        return max([slots, *(r.offset_bytes + r.num_bytes(self.choice.warpgroups) for r in self.staged)])
+        return max([slots, *(r.offset_bytes + r.num_bytes(self.choice.warpgroups) for r in self.staged),
+                    *(e.offset_bytes + e.num_bytes for e in self.exchanges)])
 
     @property
     def row_tiles(self) -> int:
@@ -130,13 +133,18 @@ class ProductPlan:
 
     @property
     def column_tiles(self) -> int:
-        """Tiles along the columns."""
-        return -(-self.form.columns // self.choice.columns)
+        """Tiles along the columns: as many as a cluster has blocks, where nothing else divides them."""
+        return max(-(-self.form.columns // self.choice.columns), self.choice.cluster)
 
     @property
     def num_tiles(self) -> int:
         """Tiles of all lead places."""
         return self.form.num_leads * self.row_tiles * self.column_tiles
+
+    @property
+    def turns(self) -> int:
+        """Tiles that a block takes at most."""
+        return -(-self.num_tiles // self.choice.cluster // self.choice.num_clusters)
 
     @property
     def fillings(self) -> int:
@@ -152,6 +160,14 @@ class ProductPlan:
     def all_sums(self) -> int:
         """Accumulators of a consumer thread."""
         return self.sums * len(self.rights)
+
+    @property
+    def row_registers(self) -> int:
+        """Registers of a consumer thread for values of its rows: partial results of one stage, and every value that stays."""
+        rows, graph = self.form.reduced, self.form.graph
+        parts = max((sum(p.dtype.itemsize for p in parts_of(graph, s)) for s in rows.stages), default=0)
+        values = sum(graph.type_of(v).dtype.itemsize for s in rows.stages for v in (*s.reductions, *s.values))
+        return -(-(parts + values) // F32.itemsize) * self.choice.rows_of_thread
 
 
 @dataclass(frozen=True)
@@ -186,7 +202,7 @@ def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
 
 
 def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
-    """The plan with the slots of all operands one after the other in shared memory."""
+    """The plan with the slots of all operands, stages of results and slots of exchanges one after the other in shared memory."""
     tiles: list[OperandTile] = []
     end = 0
     for n, operand in enumerate(form.operands):
@@ -194,12 +210,14 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
         tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
         end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
     staged: list[StagedResult] = []
-    for name in form.graph.results if choice.columns % STAGE_COLUMNS == 0 else ():
+    for name in form.tile_results if choice.columns % STAGE_COLUMNS == 0 else ():
         result = staged_result(form, name, stages, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         if result is not None:
             staged.append(result)
             end = result.offset_bytes + result.num_bytes(choice.warpgroups)
-    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged), stages)
+    end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
+    exchanges = exchanges_of(form.graph, form.reduced, choice.rows, choice.cluster, end)
+    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged), stages, exchanges)
 
 
 def staged_result(form: ProductForm, name: str, stages: int, offset_bytes: int) -> StagedResult | None:

@@ -24,21 +24,22 @@ HALVES = 2
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    flops = result_operations(plan)
+    flops = result_operations(plan, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
-    stages: tuple[StageWork, ...] = (main, ending)
+    exchanges = StageWork((), len(plan.exchanges) * fitted.exchange_cycles)
+    stages: tuple[StageWork, ...] = (main, exchanges, ending)
     once = fitted.fill_cycles
     if choice.pingpong:
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
-    blocks = BlockWork(choice.blocks, choice.num_threads, 1, -(-plan.num_tiles // choice.blocks), stages, (StageWork((), once),),
-                       fitted.overlap)
+    blocks = BlockWork(choice.blocks, choice.num_threads, 1, plan.turns, stages, (StageWork((), once),), fitted.overlap)
     product_flops = 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     busy = min(choice.blocks, device.num_multiprocessors)
     operations = (Operations(product_flops, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
-    work = replace(boundary, grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=operations,
+    launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
+    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations,
                    flight_bytes=choice.slots * _slot_bytes(plan), shared_bytes=2 * plan.num_tiles * plan.fillings * _slot_bytes(plan))
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
@@ -97,8 +98,9 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     choice, graph, fitted = plan.choice, plan.form.graph, device.fitted.pipelined
     elements = choice.rows * choice.columns
     staged = {r.name for r in plan.staged}
-    direct_bytes = sum(graph.type_of(r).dtype.itemsize for r in graph.results if r not in staged) * elements
-    instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * (len(graph.results) - len(staged))
+    direct_bytes = sum(graph.type_of(r).dtype.itemsize for r in plan.form.tile_results if r not in staged) * elements
+    direct = len(plan.form.tile_results) - len(staged)
+    instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * direct
     issued = fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows)
     return StageWork(((("threads", elements * instructions / issued),),
                       (("l2", direct_bytes / fitted.stored_bytes_per_cycle),)),

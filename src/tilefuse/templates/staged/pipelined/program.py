@@ -1,6 +1,7 @@
 """The tile program of pipelined products, its template as text, and a written template as tiles.
 
     linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
+    linear [GRID-CTA_128,GRID-CLUSTER_4-CTA_256,LOOP_64]R; ...       the blocks of a cluster hold whole rows and reduce them together
 """
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
 from tilefuse.base.source import Span
 from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.device import DeviceSpec
@@ -40,18 +41,28 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
-        parameters=(("band", choice.band), ("blocks", choice.blocks), ("columns", choice.columns), ("depth", choice.depth),
+        parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
+                    ("columns", choice.columns), ("depth", choice.depth),
                     ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
-        levels=tuple(EdgeLevel(v, n.name, Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside),
-        launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), bytes_read=sum(v.type.num_bytes for v in graph.inputs),
+        levels=tuple(EdgeLevel(v, n.name, _level(n, choice)) for n in graph.nodes for v in n.reads() if v in inside),
+        launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes),
+        bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
+
+
+def _level(node: Node, choice: Pipelined) -> Level:
+    """Where elements are while a node uses them: reductions of rows combine them over lanes, or over the blocks of a cluster."""
+    if node.category != "reduce":
+        return Level.REGISTER
+    return Level.CLUSTER if choice.cluster > 1 else Level.WARP
 
 
 def template_of_product(plan: ProductPlan) -> Template:
     """The products with their tile and their main loop; maps on the sums have the same tile and no schedule."""
     choice, form = plan.choice, plan.form
     tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), (Step(Worker.GRID), Step(Worker.CTA, choice.rows)),
-                              (Step(Worker.GRID), Step(Worker.CTA, choice.columns)))
+                              (Step(Worker.GRID), *((Step(Worker.CLUSTER, choice.cluster),) if choice.cluster > 1 else ()),
+                               Step(Worker.CTA, choice.columns)))
     products = tuple(Schedule(n.name, (*tile, (Step(Worker.LOOP, choice.depth),)),
                               (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
     turns = (Setting("pingpong", True),) if choice.pingpong else ()
@@ -71,7 +82,7 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     warpgroups = numbers.get("warpgroups", base.warpgroups)
     choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
-                       bool(numbers.get("pingpong", base.pingpong)))
+                       bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "
@@ -100,6 +111,8 @@ def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]
                                   hint=f"schedules: {', '.join(products)}")
         steps = [next((s.count for s in attr if s.worker in (Worker.CTA, Worker.LOOP) and s.count is not None), None)
                  for attr in schedule.attrs[-3:]]
+        clusters = [s.count for attr in schedule.attrs[-2:-1] for s in attr if s.worker is Worker.CLUSTER and s.count is not None]
+        yield from (("cluster", count) for count in clusters)
         if len(steps) == 3:
             yield from ((name, count) for name, count in zip(("rows", "columns", "depth"), steps, strict=True) if count is not None)
     for setting in template.settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Pipelined:
     pingpong    each warpgroup has tiles of its own: one multiplies while another computes its results
     band        tiles of rows that are taken together before the next tile of columns, so that blocks at work share operands in L2
     blocks      persistent blocks
+    cluster     blocks that take neighbouring tiles of columns of the same rows in step, and exchange partial results of these rows
     """
 
     template: ClassVar[str] = "pipelined"
@@ -29,11 +30,22 @@ class Pipelined:
     band: int
     blocks: int
     pingpong: bool = False
+    cluster: int = 1
 
     @property
     def warpgroup_rows(self) -> int:
         """Rows of a tile that one warpgroup computes."""
         return self.rows if self.pingpong else self.rows // self.warpgroups
+
+    @property
+    def num_clusters(self) -> int:
+        """Groups of blocks that take tiles together: clusters, or single blocks."""
+        return self.blocks // self.cluster
+
+    @property
+    def rows_of_thread(self) -> int:
+        """Rows of which a consumer thread holds sums: two of every 64 of its warpgroup."""
+        return self.warpgroup_rows // WARPGROUP_ROWS * 2
 
     @property
     def consumer_threads(self) -> int:

@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilefuse.domain.contraction import COLUMN, ROW
@@ -15,10 +16,8 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, SWIZZLE, StagedResult
+from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.state import ProductState
-
-# Neighbouring sums that a lane holds, and rows between its two rows of an instruction. Source: PTX ISA, accumulators of wgmma.
-NEIGHBOURS, HALF_ROWS = 2, 8
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,13 @@ class Place:
 
 
 def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Results of a warpgroup's rows, which begin at `first_row`, 64 rows and 64 columns after the other. group: the warpgroup's number."""
+    """Results of a warpgroup's rows, which begin at `first_row`, 64 rows and 64 columns after the other, but those with one element a row.
+
+    group: the warpgroup's number.
+    """
     choice = w.plan.choice
     thread = axis("thread")
-    w.emit(Comment(f"{', '.join('%' + r for r in w.form.graph.results)}: from the sums"))
+    w.emit(Comment(f"{', '.join('%' + r for r in w.form.tile_results)}: from the sums"))
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
     steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
@@ -53,6 +55,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
             with w.loop("half", 2, unroll=w.unroll) as half:
                 stage_row = own_row + half * HALF_ROWS
                 row = w.simplified(first_row + a * WARPGROUP_ROWS + stage_row)
+                w.row_slot = half + a * 2
                 with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                     stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                     column = w.simplified(first_column + step * columns + stage_column)
@@ -104,12 +107,12 @@ def _neighbours(w: ProductState, place: Place) -> None:
     """Two neighbouring elements of every result, where both exist or the first does."""
     form, columns = w.form, w.form.columns
     together = columns % NEIGHBOURS == 0
-    arrays = {r: w.fresh(f"{r}_out") for r in form.graph.results}
+    arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
     with w.when(w.beyond(place.column, columns)):
         for name, array in arrays.items():
             w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
         if together:
-            _load_neighbours(w, place)
+            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results])
         for v in range(NEIGHBOURS):
             with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
                 w.sum = place.sum + v
@@ -124,15 +127,14 @@ def _neighbours(w: ProductState, place: Place) -> None:
             _store_neighbours(w, arrays, place)
 
 
-def _load_neighbours(w: ProductState, place: Place) -> None:
-    """Boundary elements that both neighbours read next to each other, by one access each."""
+def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object]) -> None:
+    """Boundary elements that both neighbours read next to each other, by one access each. evaluate: writes all that reads them."""
     lane = w.fresh("v")
     w.loads.clear()
-    with w.nested() as tried, w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
+    with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
         tried.extents[lane] = NEIGHBOURS
-        w.sum = place.sum + axis(lane)
-        for name in w.form.graph.results:
-            w.element(name)
+        w.sum = first_sum + axis(lane)
+        evaluate()
     for value, offset in tuple(w.loads):
         buffer = w.buffers[value]
         if len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:

@@ -3,23 +3,32 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tilefuse.domain.contraction import COLUMN, INNER
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
+from tilefuse.templates.staged.pipelined.exchanges import Exchange
 from tilefuse.templates.staged.pipelined.plan import SWIZZLE, OperandTile, ProductPlan, StagedResult
 
 
 class ProductState(GraphStatements):
-    """The statements of one kernel so far. `env` gives the product's axes at the current point; `sum`: where the
-    element of each product's sum lies there, in the register arrays `totals`."""
+    """The statements of one kernel so far. `env` gives the product's axes at the current point.
+
+    sum       where the element of each product's sum lies there, in the register arrays `totals`
+    source    the value whose elements the first array holds in place of the sums; "" for the sums
+    by_row    register arrays of values that have one element a row, an element for each row of the thread
+    row_slot  number of the current row among those
+    turn      number of the tile among those of the block
+    """
 
     def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec) -> None:
         super().__init__(program, program.graph, device)
@@ -30,6 +39,11 @@ class ProductState(GraphStatements):
         self.maps: dict[str, TensorMap] = {}
         self.totals: tuple[Reg, ...] = ()
         self.sum: Affine | None = None
+        self.source = ""
+        self.by_row: dict[str, Reg] = {}
+        self.row_slot: Affine | None = None
+        self.turn = number(0)
+        self.exchanged = [self._exchanged(e) for e in plan.exchanges]
         # Boundary values and offsets that elements have loaded so far, in order.
         self.loads: dict[tuple[str, Affine], None] = {}
         # The same for elements at subscripts that data give, with these and their strides.
@@ -47,6 +61,28 @@ class ProductState(GraphStatements):
         count = r.stages * self.plan.choice.warpgroups * r.stage_elements
         return Buffer(self.fresh(f"{r.name}_stages"), r.dtype, count, "shared", "", r.name, r.offset_bytes, swizzle=SWIZZLE)
 
+    def _exchanged(self, e: Exchange) -> dict[str, Buffer]:
+        """The slots of an exchange, by part."""
+        return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.slot_elements * e.copies, "shared", "", "",
+                               e.part_offset_bytes(p)) for p in e.parts}
+
+    def first_sum(self) -> Reg:
+        """The register of the first product's sum at the current point, or of the value in its place."""
+        assert self.sum is not None, "a point of the products"
+        return Reg(self.totals[0].name, self.totals[0].dtype, self.sum)
+
+    def known(self, name: str) -> KExpr | None:
+        """A value of the current row that is computed once a row, or the value whose elements replace the sums; None for others."""
+        if name in self.by_row and self.row_slot is not None:
+            return replace(self.by_row[name], index=self.row_slot)
+        if name == self.source and self.sum is not None:
+            return _as(self.first_sum(), self.graph.type_of(name).dtype)
+        return None
+
+    def forget_rows(self) -> None:
+        """At the end of a tile: nothing is known of rows."""
+        self.by_row, self.row_slot, self.source, self.sum = {}, None, "", None
+
     @contextlib.contextmanager
     def at(self, **point: Affine) -> Iterator[None]:
         """Inside, axes are at these places."""
@@ -61,11 +97,12 @@ class ProductState(GraphStatements):
         return () if self.always(bound) else (bound,)
 
     def element(self, name: str) -> KExpr:
-        """The element of a result at the current point, in its own type."""
-        if not self.form.points[name]:
+        """The element of a result, or of a value that the kernel keeps, at the current point, in its own type."""
+        if name in self.here.products:
             return self.here.product(name, 0)
-        own = {a: self.index(e) for a, e in self.form.points[name].items()}
-        return self.here.value(name, tuple(own[a] for a in self.graph.node_by_name[name].axes))
+        point = self.form.points.get(name)
+        place = self.form.reduced.places[name] if point is None else tuple(point[a] for a in self.graph.node_by_name[name].axes)
+        return self.here.value(name, tuple(self.index(e) for e in place))
 
     def expression(self, e: Expr) -> KExpr:
         """An expression of the graph at the current point."""
@@ -143,8 +180,11 @@ class _Here(GraphResolver):
         return w.simplified(linearise(tuple(self.index(i) for i in e.index), w.strides(e.value)))
 
     def value(self, name: str, at: tuple[Affine, ...], guarded: bool = False) -> KExpr:
-        """An inner map's element at subscripts over kernel names."""
+        """An inner value's element at subscripts over kernel names."""
         w = self.writer
+        known = w.known(name)
+        if known is not None:
+            return known
         node = w.graph.node_by_name[name]
         at = tuple(w.simplified(a) for a in at)
         held = w.loaded((name, *at))
@@ -161,6 +201,24 @@ class _Here(GraphResolver):
         w.hold((name, *at), held)
         return held
 
+    def call(self, e: Call[Expr], guarded: bool) -> KExpr:
+        """A call; elements that the sums' registers hold in f32 are not rounded and widened again."""
+        w = self.writer
+        if e.fn == F32.name and isinstance(e.args[0], Read) and e.args[0].value == w.source and w.sum is not None:
+            return w.first_sum()
+        return super().call(e, guarded)
+
+    def body(self, name: str) -> KExpr:
+        """The element that a reduction of rows combines at the current point."""
+        w = self.writer
+        node, point = w.graph.node_by_name[name], w.form.reduced.points[name]
+        assert node.body is not None
+        reach, w.reach = w.reach, node.extents
+        with w.at(**{a: w.simplified(w.index(e)) for a, e in point.items()}):
+            element = self.expression(node.body, False)
+        w.reach = reach
+        return w.register(element, dtype_of(node.body, lambda v: w.graph.type_of(v).dtype), f"{name}_x")
+
     def _first(self, column: Affine) -> int:
         """First column of the slice of a node's columns that a subscript lies in. Results read each slice at the same place of it."""
         w = self.writer
@@ -175,6 +233,9 @@ class _Here(GraphResolver):
         w = self.writer
         number_of = next(n for n, p in enumerate(w.form.products) if (p.node.name, p.first) == (name, first))
         product, total = w.form.products[number_of], w.totals[number_of]
+        known = w.known(name)
+        if known is not None:
+            return known
         held = w.loaded((name, first))
         if held is not None:
             return held

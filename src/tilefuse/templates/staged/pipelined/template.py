@@ -39,7 +39,8 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Its accumulators and its slots."""
         plan = plan_of(program)
-        return Resources(plan.all_sums + device.fitted.pipelined.registers, plan.shared_bytes, min_blocks=1)
+        registers = plan.all_sums + plan.row_registers + device.fitted.pipelined.registers
+        return Resources(registers, plan.shared_bytes, min_blocks=1)
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
         """Blocks take tiles in bands."""
@@ -62,9 +63,15 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         return product_by_hand(program, template, device)
 
     def propose(self, request: Request) -> TileProgram | Rejected:
-        """The product of a pattern with what follows it element by element."""
+        """The product of a pattern with what follows it element by element.
+
+        Reductions of rows wait for measurements of clusters on a device: until then plans do not have them, only `schedule_product`.
+        """
         if request.is_part or not request.has_products:
             return Rejected(Reason.OTHER_TEMPLATE, "no product with a kernel of its own")
+        reductions = [n for n in request.graph.nodes if n.category == "reduce"]
+        if reductions:
+            return Rejected(Reason.OTHER_TEMPLATE, f"%{reductions[0].name} is a {reductions[0].kind}, which plans leave to other kernels")
         return schedule_product(request.graph, request.layouts, request.device)
 
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
@@ -90,21 +97,24 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         return frozenset()
 
     def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
-        """The product, a block's tile with the inner elements of a slot, a warpgroup's rows of it."""
+        """The product, the tiles of a cluster, a block's tile with the inner elements of a slot, a warpgroup's rows of it."""
         plan, c = plan_of(program), self.choice_of(program)
         form = plan.form
         inner = ("inner", c.depth)
-        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))),
+        together = (LevelTile("cluster", (("row", c.rows), ("column", c.columns * c.cluster), inner)),) if c.cluster > 1 else ()
+        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))), *together,
                 LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
                 LevelTile("warpgroup", (("row", c.warpgroup_rows), ("column", c.columns), inner), c.warpgroups))
 
     def staging(self, program: TileProgram) -> Staging:
-        """The slots of all operands."""
+        """The slots of all operands, the stages of results, the parts that blocks of a cluster exchange."""
         plan = plan_of(program)
         named = [f"slots of %{t.operand.value}" + (f" from element {t.operand.first}" if t.operand.first else "") for t in plan.operands]
         places = [SharedPlace(name, t.offset_bytes, t.elements * plan.choice.slots * t.operand.dtype.itemsize)
                   for name, t in zip(named, plan.operands, strict=True)]
         places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.staged]
+        places += [SharedPlace(f"parts of rows: {', '.join('%' + p.name for p in e.parts)}", e.offset_bytes, e.num_bytes)
+                   for e in plan.exchanges]
         return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)
 
 

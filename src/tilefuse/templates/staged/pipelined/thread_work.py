@@ -14,9 +14,15 @@ from tilefuse.templates.staged.pipelined.operands import chunks_together, fillin
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan
 
 
-def result_operations(plan: ProductPlan) -> int:
-    """Operations that maps do on one element of the sums."""
-    return _operations(_bodies(plan.form.graph, plan.form.graph.results), plan.form.left.dtype != F32)
+def result_operations(plan: ProductPlan, device: DeviceSpec) -> int:
+    """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
+    form, narrow = plan.form, plan.form.left.dtype != F32
+    if not form.reduced.stages:
+        return _operations(_bodies(form.graph, form.graph.results), narrow)
+    passes = [p for s in form.reduced.stages for p in s.passes]
+    bodies = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
+    combined = sum(device.fitted.pipelined.combined_operations * len(p.reductions) for p in passes)
+    return combined + _operations([body for body in bodies if body is not None], narrow)
 
 
 def values_of_results(form: ProductForm) -> frozenset[str]:

@@ -9,11 +9,11 @@ from tilefuse.ir.text import parse_graph
 
 
 def product(b: TensorBuilder, lead: tuple[int, ...], rows: int, columns: int, inner: int, dtype: DType,
-            turned: tuple[bool, bool] = (False, True), shared: bool = False) -> str:
+            turned: tuple[bool, bool] = (False, True), shared: bool = False, precision: str = "default") -> str:
     """x times w; turned: x has the inner axis first, w has it last. shared: one w for all lead places."""
     x = b.input("x", dtype, (*lead, inner, rows) if turned[0] else (*lead, rows, inner))
     w = b.input("w", dtype, (*(() if shared else lead), *((columns, inner) if turned[1] else (inner, columns))))
-    return b.matmul(x, w, transpose_a=turned[0], transpose_b=turned[1])
+    return b.matmul(x, w, transpose_a=turned[0], transpose_b=turned[1], precision=precision)
 
 
 def plain(rows: int, columns: int, inner: int, dtype: DType = F16, turned: tuple[bool, bool] = (False, True),

@@ -1,0 +1,51 @@
+"""The rows of a tile as a consumer thread holds them: rows and columns of its sums."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.ir.affine import Affine, axis
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.templates.staged.pipelined.state import ProductState
+
+# Rows between a lane's two rows of an instruction, neighbouring columns of a lane, lanes that share a row.
+# Source: PTX ISA, accumulators of wgmma.
+HALF_ROWS, NEIGHBOURS = 8, 2
+QUAD = MMA_COLUMNS // NEIGHBOURS
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Where a thread's sums lie.
+
+    own_row       its first row among those of its warpgroup
+    of_tile       first row of the warpgroup in the tile
+    first_row     first row of the warpgroup in the product
+    first_column  of the tile
+    pair          number of its pair of columns among those of every 8
+    """
+
+    own_row: Affine
+    of_tile: Affine
+    first_row: Affine
+    first_column: Affine
+    pair: Affine
+
+    def row_of_tile(self, slot: int) -> Affine:
+        """The thread's row number `slot` among those of the tile."""
+        return self.of_tile + self._row(slot)
+
+    def row(self, slot: int) -> Affine:
+        """The thread's row number `slot` among those of the product."""
+        return self.first_row + self._row(slot)
+
+    def _row(self, slot: int) -> Affine:
+        return self.own_row + (slot // 2 * WARPGROUP_ROWS + slot % 2 * HALF_ROWS)
+
+
+def row_tile(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> RowTile:
+    """The current thread's part of a tile. group: the warpgroup's part of the tile; first_row: the first of it."""
+    thread = axis("thread")
+    own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // QUAD, WARPGROUP_ROWS - HALF_ROWS)
+    of_tile = w.simplified(group * w.plan.choice.warpgroup_rows)
+    return RowTile(own_row, of_tile, first_row, first_column, w.let("pair", thread % QUAD, QUAD))

@@ -1,0 +1,85 @@
+"""Plants faults in exchanges between the blocks of a cluster inside a pipeline: each is found by the rule that it breaks."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.test_pipeline_faults import changed
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
+from tests.unit.templates.staged.pipelined.row_cases import RowCase
+from tests.unit.templates.staged.pipelined.row_graphs import activated_norm
+from tilefuse.ir.affine import axis, number
+from tilefuse.kernel.ir import Barrier, ClusterStore, Kernel, Let, Shuffle, Stmt
+from tilefuse.kernel.visit import statements
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
+
+pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
+
+# One cluster of two blocks takes three tiles of rows, so that both copies of the exchange are used, one of them twice.
+CASE = RowCase(lambda: activated_norm(130, 70, 8), Pipelined(64, 64, 64, 2, 1, 1, 2, cluster=2), amplified=16)
+
+
+def _exchange(make: Callable[[Barrier], tuple[Stmt, ...]]) -> Callable[[Kernel], Kernel]:
+    """Changes the barriers that wait for signalled stores."""
+    def mutant(kernel: Kernel) -> Kernel:
+        return replace(kernel, body=changed(kernel.body, lambda s: make(s) if isinstance(s, Barrier) and s.signal is not None else None))
+    return mutant
+
+
+def _sends(make: Callable[[ClusterStore], tuple[Stmt, ...]], last: int = 0) -> Callable[[Kernel], Kernel]:
+    """Changes the signalled stores, or the last ones."""
+    def mutant(kernel: Kernel) -> Kernel:
+        sends = [s for s in statements(kernel.body) if isinstance(s, ClusterStore)][-last:]
+        return replace(kernel, body=changed(kernel.body, lambda s: make(s) if isinstance(s, ClusterStore) and s in sends else None))
+    return mutant
+
+
+def _without_meeting(kernel: Kernel) -> Kernel:
+    return replace(kernel, body=tuple(s for s in kernel.body if not isinstance(s, Barrier)))
+
+
+def _other_phase(s: Barrier) -> tuple[Stmt, ...]:
+    assert s.phase is not None
+    return (replace(s, phase=number(1) - s.phase),)
+
+
+def _one_copy(kernel: Kernel) -> Kernel:
+    """Every tile uses the first copy, and its barrier in the phase of the tile."""
+    def at_first(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, Let) or s.name not in ("copy", "phase"):
+            return None
+        turn, = s.value.axes()
+        return (replace(s, value=number(0) if s.name == "copy" else axis(turn) % 2),)
+    return replace(kernel, body=changed(kernel.body, at_first))
+
+
+FAULTS: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
+    "fewer bytes": (_exchange(lambda s: (replace(s, num_bytes=s.num_bytes - 4),)), "bytes of an exchange are not those that are sent"),
+    "a store that is not sent": (_sends(lambda s: (), 1), "bytes of an exchange are not those that are sent"),
+    "a store too many": (_sends(lambda s: (s, s), 1), "bytes of an exchange are not those that are sent"),
+    "no wait": (_exchange(lambda s: ()), "race, read and write"),
+    "the other phase": (_exchange(_other_phase), "exchange in a phase that is not the barrier's next"),
+    "another barrier": (_sends(lambda s: (replace(s, signal=number(7)),)), "no such transaction barrier"),
+    "to a block that is none": (_sends(lambda s: (replace(s, rank=s.rank + 2),)), "no such rank in the cluster"),
+    "blocks have not met": (_without_meeting, "shared memory of another block used before the first cluster barrier"),
+    "one copy for all tiles": (_one_copy, "race, read and write"),
+    "no shuffle": (lambda k: replace(k, body=changed(k.body, lambda s: () if isinstance(s, Shuffle) else None)),
+                   "read of an unset register"),
+}
+
+
+def test_findings_name_the_fault(tmp_path: Path) -> None:
+    """Faults of order and of counts are found also where the host's result happens to be right."""
+    kernel = compose_product(CASE.program(), H200)
+    kernels = [kernel, *(change(kernel) for change, _ in FAULTS.values())]
+    library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_FLAGS)
+    inputs = CASE.inputs(CASE.program().graph)
+    arrays = {b.name: inputs[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
+    for n, (name, message) in enumerate([("none", ""), *((name, message) for name, (_, message) in FAULTS.items())]):
+        _, status, report = call(getattr(library, f"{kernel.name}_{n}"), kernels[n], arrays)
+        assert (status > 0) == bool(message) and message in report, (name, report)

@@ -1,0 +1,70 @@
+"""Patterns with one product whose rows are reduced, as graphs."""
+from __future__ import annotations
+
+from tests.unit.templates.staged.pipelined.product_graphs import product
+from tests.unit.templates.stitched_graphs import normal
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import F16, F32, DType
+from tilefuse.ir.graph import Graph
+
+
+def residual_norm(rows: int, columns: int, inner: int, dtype: DType = F16, lead: tuple[int, ...] = ()) -> Graph:
+    """A linear layer plus a residual, which is kept, and its layer norm with scale and shift."""
+    b = TensorBuilder("residual_norm")
+    y = b.elementwise("add", product(b, lead, rows, columns, inner, dtype), b.input("bias", dtype, (columns,)))
+    y = b.elementwise("add", y, b.input("residual", dtype, (*lead, rows, columns)))
+    normed, _, _ = b.layer_norm(y, (-1,), b.input("scale", dtype, (columns,)), b.input("shift", dtype, (columns,)))
+    return normal(b, [y, normed])
+
+
+def activated_norm(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """RMS norm of the tanh of a product."""
+    b = TensorBuilder("activated_norm")
+    normed, _ = b.rms_norm(b.elementwise("tanh", product(b, (), rows, columns, inner, dtype)), (1,))
+    return normal(b, [normed])
+
+
+def gated_norm(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """RMS norm of the tanh of one product times another one."""
+    b = TensorBuilder("gated_norm")
+    x, v, w = b.input("x", dtype, (rows, inner)), b.input("v", dtype, (columns, inner)), b.input("w", dtype, (columns, inner))
+    y = b.elementwise("mul", b.elementwise("tanh", b.matmul(x, v, transpose_b=True)), b.matmul(x, w, transpose_b=True))
+    normed, _ = b.rms_norm(y, (1,))
+    return normal(b, [normed])
+
+
+def soft(rows: int, columns: int, inner: int, dtype: DType = F16, turned: tuple[bool, bool] = (False, True)) -> Graph:
+    """Softmax of the rows of a product."""
+    b = TensorBuilder("soft")
+    return normal(b, [b.softmax(product(b, (), rows, columns, inner, dtype, turned, precision="tf32" if dtype == F32 else "default"), 1)])
+
+
+def scores(rows: int, columns: int, inner: int, dtype: DType = F16, lead: tuple[int, ...] = ()) -> Graph:
+    """Logarithm of the sum of exponentials of each row, and the place of its greatest element: nothing of the product is stored."""
+    b = TensorBuilder("scores")
+    y = product(b, lead, rows, columns, inner, dtype)
+    return normal(b, [b.logsumexp(y, (-1,)), b.reduce(y, "argmax", (-1,))])
+
+
+def weighted(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """Each row's sum times a weight of the row, the product minus that, and the least element: a map over rows reads the boundary."""
+    b = TensorBuilder("weighted")
+    y = product(b, (), rows, columns, inner, dtype)
+    total = b.elementwise("mul", b.reduce(b.cast(y, F32), "sum", (1,)), b.input("weight", F32, (rows,)))
+    moved = b.elementwise("sub", b.cast(y, F32), b.reshape(total, (rows, 1)))
+    return normal(b, [total, b.cast(moved, dtype), b.reduce(y, "min", (1,))])
+
+
+def spread(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """The variance of each row, and whether any element exceeds one."""
+    b = TensorBuilder("spread")
+    y = product(b, (), rows, columns, inner, dtype)
+    return normal(b, [b.variance(y, (1,)), b.reduce(b.elementwise("gt", y, b.full((1, 1), 1.0, dtype)), "any", (1,))])
+
+
+def in_sequences(sequences: int, length: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """Rows of a product as sequences and places: softmax of each, with a factor for each sequence."""
+    b = TensorBuilder("in_sequences")
+    y = b.reshape(product(b, (), sequences * length, columns, inner, dtype), (sequences, length, columns))
+    y = b.elementwise("mul", y, b.input("factor", dtype, (sequences, 1, 1)))
+    return normal(b, [b.softmax(y, 2)])
