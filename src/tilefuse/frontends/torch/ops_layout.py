@@ -96,6 +96,13 @@ def split_with_sizes(b: TorchBuilder, x: Value, sizes: Sequence[int], dim: int =
     return tuple(b.split(x, list(sizes), dim))
 
 
+@lowers("aten.tensor_split.sections")
+def tensor_split(b: TorchBuilder, x: Value, sections: int, dim: int = 0) -> tuple[str, ...]:
+    """Pieces whose extents differ by one at most, the larger ones first."""
+    size, rest = divmod(b.shape_of(x)[dim], sections)
+    return split_with_sizes(b, x, [size + (n < rest) for n in range(sections)], dim)
+
+
 @lowers("aten.unbind.int")
 def unbind(b: TorchBuilder, x: Value, dim: int = 0) -> tuple[str, ...]:
     return tuple(b.select(x, dim, n) for n in range(b.shape_of(x)[dim]))
