@@ -29,7 +29,7 @@ def test_products_are_warpgroup_instructions_without_spills(name: str) -> None:
     code, report = _compiled(product)
     assert without_spills(report), report[-600:]
     assert "serializ" not in report.lower() and "warning" not in report.lower(), report
-    steps = -(-product.tile_k * product.dtype.itemsize // 32) * (product.block_m // product.warpgroups // 64)
+    steps = -(-product.tile_k * product.dtype.itemsize // 32) * (product.warpgroup_rows // 64)
     counts = products_in(code, "product")
     assert set(counts) == {KIND[product.dtype.name]} and counts.total() % steps == 0
 

@@ -35,7 +35,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, EachWarpgroup, Pipeline, Produce, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
@@ -94,8 +94,6 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
         case Consume():
             yield "drop use", ()
             yield "release no slot", (replace(s, held_slots=1 << 20),)
-        case ReleaseSlots():
-            yield "drop release", ()
         case WarpgroupWait():
             yield "drop wait for products", ()
             yield "one product too many in flight", (replace(s, pending=s.pending + 1),)
@@ -106,7 +104,7 @@ def _variants(s: Stmt) -> Iterator[tuple[str, tuple[Stmt, ...]]]:
         case For():
             yield "one step more", (replace(s, stop=s.stop + s.step),)
             yield "one step less", (replace(s, stop=s.stop - s.step),)
-        case If(bounds):
+        case If(bounds) | EachWarpgroup(bounds=bounds):
             for n, b in enumerate(bounds):
                 for name, low, high in (("widen above", 0, 1), ("narrow above", 0, -1), ("widen below", -1, 0), ("narrow below", 1, 0)):
                     changed = Bound(b.index, b.low + low, b.high + high)
@@ -140,6 +138,13 @@ def _rewrites(body: tuple[Stmt, ...], path: str, points: Points) -> Iterator[tup
                 inside = _with_slots(_among(points, threads), name, ring)
             case Consume(ring, name, inner):
                 inside = _with_slots(points, name, ring)
+            case EachWarpgroup(inner_name, inner, after, bounds):
+                inside = _turns(points, inner_name, bounds)
+                behind = inside
+                for let in (i for i in inner if isinstance(i, Let)):
+                    behind = behind | {let.name: np.broadcast_to(evaluate(let.value, behind), len(behind["thread"]))}
+                for fault, changed in _rewrites(after, f"{here} after", behind):
+                    yield fault, (*body[:n], replace(s, after=changed), *body[n + 1:])
             case _:
                 continue
         for fault, changed in _rewrites(inner, here, inside):
@@ -150,6 +155,16 @@ def _among(points: Points, threads: int) -> Points:
     """The points of the first threads."""
     kept = np.flatnonzero(points["thread"] < threads)
     return {name: values[kept] for name, values in points.items()}
+
+
+def _turns(points: Points, group: str, bounds: tuple[Bound, ...]) -> Points:
+    """The points of every warpgroup's turn."""
+    warpgroups = int(points["thread"].max()) // WARPGROUP + 1
+    own = _among(points, WARPGROUP)
+    size = len(own["thread"])
+    inside = {n: np.tile(values, warpgroups) for n, values in own.items()} | {group: np.repeat(np.arange(warpgroups), size)}
+    kept = np.flatnonzero(_holds(If(bounds, ()), inside))
+    return {name: values[kept] for name, values in inside.items()}
 
 
 def _with_slots(points: Points, name: str, ring: str) -> Points:
@@ -163,6 +178,9 @@ def _same(s: Stmt, new: Stmt, points: Points) -> bool:
     match s, new:
         case If(), If():
             return np.array_equal(_holds(s, points), _holds(new, points))
+        case EachWarpgroup(), EachWarpgroup():
+            everywhere = _turns(points, s.group, ())
+            return np.array_equal(*(_holds(If(t.bounds, ()), everywhere) for t in (s, new)))
         case For(), For():
             once, again = _reached((s,), points), _reached((new,), points)
             return once is not None and once == again

@@ -17,8 +17,8 @@ from tilefuse.ir.affine import axis
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.scalar import const
 from tilefuse.kernel.ir import Barrier, Kernel, Stmt, Store
-from tilefuse.kernel.pipeline import Consume, Produce, WarpgroupProduct, WarpgroupWait
-from tilefuse.kernel.tensor_map import ProxyFence
+from tilefuse.kernel.pipeline import Consume, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tensor_map import ProxyFence, TensorStore
 from tilefuse.kernel.visit import statements
 
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), 
 PRODUCT = TiledProduct(k=48, tile_k=16, swizzle=32, m=64, n=32, block_m=64, block_n=32, warpgroups=1, held_slots=1, slots=2, producers=32)
 COPIED = CopiedProduct(k=40, tile_k=16, swizzle=32, m=64, n=32, block_m=64, block_n=32, warpgroups=1, held_slots=1, slots=2)
 STORED = CopiedProduct(k=40, tile_k=16, swizzle=32, m=128, n=32, block_m=64, block_n=32, warpgroups=1, slots=2, stored=True, blocks=1)
+IN_TURN = CopiedProduct(k=40, tile_k=16, swizzle=32, m=192, n=32, block_m=64, block_n=32, warpgroups=2, held_slots=1, slots=2, stored=True,
+                        blocks=1, in_turn=True)
 IN_CLUSTERS = CopiedProduct(k=40, tile_k=16, swizzle=32, m=64, n=64, block_m=64, block_n=32, warpgroups=1, slots=2, cluster=2)
 SHARED_ROW = replace(PRODUCT, bias=True)
 STAGED = replace(PRODUCT, staged=True, held_slots=0)
@@ -41,7 +43,8 @@ def changed(body: tuple[Stmt, ...], change: Change) -> tuple[Stmt, ...]:
     for s in body:
         new = change(s)
         if new is None:
-            new = (replace(s, body=changed(s.body, change)),) if hasattr(s, "body") else (s,)
+            inner = {name: changed(getattr(s, name), change) for name in ("body", "after") if hasattr(s, name)}
+            new = (replace(s, **inner),) if inner else (s,)
         result += new
     return tuple(result)
 
@@ -75,6 +78,15 @@ def _store_of(s: Stmt) -> Stmt:
     return Store("as", axis("slot") * 1024 + axis("thread") * 8, const(0, F16))
 
 
+def _one_stage(kernel: Kernel) -> Kernel:
+    """Both warpgroups write their results to the first one's stage."""
+    def moved(s: Stmt) -> tuple[Stmt, ...] | None:
+        if isinstance(s, (Store, TensorStore)) and s.buffer == "results":
+            return (replace(s, index=s.index - axis("group") * s.index.coefficient("group")),)
+        return None
+    return replace(kernel, body=changed(kernel.body, moved))
+
+
 FAULTS: dict[str, tuple[TiledProduct, Callable[[Kernel], Kernel], str]] = {
     "use before any filling": (PRODUCT, _of(Produce, lambda s: ()), "slot used before it is full"),
     "more fillings than slots": (PRODUCT, _of(Consume, lambda s: (replace(s, held_slots=2),)), "slot filled before it is released"),
@@ -103,6 +115,8 @@ FAULTS: dict[str, tuple[TiledProduct, Callable[[Kernel], Kernel], str]] = {
     "no barrier after the product": (STAGED, _of(Barrier, lambda s: (), 1), "race, read and write"),
     "no wait before the operand is overwritten": (STAGED, _of(WarpgroupWait, lambda s: ()),
                                                   "write to memory that a product in flight reads"),
+    "slots held behind the turn": (IN_TURN, _of(ReleaseSlots, lambda s: ()), "slots that a warpgroup still holds at the end of its turn"),
+    "two warpgroups in one stage": (IN_TURN, _one_stage, "race, two writes"),
     "no barrier among consumers": (SHARED_ROW, _of(Barrier, lambda s: ()), "race, read and write"),
 }
 
@@ -126,16 +140,18 @@ def test_findings_name_the_fault(tmp_path: Path) -> None:
         assert status > 0 and message in report, (name, report)
 
 
-@pytest.mark.parametrize("product", [PRODUCT, SHARED_ROW, STAGED, IN_REGISTERS, COPIED, IN_CLUSTERS, STORED],
-                         ids=["ring", "shared row", "staged", "left in registers", "tensor copies", "multicast", "tensor stores"])
+@pytest.mark.parametrize("product", [PRODUCT, SHARED_ROW, STAGED, IN_REGISTERS, COPIED, IN_CLUSTERS, STORED, IN_TURN],
+                         ids=["ring", "shared row", "staged", "left in registers", "tensor copies", "multicast", "tensor stores",
+                              "ping-pong"])
 def test_every_planted_fault_shows(product: TiledProduct, tmp_path: Path) -> None:
     """No mutant passes silently; the unchanged kernel does.
 
-    Two are no faults: a main loop one step longer where boxes beyond k arrive as 0, and a tile more where stores end at the tensor's edge.
+    Some are no faults: a main loop one step longer where boxes beyond k arrive as 0, a tile more where stores end at the tensor's edge, a
+    loop one step longer whose turns are all beyond the tiles.
     """
     silent, planted = silent_faults(product.kernel(), lambda f, k: (found := _called(f, product, k))[1] != 0 or not found[0], tmp_path)
-    clipped = 1 + product.stored if isinstance(product, CopiedProduct) else 0
-    longer = [fault for fault in silent if fault.endswith("one step more")]
+    clipped = 1 + product.stored + product.in_turn if isinstance(product, CopiedProduct) else 0
+    longer = [fault for fault in silent if fault.endswith(("one step more", "widen above 0") if product.in_turn else "one step more")]
     silent = [fault for fault in silent if fault not in longer[:clipped]]
     assert not silent, f"{len(silent)} of {planted} mutants pass silently: {silent}"
     assert planted >= 10

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.kernel.ir import For, If, IfValue, Let, Stmt
-from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Produce, SkipSlots
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, SkipSlots
 from tilefuse.kernel.visit import index_names, statements
 
 
@@ -92,6 +92,21 @@ def absent_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
                 tree.append(replace(s, body=absent_tree(s.body), otherwise=absent_tree(s.otherwise)))
                 names |= index_names(tree[-1])
     return tuple(reversed(tree))
+
+
+def without_roles(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """The statements outside `Produce` and `EachWarpgroup`: those in which "thread" counts the threads of all consumers."""
+    tree: list[Stmt] = []
+    for s in body:
+        match s:
+            case Produce() | EachWarpgroup():
+                continue
+            case For(body=inner) | IfValue(body=inner) | Consume(body=inner) | Pipeline(body=inner):
+                s = replace(s, body=without_roles(inner))
+            case If(body=inner, otherwise=other):
+                s = replace(s, body=without_roles(inner), otherwise=without_roles(other))
+        tree.append(s)
+    return tuple(tree)
 
 
 def _uses(s: Stmt) -> bool:

@@ -254,7 +254,12 @@ class CheckedPrinter(HostPrinter):
         if of_cluster and s.signal is not None and s.phase is not None:
             fields = f"{self.scope.text(s.signal)}, {self.scope.text(s.phase)}, {s.num_bytes}, {self.site}"
             self.out.line(f"for (tf_shared_memory& home : homes) home.receive({fields});")
-        self.out.line("check.cluster_barrier();" if of_cluster else "check.block_barrier();")
+        if of_cluster:
+            self.out.line("check.cluster_barrier();")
+        elif s.team:
+            self.out.line(f"check.team_barrier({s.team}, {self.first_thread or '0'}, {self.running});")
+        else:
+            self.out.line("check.block_barrier();")
 
     def signalled(self, s: ClusterStore) -> None:
         """Prints the count of a store's bytes on the receiving block's transaction barrier."""
@@ -431,8 +436,9 @@ class CheckedPrinter(HostPrinter):
     def bulk_copy(self, s: BulkCopy) -> str:
         """A checked copy, in flight until a wait on its barrier."""
         arrive = "true" if s.arrive else "false"
+        thread = self._number("thread") if s.team else self.first_thread or "0"
         return (f"tf_bulk_copy_checked({identifier(s.shared)}, {self.scope.text(s.shared_index)}, {identifier(s.buffer)}, "
-                f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {self.site});")
+                f"{self.scope.text(s.index)}, {s.num_elements}, {self.scope.text(s.barrier)}, {arrive}, {thread}, {self.site});")
 
     def tensor_transfer(self, s: TensorCopy | TensorStore | TensorStoreWait) -> None:
         """Prints a checked copy or store of one thread, or its wait for its stores."""

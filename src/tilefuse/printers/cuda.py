@@ -54,6 +54,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupProduct,
     WarpgroupWait,
 )
+from tilefuse.kernel.pipeline_roles import without_roles
 from tilefuse.kernel.pipeline_rules import check_pipeline
 from tilefuse.kernel.routine_text import routine_namespaces
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
@@ -156,6 +157,8 @@ class _CudaPrinter:
     def _prologue(self) -> None:
         index = self.scope.index_type
         used = index_names(self.kernel.body)
+        if self.kernel.pipeline is not None and "thread" not in index_names(without_roles(self.kernel.body)):
+            used -= {"thread"}
         # The GPU starts blocks in the order of their numbers. The host has no such order and ignores `backwards`.
         block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
         for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()"),

@@ -33,7 +33,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
 )
 from tilefuse.kernel.pipeline_roles import absent_tree, consumer_tree, producer_tree
-from tilefuse.kernel.visit import statements
+from tilefuse.kernel.visit import index_names, statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.host_pipeline import ring_name
 from tilefuse.printers.support.warpgroup_text import instruction_name
@@ -190,7 +190,9 @@ class CudaPipeline:
         if last > 1:
             self._over_warpgroups(s.group, f"{index} {var} = 0; {var} < tf_warpgroup", absent)
         with out.block(""), self._threads(WARPGROUP):
-            out.line(f"const {index} {var} = tf_warpgroup, thread = threadIdx.x % {WARPGROUP};")
+            out.line(f"const {index} {var} = tf_warpgroup;")
+            if "thread" in index_names((s.body, s.after)):
+                out.line(f"const {index} thread = threadIdx.x % {WARPGROUP};")
             scope.extents[s.group] = last
             out.line("tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);")
             out.line("tf_turn_phase ^= 1u;")

@@ -7,7 +7,7 @@ from tests.unit.printers.pipeline_kernels import THREAD, TiledProduct
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BF16, F32, I8
 from tilefuse.kernel.ir import Barrier, Buffer, For, Kernel, Let, Reg, Stmt, Store
-from tilefuse.kernel.pipeline import panel_width
+from tilefuse.kernel.pipeline import WARPGROUP, panel_width
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 
 # Bytes of a row of results in shared memory.
@@ -37,7 +37,8 @@ class CopiedProduct(TiledProduct):
         """The kernel with the shared buffer of a tile of results, in panels, and the map that stores a panel."""
         width = panel_width(RESULT_SWIZZLE, 4)
         start = -(-kernel.launch.shared_bytes // 1024) * 1024
-        tile = Buffer("results", self.sums, self.block_m * self.block_n, "shared", offset_bytes=start, swizzle=RESULT_SWIZZLE)
+        tiles = self.warpgroups if self.in_turn else 1
+        tile = Buffer("results", self.sums, tiles * self.block_m * self.block_n, "shared", offset_bytes=start, swizzle=RESULT_SWIZZLE)
         c = TensorMap("c_map", "c", self.sums, (self.m, self.n), (self.n, 1), (self.block_m, width), RESULT_SWIZZLE)
         launch = replace(kernel.launch, shared_bytes=start + 4 * tile.num_elements)
         return replace(kernel, buffers=(*kernel.buffers, tile), maps=(*kernel.maps, c), launch=launch)
@@ -50,14 +51,16 @@ class CopiedProduct(TiledProduct):
         row = THREAD // 128 * rows + 64 * a + 16 * (THREAD % 128 // 32) + lane // 4 + 8 * (q // 2)
         within = 8 * (b % (width // 8)) + 2 * (lane % 4) + q % 2
         value = Reg("sum", self.sums, self.block_n // 2 * a + 4 * b + q)
-        body: tuple[Stmt, ...] = (Store("results", b // (width // 8) * (width * self.block_m) + row * width + within, value),)
+        first = axis("group") * (self.block_m * self.block_n) if self.in_turn else number(0)
+        team = WARPGROUP if self.in_turn else 0
+        body: tuple[Stmt, ...] = (Store("results", first + b // (width // 8) * (width * self.block_m) + row * width + within, value),)
         for name, extent in (("q", 4), ("cb", self.block_n // 8), ("ra", rows // 64)):
             body = (For(name, number(0), number(extent), 1, body, unroll=True),)
         corner = (axis("bm") * self.block_m, axis("bn") * self.block_n + panel * width)
-        store = TensorStore("c_map", corner, "results", panel * (width * self.block_m))
+        store = TensorStore("c_map", corner, "results", first + panel * (width * self.block_m), team=team)
         # The next tile's results, or the end of the block, come after the copy engine has read these.
-        return (*body, ProxyFence(), Barrier(), For("cp", number(0), number(self.block_n // width), 1, (store,)), TensorStoreWait(0),
-                Barrier())
+        return (*body, ProxyFence(), Barrier(team=team), For("cp", number(0), number(self.block_n // width), 1, (store,)),
+                TensorStoreWait(0, team=team), Barrier(team=team))
 
     def _in_clusters(self, kernel: Kernel) -> Kernel:
         """The kernel with control flow that is uniform over a cluster, where it has any."""
@@ -107,6 +110,8 @@ COPIED: dict[str, CopiedProduct] = {
     "bias": CopiedProduct(BF16, bias=True, registers=(40, 232)),
     "stored": CopiedProduct(n=64, block_n=64, k=40, stored=True),
     "stored in turns": CopiedProduct(BF16, m=256, n=128, block_n=64, k=72, slots=3, held_slots=1, blocks=2, stored=True),
+    "stored in ping-pong": CopiedProduct(m=192, n=64, block_m=64, block_n=32, k=72, slots=3, held_slots=1, blocks=1, stored=True,
+                                         in_turn=True),
     "cluster": CopiedProduct(n=256, slots=3, swizzle=128, tile_k=64, k=136, cluster=2),
     "cluster in turns": CopiedProduct(m=256, n=128, block_n=32, slots=3, held_slots=1, swizzle=64, k=72, cluster=2, blocks=4),
 }

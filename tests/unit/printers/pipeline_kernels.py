@@ -28,7 +28,17 @@ from tilefuse.kernel.ir import (
     Stmt,
     Store,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce, ReleaseSlots, Ring, WarpgroupProduct, WarpgroupWait, panel_width
+from tilefuse.kernel.pipeline import (
+    Consume,
+    EachWarpgroup,
+    Pipeline,
+    Produce,
+    ReleaseSlots,
+    Ring,
+    WarpgroupProduct,
+    WarpgroupWait,
+    panel_width,
+)
 from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.target.launch import Launch
 
@@ -44,7 +54,8 @@ class TiledProduct:
     a_turned: `a` lies as [k, m]; b_turned: `b` lies as [n, k]. warpgroups share block_m. producers: threads that copy. held_slots: as of
     Consume, with as many products in flight. left_registers: consumers load their left operand into registers. registers: of producers and
     consumers. bias: consumers exchange a row first. blocks: persistent blocks that take the tiles in turn; 0: a block for each tile.
-    staged: consumers write the left operand to a buffer of their own, which products read.
+    staged: consumers write the left operand to a buffer of their own, which products read. in_turn: each warpgroup has tiles of its own,
+    of `block_m` rows.
     """
 
     dtype: DType = F16
@@ -66,11 +77,17 @@ class TiledProduct:
     bias: bool = False
     blocks: int = 0
     staged: bool = False
+    in_turn: bool = False
 
     @property
     def sums(self) -> DType:
         """Type of the results."""
         return I32 if self.dtype.is_integer else F32
+
+    @property
+    def warpgroup_rows(self) -> int:
+        """Rows of a tile that one warpgroup computes."""
+        return self.block_m if self.in_turn else self.block_m // self.warpgroups
 
     @property
     def tiles(self) -> int:
@@ -90,8 +107,10 @@ class TiledProduct:
         columns = self.n // self.block_n
         tiles = self.m // self.block_m * columns
         blocks = self.blocks or tiles
-        roles = (For("tile", axis("block"), number(tiles), blocks, (
+        roles: tuple[Stmt, ...] = (For("tile", axis("block"), number(tiles), blocks, (
             Let("bm", axis("tile") // columns, self.m // self.block_m), Let("bn", axis("tile") % columns, columns), *self._both_roles())),)
+        if self.in_turn:
+            roles = self._turns(tiles, blocks)
         body = (Comment("%c: main loop over k"),
                 Pipeline((Ring("ab", self.slots, ("as", "bs")),), roles, consumers, *self.registers))
         buffers = (Buffer("a", self.dtype, self.m * self.k, "global", "in", "a"),
@@ -100,11 +119,19 @@ class TiledProduct:
         return Kernel("product", (*buffers, *shared),
                       Launch(blocks, consumers + 128, shared_bytes=_end(shared[-1])), body)
 
+    def _turns(self, tiles: int, blocks: int) -> tuple[Stmt, ...]:
+        """Tiles of warpgroups that take turns: the main loop in the turn, the sums' way to memory behind it."""
+        columns, own = self.n // self.block_n, axis("tile") + axis("group") * blocks
+        body = (Let("bm", own // columns, self.m // self.block_m), Let("bn", own % columns, columns), *self._both_roles())
+        end = next(n for n, s in enumerate(body) if isinstance(s, For) and s.var == "kt") + 1
+        turn = EachWarpgroup("group", body[:end], body[end:], (Bound(own, 0, tiles),))
+        return (For("tile", axis("block"), number(tiles), blocks * self.warpgroups, (turn,)),)
+
     def _both_roles(self) -> tuple[Stmt, ...]:
-        rows = self.block_m // self.warpgroups
+        rows = self.warpgroup_rows
         elements = rows * self.block_n // 128
         width_a, width_b = (panel_width(self.swizzle, self.dtype.itemsize),) * 2
-        group = THREAD // 128
+        group = number(0) if self.in_turn else THREAD // 128
         left = axis("slot") * (self.block_m * self.tile_k)
         left += group * (rows // width_a * width_a * self.tile_k) if self.a_turned else group * (rows * width_a)
         product = WarpgroupProduct(
@@ -233,4 +260,5 @@ PRODUCTS: dict[str, TiledProduct] = {
     "staged": TiledProduct(BF16, staged=True, a_turned=True, swizzle=128, tile_k=64, k=70),
     "left in registers": TiledProduct(F16, left_registers=True, k=70, slots=3, b_turned=False),
     "bias": TiledProduct(BF16, bias=True, registers=(40, 232)),
+    "in turn": TiledProduct(m=192, n=64, block_m=64, block_n=64, k=83, slots=3, held_slots=1, blocks=1, in_turn=True),
 }

@@ -28,6 +28,8 @@ struct tf_checker {
   long long block = 0;
   int thread = 0, rank = 0, threads, cluster;
   std::vector<unsigned> epochs, arrivals;
+  std::vector<unsigned> together_since;                 // by rank: epoch that the last barrier of all threads began
+  std::map<std::pair<int, int>, unsigned> team_since;   // by threads of a team and its first thread's lane: the same for the team's barriers
   unsigned cluster_epoch = 0;
   std::map<std::pair<long long, long long>, std::vector<long long>> arrived;   // counter cell -> blocks, in order of arrival
   std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
@@ -38,7 +40,7 @@ struct tf_checker {
 
   tf_checker(const char* name, const char* const* texts, char* text, long size, int num_threads, int num_ranks, long long num_blocks)
       : kernel(name), sites(texts), report(text), report_size(size), threads(num_threads), cluster(num_ranks), epochs(num_ranks, 1u),
-        arrivals(num_blocks, 0u), issued(num_ranks * num_threads, 0u), finished(num_ranks * num_threads, 0u) {
+        arrivals(num_blocks, 0u), together_since(num_ranks, 1u), issued(num_ranks * num_threads, 0u), finished(num_ranks * num_threads, 0u) {
     if (report && report_size > 0) report[0] = 0;
   }
 
@@ -67,12 +69,24 @@ struct tf_checker {
   bool concurrent(const tf_touch& before) const {
     if (!before.kind || (before.block == block && before.thread == thread && !together)) return false;
     if (together && before.kind == 3 && before.block == block && before.site == together) return false;
-    if (before.block == block) return before.epoch == epochs[rank];
+    if (before.block == block) return before.epoch == epochs[rank] || !ordered(before);
     if (cluster > 1 && before.block / cluster == block / cluster) return before.cluster_epoch == cluster_epoch;
     const auto mine = acquired.find(block);
     if (mine == acquired.end()) return true;
     const auto theirs = mine->second.find(before.block);
     return theirs == mine->second.end() || theirs->second <= before.arrivals;
+  }
+
+  // Whether a barrier since an earlier access of this block had both threads, its own and the one at hand.
+  bool ordered(const tf_touch& before) const {
+    if (together_since[rank] > before.epoch || together || before.kind == 3) return true;
+    for (const auto& [team, epoch] : team_since)
+      if (epoch > before.epoch && member(team, before.thread) && member(team, thread)) return true;
+    return false;
+  }
+  bool member(const std::pair<int, int>& team, int who) const {
+    const int lane = rank * threads + who;
+    return lane >= team.second && lane < team.second + team.first;
   }
 
   int lane() const { return rank * threads + thread; }
@@ -108,10 +122,16 @@ struct tf_checker {
     cell.written = true;
   }
 
-  void block_barrier() { ++epochs[rank]; }
+  void block_barrier() { together_since[rank] = ++epochs[rank]; }
+
+  // The threads `first` .. first + running - 1 meet, `team` of them at a time.
+  void team_barrier(int team, int first, int running) {
+    ++epochs[rank];
+    for (int n = 0; n < running; n += team) team_since[{team, rank * threads + first + n}] = epochs[rank];
+  }
 
   void cluster_barrier() {
-    for (unsigned& epoch : epochs) ++epoch;
+    for (int n = 0; n < cluster; ++n) together_since[n] = ++epochs[n];
     ++cluster_epoch;
     last_remote.kind = 0;
   }
@@ -126,7 +146,7 @@ struct tf_checker {
     std::vector<long long>& blocks = arrived[{(long long)counter, index}];
     blocks.push_back(block);
     ++arrivals[block];
-    ++epochs[rank];
+    together_since[rank] = ++epochs[rank];
     if ((long long)blocks.size() < count) return false;
     for (long long other : blocks) acquired[block][other] = arrivals[other];
     blocks.clear();
@@ -387,12 +407,12 @@ template <class T> struct tf_remote {
 
 //@ tf_bulk_copy_checked
 template <class T, class Source> void tf_bulk_copy_checked(tf_shared<T>& shared, long long at, Source& buffer, long long index,
-                                                           long long elements, int barrier, bool arrive, int site) {
+                                                           long long elements, int barrier, bool arrive, int thread, int site) {
   tf_checker& check = shared.home.check;
   if ((shared.offset + at * (long long)sizeof(T)) % 16 || index * (long long)sizeof(T) % 16 || elements * (long long)sizeof(T) % 16)
     check.finding("bulk copy that is not aligned to 16 bytes", site, shared.name, at);
   if (barrier < 0 || barrier >= (int)shared.home.arrived.size()) return check.finding("no such transaction barrier", site, "barrier", barrier);
-  check.thread = 0;
+  check.thread = thread;
   for (long long n = 0; n < elements; ++n) {
     shared.store(at + n, buffer.load(index + n, site), site);
     if (at + n >= 0 && at + n < shared.size && shared.offset + (at + n + 1) * (long long)sizeof(T) <= shared.home.bytes)
