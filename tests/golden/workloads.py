@@ -64,10 +64,11 @@ WORKLOADS: dict[str, Pattern] = {
     "embedding": embedding(30522, 768, 8192),
     "embedding-checked": checked_embedding(30522, 768, 8192),
     "scatter-add": scatter_add(30522, 768, 8192),
+    "product-chain": Pattern(clamped_layers(65536, (64, 64, 64, 64), F16), integers),
     "packed-updates": side_by_side([update(1024, 1024), update(4096), update(4096, 1024), update(1003)] * 3, shared=("rate",)),
     "packed-kinds": side_by_side([row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(256, 256), total(5000), update(512)]),
     "stitched-gates": Pattern(lstm_cell(32, 256), integers),
-    "stitched-layers": Pattern(clamped_layers(65536, (64, 64, 64, 64), F16), integers),
+    "stitched-layers": Pattern(clamped_layers(2048, (64, 64, 64, 64), F16), integers),
     "stitched-softmax": Pattern(product_softmax(98304, 64, 128), integers),
     "walked-attention": Pattern(attention(64, 4096, 64, F16, causal=True), integers),
 }

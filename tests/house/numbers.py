@@ -28,12 +28,14 @@ SCRIPT_LIMITS = frozenset({
 # Of streamed products: lanes and bytes of instructions; tiles that a search tries.
 STREAM_STRUCTURAL = frozenset({"EIGHTS", "FOURS", "LEAST_COPY_BYTES", "PORTABLE_CLUSTER", "SUM_BYTES", "THREAD_INNER"})
 STREAM_LIMITS = frozenset({"MOST_WARPS", "TRIED_ACROSS", "TRIED_ALONG", "TRIED_CLUSTERS", "TRIED_ELEMENTS", "TRIED_WIDE"})
+# Of chains of products: bytes of an operand, elements of a lane.
+CHAIN_STRUCTURAL = frozenset({"ITEM_BYTES", "LANE_ELEMENTS"})
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
     "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "HALVES", "INNER", "IN_USE", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS",
     "MOST_REGISTERS", "NEIGHBOURS", "REGISTER_BYTES", "REGISTER_UNIT", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE",
     "SCORE_TOLERANCE_US", "STAGES", "STAGE_COLUMNS", "STEP", "SWIZZLE", "TIE", "WEIGHT_OPERAND",
-}) | SCRIPT_STRUCTURAL | STREAM_STRUCTURAL
+}) | SCRIPT_STRUCTURAL | STREAM_STRUCTURAL | CHAIN_STRUCTURAL
 # Bounds on searches and on the size of generated code, and the values that a search tries.
 LIMITS = frozenset({
     "ALIKE_RADIUS", "CLUSTERS", "COLUMN_TILES", "FEW_NODES", "GENERATOR_SHARE", "INLINE_LIMIT", "LARGEST_WINDOW",

@@ -62,6 +62,7 @@ from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
 from tilefuse.printers.cuda_pipeline import CudaPipeline, check_device
+from tilefuse.printers.rounded_pairs import rounded_pair
 from tilefuse.printers.tensor_copies import cuda_copy, cuda_parameter, cuda_store, cuda_store_wait
 from tilefuse.target.device import DeviceSpec
 
@@ -209,8 +210,15 @@ class _CudaPrinter:
         arrays = self.pipeline.arrays
         depth = len(arrays)
         with self.scope.nested():
-            for s in body:
-                self.statement(s)
+            waiting = list(reversed(body))
+            while waiting:
+                s = waiting.pop()
+                pair = rounded_pair(s, waiting[-1], self.expressions.text) if waiting else ""
+                if pair:
+                    self.out.line(pair)
+                    waiting.pop()
+                else:
+                    self.statement(s)
         del arrays[depth:]
 
     def statement(self, s: Stmt) -> None:

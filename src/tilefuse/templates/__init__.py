@@ -11,13 +11,14 @@ from tilefuse.templates.parts import Known
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
 from tilefuse.templates.registry import register
 from tilefuse.templates.rows.template import RowsTemplate
+from tilefuse.templates.staged.chain.template import ProductChainTemplate
 from tilefuse.templates.staged.online.template import OnlineTemplate
 from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 from tilefuse.templates.staged.template import StitchedTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (FlatTemplate(), TransposeTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
-             PipelinedTemplate(), PackedTemplate())
+             PipelinedTemplate(), ProductChainTemplate(), PackedTemplate())
 for _template in TEMPLATES:
     register(_template)
 

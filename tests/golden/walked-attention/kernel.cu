@@ -192,8 +192,7 @@ k_matmul_1(
     #pragma unroll
     for (int g_3 = 0; g_3 < 8; ++g_3) {
       alignas(16) tf_f16 matmul_1_out[2];
-      matmul_1_out[0] = tf_f16(matmul_1_so_far[4 * g_3 + 2 * (i_12 & 1) + 32 * (i_12 >> 1)]);
-      matmul_1_out[1] = tf_f16(matmul_1_so_far[4 * g_3 + 2 * (i_12 & 1) + 32 * (i_12 >> 1) + 1]);
+      tf_round_pair(matmul_1_out + 0, matmul_1_so_far[4 * g_3 + 2 * (i_12 & 1) + 32 * (i_12 >> 1)], matmul_1_so_far[4 * g_3 + 2 * (i_12 & 1) + 32 * (i_12 >> 1) + 1]);
       tf_vector_store<2>(matmul_1 + 8 * g_3 + 512 * i_12 + 2 * lane_of_warp + 262144 * lead + 8192 * row_tile + 2048 * warp_1 + 56 * (lane_of_warp >> 2), matmul_1_out);
     }
   }

@@ -81,7 +81,7 @@ def test_the_same_part_twice_is_twice_its_work(pattern: Pattern) -> None:
 
 @pytest.mark.parametrize("build", [
     lambda n: softmax(64 * n, 1024).graph, lambda n: layer_norm(64 * n, 768, "f16").graph, lambda n: column_sum(256 * n, 512).graph,
-    lambda n: transpose(256 * n, 256).graph, lambda n: update(4096 * n).graph, lambda n: clamped_layers(256 * n, (64, 64, 64), F16),
+    lambda n: transpose(256 * n, 256).graph, lambda n: update(4096 * n).graph, lambda n: clamped_layers(1024 * n, (16, 16, 16), F16),
     lambda n: product_softmax(256 * n, 64, 128), lambda n: attention(4 * n, 512, 64, F16),
 ], ids=["softmax", "layer-norm", "column-sum", "transpose", "update", "layers", "product-softmax", "attention"])
 def test_a_larger_kernel_has_more_work_and_takes_no_less_time(build: Callable[[int], Graph]) -> None:

@@ -1,4 +1,4 @@
-"""The generator of walks: offers each walk as a whole (`walks.py`), then with the maps around it while that saves time.
+"""The generator of walks: offers each walk and chain as a whole (`walks.py`, `chains.py`), then grows it while that saves time.
 
     {scores, ..., y}   ->   {scaled q, scores, ..., y}   ->   {scaled q, scores, ..., y, y + residual}
 """
@@ -9,6 +9,7 @@ from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price.known_patterns import renamed_reason
 from tilefuse.plan.price.structure import boundary
+from tilefuse.templates.staged.chain.form import chain_form
 from tilefuse.templates.staged.online.products import online_form
 
 # Maximum number of nodes that a walk absorbs around it.
@@ -41,7 +42,7 @@ def offer_walks(candidates: Candidates) -> None:
 
 
 def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected | None:
-    """The reason why a pattern does not have the form of a walk. Patterns that are equal up to names are examined once."""
+    """The reason why a pattern does not have the form of a walk or of a chain. Patterns that are equal up to names are examined once."""
     whole = candidates.units.graph
     key, names = candidates.form_of(pattern), (*pattern.nodes, *boundary(whole, pattern))
     if key in known:
@@ -49,8 +50,10 @@ def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected
         again = why and renamed_reason(why, others, names)
         if why is None or again is not None:
             return again
-    form = online_form(pattern.graph(whole))
-    known[key] = (names, form if isinstance(form, Rejected) else None)
+    alone = pattern.graph(whole)
+    form = online_form(alone)
+    follows = isinstance(form, Rejected) and not isinstance(chain_form(alone, {}), Rejected)
+    known[key] = (names, form if isinstance(form, Rejected) and not follows else None)
     return known[key][1]
 
 

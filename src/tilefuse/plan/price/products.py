@@ -14,6 +14,7 @@ from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.plan.chains import find_chains
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
@@ -126,4 +127,5 @@ def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
     def alone(node: Node) -> bool:
         return fusible(node) and _has_few_rows(node, device)
 
-    return Products(fusible, lambda n: library_product_us(n, graph, device), alone, find_walks(graph, device))
+    walks = (*find_walks(graph, device), *find_chains(graph, device))
+    return Products(fusible, lambda n: library_product_us(n, graph, device), alone, walks)

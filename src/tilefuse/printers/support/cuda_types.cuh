@@ -59,6 +59,19 @@ TF_INLINE float tf_float(tf_bf16 a) {
   return wide;
 }
 
+//@ tf_round_pair
+// Two neighbouring elements, rounded together. pair: at a multiple of four bytes.
+TF_INLINE void tf_round_pair(tf_f16* pair, float first, float second) {
+  unsigned int word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  memcpy(pair, &word, sizeof word);
+}
+TF_INLINE void tf_round_pair(tf_bf16* pair, float first, float second) {
+  unsigned int word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  memcpy(pair, &word, sizeof word);
+}
+
 //@ tf_hardware_exp2
 // The tf_hardware_ functions are single instructions of the special function unit (a few more where operands may be subnormal).
 // Source: PTX ISA, ex2.approx, lg2.approx, rcp.approx, div.full, sqrt.approx, sin.approx, cos.approx.

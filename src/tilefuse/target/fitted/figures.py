@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
+from tilefuse.target.fitted.chains import ChainFigures
 from tilefuse.target.fitted.endings import EndingFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.pipelines import PipelinedFigures
@@ -56,6 +57,7 @@ class FittedFigures:
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
     streamed: StreamedFigures = StreamedFigures()
+    chains: ChainFigures = ChainFigures()
     products: ProductFigures = ProductFigures()
     calls: CallFigures = CallFigures()
     unaligned: UnalignedFigures = UnalignedFigures()

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.golden.workloads import tile_program
 from tests.unit.plan.graphs import softmax
 from tests.unit.plan.stand_in import schedule_by_rows
+from tests.unit.templates.stitched_graphs import clamped_layers
 from tilefuse.base.options import Options
 from tilefuse.domain.roofline import resident_blocks, transfer_us
 from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import F16
 from tilefuse.ir.layouts import channels_last_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.pattern import Cost
@@ -22,6 +23,7 @@ from tilefuse.templates.levels import scattered_adds
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.rows.modes import Rows
+from tilefuse.templates.staged.stitched import schedule_stitched
 from tilefuse.templates.transpose.record import Transpose
 
 
@@ -51,7 +53,7 @@ def test_arithmetic_decides_where_it_is_longer() -> None:
 
 def test_stages_are_timed_by_their_cycles() -> None:
     """Products on the matrix unit take fewer cycles than their operations at the usual rate."""
-    made = tile_program("stitched-layers", H200)
+    made = schedule_stitched(clamped_layers(65536, (64, 64, 64, 64), F16), {}, H200)
     assert isinstance(made, TileProgram)
     parts = AnalyticCost(H200).parts(made)
     assert 0 < parts.arithmetic_us < made.flops / H200.flops_per_s * 1e6

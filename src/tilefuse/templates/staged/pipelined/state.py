@@ -231,23 +231,29 @@ class _Here(GraphResolver):
     def product(self, name: str, first: int) -> KExpr:
         """The element at hand of a node's slice with its bias, rounded as the library rounds it."""
         w = self.writer
-        number_of = next(n for n, p in enumerate(w.form.products) if (p.node.name, p.first) == (name, first))
-        product, total = w.form.products[number_of], w.totals[number_of]
         known = w.known(name)
         if known is not None:
             return known
         held = w.loaded((name, first))
         if held is not None:
             return held
+        dtype = w.graph.type_of(name).dtype
+        held = w.register(_as(self.unrounded(name, first), dtype), dtype, name)
+        w.hold((name, first), held)
+        return held
+
+    def unrounded(self, name: str, first: int) -> KExpr:
+        """The element at hand of a node's slice with its bias, in the type of its sum."""
+        w = self.writer
+        number_of = next(n for n, p in enumerate(w.form.products) if (p.node.name, p.first) == (name, first))
+        product, total = w.form.products[number_of], w.totals[number_of]
         assert w.sum is not None, "a point of the products"
         made: KExpr = Reg(total.name, total.dtype, w.sum)
         if product.contraction.bias:
             with w.at(**{COLUMN: w.env[COLUMN] + first}):
                 bias = self.read(Read(product.contraction.bias, product.contraction.bias_index), False)
             made = Call("add", (made, _as(bias, kernel_dtype(made))))
-        held = w.register(_as(made, product.node.type.dtype), product.node.type.dtype, name)
-        w.hold((name, first), held)
-        return held
+        return made
 
 
 def _as(e: KExpr, dtype: DType) -> KExpr:

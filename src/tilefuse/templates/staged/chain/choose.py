@@ -1,0 +1,117 @@
+"""Tiles of chains of products: every candidate that fits is priced by its work; the cheapest is taken."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
+from tilefuse.domain.roofline import price_candidate
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
+from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.chain.chain_work import with_work
+from tilefuse.templates.staged.chain.form import NARROW, ChainForm
+from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, consumer_registers, placed, whole
+from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, why_no_copies
+
+MOST_WARPGROUPS, MOST_ROWS, MOST_SLOTS = 4, 2 * WARPGROUP_ROWS, 8
+# Columns of the sums of one instruction. Source: PTX ISA, shapes of wgmma.
+MOST_COLUMNS = 256
+
+
+def choose_chain(form: ChainForm, device: DeviceSpec, fixed: ProductChain | None = None) -> ChainPlan | Rejected:
+    """The tiles whose work has the least price, or why there are none. fixed: tiles made by hand or by a tuner."""
+    refused = _refusal(form, device)
+    if refused is not None:
+        return refused
+    best: tuple[float, float, ChainPlan] | None = None
+    why: Rejected | None = None
+    boundary = boundary_work(form.graph)
+    for choice in [fixed] if fixed is not None else candidates(form, device):
+        plan = _fit(form, choice, device)
+        if isinstance(plan, Rejected):
+            why = why or plan
+            continue
+        plan = with_work(plan, boundary, device)
+        price = price_candidate(plan.work, device)
+        if best is None or (price.us, price.arithmetic_us) < best[:2]:
+            best = (price.us, price.arithmetic_us, plan)
+    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def _refusal(form: ChainForm, device: DeviceSpec) -> Rejected | None:
+    """Why no tile of the chain can be computed by warpgroup instructions."""
+    if device.kind != "cuda" or not device.capabilities.warpgroup_products:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
+    for layer in form.layers:
+        if layer.columns > MOST_COLUMNS:
+            return Rejected(Reason.REGISTERS, f"%{layer.form.product.name} has {layer.columns} columns, and registers hold {MOST_COLUMNS}")
+    if not (form.first.num_leads and form.rows and all(layer.columns and layer.form.inner for layer in form.layers)):
+        return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.first.product.name} is empty")
+    return None
+
+
+def may_be_chained(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether warpgroup instructions multiply the operands of a node and hold its rows of sums, as far as its types tell."""
+    contraction = contraction_of(node, graph)
+    if contraction is None or not device.capabilities.warpgroup_products or node.type.shape[-1] > MOST_COLUMNS:
+        return False
+    left, right = graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype
+    return left.name in NARROW and matrix_arithmetic(contraction, left, right) == ""
+
+
+def candidates(form: ChainForm, device: DeviceSpec) -> Iterator[ProductChain]:
+    """Every choice that is tried, those that do not fit among them."""
+    inner = tuple(whole(layer.columns, INSTRUCTION_INNER) for layer in form.layers[:-1])
+    last = form.layers[-1].columns
+    ends = {whole(last, MMA_COLUMNS), min(whole(last, STAGE_COLUMNS), MOST_COLUMNS)}
+    for warpgroups, rows, end in product(range(1, MOST_WARPGROUPS + 1), range(WARPGROUP_ROWS, MOST_ROWS + 1, WARPGROUP_ROWS), sorted(ends)):
+        tall = warpgroups * rows
+        blocks = min(form.first.num_leads * -(-form.rows // tall), device.num_multiprocessors)
+        for right_slots in (0, *range(MOST_SLOTS, 1, -1)):
+            base = ProductChain(tall, (*inner, end), 1, right_slots, warpgroups, blocks)
+            least = placed(form, base)
+            each = least.left.elements * least.left.operand.dtype.itemsize
+            room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
+            yield replace(base, left_slots=min(1 + room // each, MOST_SLOTS))
+
+
+def _fit(form: ChainForm, choice: ProductChain, device: DeviceSpec) -> ChainPlan | Rejected:
+    least = tuple(whole(layer.columns, MMA_COLUMNS if layer is form.layers[-1] else INSTRUCTION_INNER) for layer in form.layers)
+    legal = ((choice.warpgroups >= 1 and choice.rows > 0 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0,
+              f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {choice.warpgroups} warpgroups"),
+             (len(choice.columns) == len(least) and all(n <= c <= MOST_COLUMNS and c % MMA_COLUMNS == 0
+                                                        for c, n in zip(choice.columns, least, strict=False)),
+              f"columns {choice.columns} are no multiples of {MMA_COLUMNS} from {least} up to {MOST_COLUMNS}"),
+             (choice.left_slots >= 2, f"{choice.left_slots} slots of the left operand, and a filling in use needs another beside it"),
+             (choice.slots == 0 or choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
+             (choice.blocks >= 1, f"{choice.blocks} blocks"),
+             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
+    for holds, problem in legal:
+        if not holds:
+            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+    plan = placed(form, choice)
+    return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
+
+
+def _limit(plan: ChainPlan, device: DeviceSpec) -> Rejected | None:
+    """Why a plan does not fit the device: tensor maps, registers, shared memory, right operands that change within a block."""
+    for layer in plan.layers:
+        wrong = why_no_copies(layer.form, layer.right) or (why_no_copies(layer.form, plan.left) if layer is plan.layers[0] else "")
+        if wrong:
+            return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring the operands of %{layer.form.product.name}: {wrong}")
+        moving = [a for a in plan.form.first.leads if layer.right.operand.stride_by_axis.get(a)]
+        if plan.stays and moving:
+            return Rejected(Reason.ILLEGAL_TEMPLATE, f"%{layer.right.operand.value} differs between places of the batch and cannot stay")
+    registers = plan.registers + device.fitted.pipelined.registers
+    _, most = consumer_registers(plan.choice, device)
+    if registers > min(most, device.max_registers_per_thread):
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.rows} rows a warpgroup, and {most} are left")
+    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
+    return None

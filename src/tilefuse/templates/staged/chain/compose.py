@@ -1,0 +1,130 @@
+"""Chains of products as kernel IR.
+
+    for each tile of rows:  for each product:  steps over the inner axis | results from the sums | the next left operand from the sums
+"""
+from __future__ import annotations
+
+from tilefuse.domain.contraction import COLUMN, INNER, ROW
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import F32
+from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.chain.fragments import left_operand
+from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer, consumer_registers
+from tilefuse.templates.staged.chain.state import ChainState
+from tilefuse.templates.staged.pipelined.results import store_results
+
+
+def compose_chain(program: TileProgram, device: DeviceSpec) -> Kernel:
+    """The kernel IR of a chain of products."""
+    plan = program.internal
+    assert isinstance(plan, ChainPlan)
+    choice = plan.choice
+    w = ChainState(program, plan, device)
+    w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
+    with w.nested() as roles:
+        if plan.stays:
+            _load_rights(w)
+        _tiles(w)
+        w.emit(*(ReleaseSlots(layer.ring) for layer in plan.layers if plan.stays))
+    pipeline = Pipeline(tuple(w.rings), tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
+    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
+              f"{plan.shared_bytes} bytes of shared memory; right operands {'stay' if plan.stays else 'come for each tile'}")
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
+    slots = {b.name: b for b in w.slots.values()}
+    return Kernel(program.name, (*w.buffers.values(), *slots.values(), *w.stages.values()), launch, (*w.frame.statements, pipeline), header,
+                  min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+
+
+def _load_rights(w: ChainState) -> None:
+    """All right operands, once: their slots stay full until the block ends."""
+    for layer in w.chain.layers:
+        w.take(layer.plan)
+        with w.loop("step", layer.fillings) as step:
+            slot = _produce_right(w, layer, step)
+            w.emit(Consume(layer.ring, slot, (), held_slots=layer.fillings))
+
+
+def _produce_right(w: ChainState, layer: PlannedLayer, step: Affine) -> str:
+    """The right operand's tile of one filling; the name of its slot."""
+    slot = w.fresh("slot")
+    w.frame.extents[slot] = w.chain.choice.slots or layer.fillings
+    with w.nested() as produced:
+        w.copy(layer.right, axis(slot), {COLUMN: number(0), INNER: step * DEPTH})
+    w.emit(Produce(layer.ring, slot, tuple(produced.statements)))
+    return slot
+
+
+def _tiles(w: ChainState) -> None:
+    """The tiles of a block, one after another, each through all products."""
+    plan, form = w.chain, w.chain.form.first
+    with w.loop("tile", number(plan.num_tiles), start=axis("block"), step=plan.choice.blocks, extent=plan.num_tiles) as tile:
+        lead, stride = tile // plan.row_tiles if form.num_leads > 1 else number(0), form.num_leads
+        for a in form.leads:
+            stride //= form.extents[a]
+            w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
+        row_tile = w.let("row_tile", tile % plan.row_tiles if form.num_leads > 1 else tile, plan.row_tiles)
+        first_row = row_tile * plan.choice.rows
+        # One array for all products: waits for products settle every array in scope, and would keep earlier sums alive.
+        total = Reg(w.fresh("sum"), F32)
+        w.totals = (total,)
+        w.emit(Declare(total.name, F32, plan.sums))
+        lefts: list[str] = []
+        for n, layer in enumerate(plan.layers):
+            w.take(layer.plan)
+            w.emit(Comment(f"%{w.form.product.name}: the inner axis in {layer.fillings} steps"))
+            if n:
+                _held_product(w, layer, total.name, lefts)
+            else:
+                _first_product(w, layer, total.name, first_row)
+            if layer.results is not None:
+                w.take(layer.results)
+                store_results(w, _group(w), first_row + _group(w) * plan.rows, number(0))
+            if layer.ahead is not None:
+                lefts = left_operand(w, layer, first_row)
+
+
+def _group(w: ChainState) -> Affine:
+    """The warpgroup's number."""
+    return axis("thread") // WARPGROUP if w.chain.choice.warpgroups > 1 else number(0)
+
+
+def _first_product(w: ChainState, layer: PlannedLayer, total: str, first_row: Affine) -> None:
+    """The product whose left operand comes through a ring."""
+    plan = w.chain
+    left, right = plan.left, layer.right
+    with w.loop("step", layer.fillings) as step:
+        slot = w.fresh("left_slot")
+        w.frame.extents[slot] = plan.choice.left_slots
+        with w.nested() as produced:
+            w.copy(left, axis(slot), {ROW: first_row, INNER: step * DEPTH})
+        w.emit(Produce(LEFT_RING, slot, tuple(produced.statements)))
+        at = step if plan.stays else axis(_produce_right(w, layer, step))
+        first = _group(w) * (plan.rows * left.width if left.operand.inner_is_contiguous else plan.rows * left.depth)
+        product = WarpgroupProduct(
+            total, w.slots[left.key].name, axis(slot) * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, w.slots[right.key].name, at * right.elements, right.panel_lines * right.width,
+            right.operand.inner_is_contiguous, plan.rows, layer.columns, DEPTH, term=step)
+        body = (product, WarpgroupWait(1))
+        w.emit(Consume(LEFT_RING, slot, body if plan.stays else (Consume(layer.ring, str(at), body, held_slots=1),), held_slots=1))
+    w.emit(WarpgroupWait(0), ReleaseSlots(LEFT_RING), *(() if plan.stays else (ReleaseSlots(layer.ring),)))
+
+
+def _held_product(w: ChainState, layer: PlannedLayer, total: str, lefts: list[str]) -> None:
+    """A product whose left operand is in registers."""
+    plan, right = w.chain, layer.right
+    for n, left in enumerate(lefts):
+        at = number(n) if plan.stays else axis(_produce_right(w, layer, number(n)))
+        product = WarpgroupProduct(
+            total, left, number(0), 0, False, w.slots[right.key].name, at * right.elements, right.panel_lines * right.width,
+            right.operand.inner_is_contiguous, plan.rows, layer.columns, layer.depth(n), left_registers=True, term=number(n))
+        if plan.stays:
+            w.emit(product)
+        else:
+            w.emit(Consume(layer.ring, str(at), (product, WarpgroupWait(1)), held_slots=1))
+    w.emit(WarpgroupWait(0), *(() if plan.stays else (ReleaseSlots(layer.ring),)))

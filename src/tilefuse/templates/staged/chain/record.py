@@ -1,0 +1,48 @@
+"""The record of a chain of products."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilefuse.kernel.pipeline import WARPGROUP
+
+
+@dataclass(frozen=True, slots=True)
+class ProductChain:
+    """Tiles of `rows` rows that persistent blocks take one after another through every product of a chain.
+
+    columns     of each product's sums, in order: the next left operand or the results, in whole instructions
+    left_slots  slots of the ring that brings the first left operand
+    slots       slots of the ring that brings the right operands; 0: each has a ring of its own, is loaded once and stays
+    warpgroups  consumer warpgroups, which share the rows of a tile; one more produces
+    blocks      persistent blocks
+    """
+
+    template: ClassVar[str] = "product_chain"
+
+    rows: int
+    columns: tuple[int, ...]
+    left_slots: int
+    slots: int
+    warpgroups: int
+    blocks: int
+
+    @property
+    def consumer_threads(self) -> int:
+        """Threads that multiply."""
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a block."""
+        return self.consumer_threads + WARPGROUP
+
+    @property
+    def resident(self) -> int:
+        """One block: its registers are distributed among its roles."""
+        return 1
+
+    @property
+    def streams_results(self) -> bool:
+        """As of `Choice`: results leave the cache before right operands, which every block reads."""
+        return True
