@@ -12,9 +12,10 @@ from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import STAGES, SWIZZLE, ProductPlan, placed
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
@@ -113,8 +114,8 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
     """Slots that shared memory holds beside so many stages for each result."""
     least = placed(form, choice, stages)
-    behind = sum(r.num_bytes(choice.warpgroups) for r in least.staged) + sum(e.num_bytes for e in least.exchanges)
-    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - behind
+    beside = sum(t.num_bytes(choice.warpgroups) for t in least.beside.tiles) + sum(e.num_bytes for e in least.exchanges)
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - beside
     return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), MOST_SLOTS)
 
 

@@ -24,7 +24,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
-from tilefuse.templates.staged.pipelined.results import store_results
+from tilefuse.templates.staged.pipelined.results import fetch_values, store_results
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
 from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.state import ProductState
@@ -56,7 +56,7 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()))
-    signals = sum(e.copies for e in plan.exchanges)
+    signals = sum(e.copies for e in plan.exchanges) + (plan.choice.warpgroups if plan.fetched else 0)
     return Kernel(program.name, buffers, launch, (*w.frame.statements, *meeting, pipeline), header, min_blocks=1, num_barriers=signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
 
@@ -83,9 +83,11 @@ def _tiles(w: ProductState) -> None:
         first_row, first_column = _place(w, tile)
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
+        own_row = first_row + group * choice.warpgroup_rows
+        fetch_values(w, group, own_row, first_column)
         _main_loop(w, group, first_row, first_column)
         w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-        _end(w, group, first_row, first_column)
+        _end(w, group, tile // choice.blocks, first_row, first_column)
 
 
 def _tiles_in_turn(w: ProductState) -> None:
@@ -99,21 +101,22 @@ def _tiles_in_turn(w: ProductState) -> None:
             place = first + axis(group) * choice.blocks
             first_row, first_column = _place(w, w.let("tile", place, plan.num_tiles))
             _declare_sums(w)
+            fetch_values(w, axis(group), first_row, first_column)
             _main_loop(w, number(0), first_row, first_column)
             end = len(turn.statements)
             w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-            _end(w, axis(group), first_row, first_column)
+            _end(w, axis(group), first // stride, first_row, first_column)
         w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, plan.num_tiles),)))
 
 
-def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Rows that are reduced, then the results of a tile. group: the warpgroup's number."""
+def _end(w: ProductState, group: Affine, turn: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Rows that are reduced, then the results of a tile. group: the warpgroup's number; turn: number of its tile so far."""
     part = number(0) if w.plan.choice.pingpong else group
     own_first_row = first_row + part * w.plan.choice.warpgroup_rows
     if w.form.reduced.stages:
         reduce_rows(w, row_tile(w, part, own_first_row, first_column))
     if w.form.tile_results:
-        store_results(w, group, own_first_row, first_column)
+        store_results(w, group, turn, own_first_row, first_column)
     w.forget_rows()
 
 

@@ -13,7 +13,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, ROW, contraction_of
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Lookup, Read, walk
+from tilefuse.ir.scalar import Guard, Lookup, Read, walk
 
 Point = Mapping[str, Affine]
 # A product, by its node and the column of the node where the product begins.
@@ -123,6 +123,30 @@ def _operands(graph: Graph, node: Node, at: tuple[Affine, ...]) -> Iterator[tupl
     for e in walk(node.body):
         if isinstance(e, Read):
             yield e.value, e.index, point
+
+
+def boundary_reads(graph: Graph, points: Mapping[str, Point], products: frozenset[str],
+                   extents: Mapping[str, int]) -> dict[str, tuple[Affine, ...]]:
+    """Boundary values that all maps on the sums read at one place, with their subscripts over the products' axes.
+
+    Values that some map reads under a guard are left out: they may be smaller than the results.
+    """
+    places: dict[str, set[tuple[Affine, ...]]] = {}
+    guarded: set[str] = set()
+    seen: set[tuple[str, tuple[Affine, ...]]] = set()
+    waiting = [(name, tuple(substitute(axis(a), points[name], extents) for a in graph.node_by_name[name].axes))
+               for name in points if name not in products]
+    while waiting:
+        name, at = waiting.pop()
+        node = graph.node_by_name.get(name)
+        if node is None:
+            places.setdefault(name, set()).add(at)
+        elif name not in products and (name, at) not in seen:
+            seen.add((name, at))
+            assert node.body is not None
+            guarded |= {r.value for g in walk(node.body) if isinstance(g, Guard) for r in walk(g) if isinstance(r, Read)}
+            waiting += [(value, tuple(substitute(e, point, extents) for e in read)) for value, read, point in _operands(graph, node, at)]
+    return {value: next(iter(at)) for value, at in sorted(places.items()) if len(at) == 1 and value not in guarded}
 
 
 def _axes_of(graph: Graph, product: Node) -> tuple[str, ...]:

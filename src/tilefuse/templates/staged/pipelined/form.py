@@ -15,7 +15,7 @@ from tilefuse.domain.contraction import COLUMN, ROW, Contraction, contraction_of
 from tilefuse.ir.affine import axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.templates.staged.pipelined.elements import Elements, Point, elements_of
+from tilefuse.templates.staged.pipelined.elements import Elements, Point, boundary_reads, elements_of
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
@@ -40,6 +40,7 @@ class ProductForm:
     windows  extents of these axes that the results have: fewer rows or columns where results are a window of a padded product
     points   for each result, its axes over those of the products, of a reduction also the reduced ones; {} for one that is a product
     maps     for each result that has dimensions along rows and columns, these as a tensor's last
+    beside   the same for each boundary value that maps on the sums read at the element at hand, as a residual
     reduced  reductions of the products' rows
     """
 
@@ -50,6 +51,7 @@ class ProductForm:
     left: Operand
     points: Mapping[str, Point]
     maps: Mapping[str, ResultMap]
+    beside: Mapping[str, ResultMap]
     reduced: RowForm
 
     @property
@@ -141,7 +143,8 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         products.append(Product(graph.node_by_name[name], contractions[name], column, right))
     reduced = row_form(graph, elements, rows.points)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
-                       _maps(graph, layouts, elements, reduced.elements), reduced)
+                       _maps(graph, layouts, elements, reduced.elements), {} if reduced.stages else _beside(graph, layouts, elements),
+                       reduced)
 
 
 def _elements(graph: Graph, nodes: tuple[Node, ...], shape: Mapping[str, int]) -> tuple[Elements, RowPoints] | Rejected:
@@ -170,6 +173,18 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
 
 
 # -- results ---------------------------------------------------------------------------------------------------------------
+
+
+def _beside(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, ResultMap]:
+    """Boundary values with the products' rows and columns that maps read."""
+    products = frozenset(name for name, _ in elements.slices)
+    map_by_value: dict[str, ResultMap] = {}
+    for value, places in boundary_reads(graph, elements.points, products, elements.extents).items():
+        shape = graph.type_of(value).shape
+        tensor = result_map(places, shape, tuple(layouts.get(value) or row_major_strides(shape)))
+        if tensor is not None:
+            map_by_value[value] = tensor
+    return map_by_value
 
 
 def _maps(graph: Graph, layouts: Layouts, elements: Elements, results: tuple[str, ...]) -> dict[str, ResultMap]:

@@ -18,7 +18,8 @@ from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, SWIZZLE, OperandTile, ProductPlan, operand_map, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan, operand_map, why_no_copies
+from tilefuse.templates.staged.pipelined.stages import SWIZZLE
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 # A register of a thread.

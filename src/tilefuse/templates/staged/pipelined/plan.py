@@ -5,21 +5,17 @@ from dataclasses import dataclass
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
-from tilefuse.ir.dtype import F32, DType
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
+from tilefuse.ir.dtype import F32
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.result_map import ResultMap
+from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE, FetchedValue, StagedTile, Stages, stages_of
 
-# Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
-SWIZZLE = 128
 # Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
 CHUNK_BYTES = 16
-# Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result.
-STAGE_COLUMNS, STAGES = 64, 2
 
 
 @dataclass(frozen=True)
@@ -61,53 +57,18 @@ class OperandTile:
 
 
 @dataclass(frozen=True)
-class StagedResult:
-    """A result that leaves through shared memory, by tensor stores of 64 rows of a warpgroup and one panel of columns.
-
-    Each warpgroup has stages of 64 rows x 64 columns: two, of which one is written while a store reads the other; or one where the second
-    would take the memory of a slot.
-
-    map           its dimensions, rows and columns last
-    stages        of a warpgroup
-    offset_bytes  of the first warpgroup's first stage
-    """
-
-    name: str
-    dtype: DType
-    map: ResultMap
-    stages: int
-    offset_bytes: int
-
-    @property
-    def width(self) -> int:
-        """Columns of a panel."""
-        return panel_width(SWIZZLE, self.dtype.itemsize)
-
-    @property
-    def stage_elements(self) -> int:
-        """Elements of one stage."""
-        return WARPGROUP_ROWS * STAGE_COLUMNS
-
-    @property
-    def box(self) -> tuple[int, ...]:
-        """Extents of one store."""
-        return (*(1 for _ in self.map.extents[:-2]), WARPGROUP_ROWS, self.width)
-
-    def num_bytes(self, warpgroups: int) -> int:
-        """All stages."""
-        return self.stages * warpgroups * self.stage_elements * self.dtype.itemsize
-
-
-@dataclass(frozen=True)
 class ProductPlan:
-    """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result. `work` and
-    `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result, where no boundary
+    value or product shares them. `work` and `flops`: as of `Work` and `TileProgram`.
+
+    beside  tiles in shared memory beside the slots
+    """
 
     form: ProductForm
     choice: Pipelined
     left: OperandTile
     rights: tuple[OperandTile, ...]
-    staged: tuple[StagedResult, ...] = ()
+    beside: Stages = Stages()
     stages: int = STAGES
     exchanges: tuple[Exchange, ...] = ()
     work: Work = Work()
@@ -120,11 +81,21 @@ class ProductPlan:
 
     @property
     def shared_bytes(self) -> int:
-        """All slots of the operands, the stages of results, and the parts that blocks of a cluster exchange. Units: bytes."""
+        """All slots of the operands, all stages, and the parts that blocks of a cluster exchange. Units: bytes."""
         last = self.rights[-1]
         slots = last.offset_bytes + last.elements * last.operand.dtype.itemsize * self.choice.slots
-        return max([slots, *(r.offset_bytes + r.num_bytes(self.choice.warpgroups) for r in self.staged),
+        return max([slots, *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
                     *(e.offset_bytes + e.num_bytes for e in self.exchanges)])
+
+    @property
+    def staged(self) -> tuple[StagedTile, ...]:
+        """Results that leave through shared memory."""
+        return self.beside.results
+
+    @property
+    def fetched(self) -> tuple[FetchedValue, ...]:
+        """Boundary values that come through shared memory while the products are computed."""
+        return self.beside.fetched
 
     @property
     def row_tiles(self) -> int:
@@ -209,23 +180,8 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
         lines, key = (choice.columns, f"right{n - 1}") if n else (choice.rows, "left")
         tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
         end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
-    staged: list[StagedResult] = []
-    for name in form.tile_results if choice.columns % STAGE_COLUMNS == 0 else ():
-        result = staged_result(form, name, stages, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
-        if result is not None:
-            staged.append(result)
-            end = result.offset_bytes + result.num_bytes(choice.warpgroups)
+    beside = stages_of(form, choice, end, stages)
+    end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice.rows, choice.cluster, end)
-    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), tuple(staged), stages, exchanges)
-
-
-def staged_result(form: ProductForm, name: str, stages: int, offset_bytes: int) -> StagedResult | None:
-    """A result's stages; None where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes."""
-    place, dtype = form.maps.get(name), form.graph.type_of(name).dtype
-    if place is None or dtype.itemsize not in (2, 4):
-        return None
-    result = StagedResult(name, dtype, place, stages, offset_bytes)
-    if not place.holds_boxes(WARPGROUP_ROWS, result.width) or why_no_map(dtype, place.extents, place.strides, result.box, SWIZZLE):
-        return None
-    return result
+    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges)

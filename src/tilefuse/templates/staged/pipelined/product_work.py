@@ -13,8 +13,9 @@ from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
@@ -134,12 +135,14 @@ def _result_loads(plan: ProductPlan) -> int:
 
 
 def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Latency of one such group: of memory for values with an element for each result, of the caches for those that tiles share.
+    """Latency of one such group: of memory for values with an element for each result, of the caches for those that tiles share,
+    none for values that come while the products are computed.
 
     Units: cycles.
     """
     fitted, form = device.fitted.pipelined, plan.form
-    sizes = [v.type.num_elements for v in form.graph.inputs if v.name in values_of_results(form)]
+    fetched = {f.source.name for f in plan.fetched}
+    sizes = [v.type.num_elements for v in form.graph.inputs if v.name in values_of_results(form) and v.name not in fetched]
     if not sizes:
         return 0.0
     return fitted.result_load_cycles if max(sizes) >= form.num_leads * form.rows * form.columns else fitted.shared_load_cycles

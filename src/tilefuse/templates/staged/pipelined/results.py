@@ -2,86 +2,217 @@
 
     staged     64 rows x 64 columns of a warpgroup in shared memory  ->  tensor stores, which go on while the next stage is written
     direct     each lane stores its neighbours, where no tensor map describes the result
+    kept       the rounded sums lie in such stages, and a loop over them computes the results, a chunk of a row at a time
+    fetched    boundary values of the same elements come through such stages, while the products are computed
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.kernel.asynchronous import BulkWait
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
-from tilefuse.kernel.tensor_map import ProxyFence, TensorMap, TensorStore, TensorStoreWait
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, SWIZZLE, StagedResult
 from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
+
+
+@dataclass(frozen=True)
+class StagePlace:
+    """A stage of a tile: 64 rows x 64 columns of a warpgroup. a, step: its number along the rows and along the columns."""
+
+    group: Affine
+    number_of: Affine
+    a: int
+    step: int
+    row: Affine
+    column: Affine
+
+    def first(self, tile: StagedTile) -> Affine:
+        """Its first element in the stages of a tensor."""
+        return (self.group * tile.count + self.number_of % tile.count) * tile.stage_elements
 
 
 @dataclass(frozen=True)
 class Place:
     """Neighbouring elements of a lane: of the whole product, and inside the stage that holds them.
 
-    sum  place of the first one's sums among those of a product; stage: number of the stage (an index expression) in the staged results
+    sum  place of the first one's sums among those of a product
     """
 
     sum: Affine
     row: Affine
     column: Affine
-    stage: Affine
+    stage: StagePlace
     stage_row: Affine
     stage_column: Affine
 
+    def within(self, tile: StagedTile) -> Affine:
+        """The first one's element in the stages of a tensor."""
+        panel, within = self.stage_column // tile.width, self.stage_column % tile.width
+        return self.stage.first(tile) + panel * (WARPGROUP_ROWS * tile.width) + self.stage_row * tile.width + within
 
-def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Results of a warpgroup's rows, which begin at `first_row`, 64 rows and 64 columns after the other, but those with one element a row.
 
-    group: the warpgroup's number.
-    """
+def fetch_values(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Starts the copies of the boundary values that the warpgroup's results of a tile read; its stores have read the stages."""
+    places = _places_of_stages(w, group, first_row, first_column)
+    copies: list[TensorCopy] = []
+    for f in w.plan.fetched:
+        source = f.source
+        if source.name not in w.maps:
+            w.maps[source.name] = TensorMap(w.fresh(f"{source.name}_map"), w.buffers[source.name].name, source.dtype, source.map.extents,
+                                            source.map.strides, source.box, SWIZZLE)
+        for place in places:
+            for at, start in _boxes(w, f.source, f.tile, place):
+                copies.append(TensorCopy(w.maps[source.name].name, at, w.stages[f.tile.name].name, start, group, False, team=WARPGROUP))
+    if copies:
+        w.emit(Comment(", ".join(f"%{f.source.name}" for f in w.plan.fetched) + ": beside the sums"),
+               *copies[:-1], replace(copies[-1], arrive=True))
+
+
+def _places_of_stages(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> list[StagePlace]:
+    """The stages of a tile in the order of their computation: rows first, so that the bias of a column stays in registers."""
+    choice = w.plan.choice
+    height = choice.warpgroup_rows // WARPGROUP_ROWS
+    steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
+    width = choice.columns // steps
+    return [StagePlace(group, number(step * height + a), a, step, first_row + a * WARPGROUP_ROWS, first_column + step * width)
+            for step in range(steps) for a in range(height)]
+
+
+def store_results(w: ProductState, group: Affine, turn: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Results of a warpgroup's rows, which begin at `first_row`. group: the warpgroup's number; turn: number of its tile so far."""
     choice = w.plan.choice
     thread = axis("thread")
+    if w.plan.fetched:
+        w.emit(BulkWait(group, w.simplified(turn % 2), WARPGROUP))
     w.emit(Comment(f"{', '.join('%' + r for r in w.form.tile_results)}: from the sums"))
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
-    steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
-    columns = choice.columns // steps
-    for a in range(choice.warpgroup_rows // WARPGROUP_ROWS):
-        for step in range(steps):
-            number_of = a * steps + step
-            stage = group * w.plan.stages + number_of % w.plan.stages
-            _meet_before(w, number_of)
-            with w.loop("half", 2, unroll=w.unroll) as half:
-                stage_row = own_row + half * HALF_ROWS
-                row = w.simplified(first_row + a * WARPGROUP_ROWS + stage_row)
-                w.row_slot = half + a * 2
-                with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
-                    stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
-                    column = w.simplified(first_column + step * columns + stage_column)
-                    place = (a * (choice.columns // MMA_COLUMNS) + step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
-                    _neighbours(w, Place(place, row, column, stage, stage_row, stage_column))
-            _store_stages(w, first_row + a * WARPGROUP_ROWS, first_column + step * columns, stage)
+    columns = min(choice.columns, STAGE_COLUMNS) if choice.columns % STAGE_COLUMNS == 0 else choice.columns
+    if w.plan.beside.sums:
+        _keep_sums(w, own_row, pair, _places_of_stages(w, group, first_row, first_column))
+        _map_kept(w, group, first_row, first_column)
+        return
+    for at in _places_of_stages(w, group, first_row, first_column):
+        _meet_before(w, at.number_of.const)
+        with w.loop("half", 2, unroll=w.unroll) as half:
+            stage_row = own_row + half * HALF_ROWS
+            row = w.simplified(at.row + stage_row)
+            w.row_slot = half + at.a * 2
+            with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
+                stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
+                place = (at.a * (choice.columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
+                _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column))
+        _store_stages(w, at)
     if w.plan.staged:
-        # The next tile writes both stages again, and the block must not end before its stores.
+        # The next tile writes the stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
+
+
+# -- sums that stages keep -----------------------------------------------------------------------------------------------------
+
+
+def _keep_sums(w: ProductState, own_row: Affine, pair: Affine, places: list[StagePlace]) -> None:
+    """Each lane's sums, rounded as the products are, to their stages."""
+    choice = w.plan.choice
+    for at in places:
+        with w.loop("half", 2, unroll=w.unroll) as half:
+            stage_row = own_row + half * HALF_ROWS
+            row = w.simplified(at.row + stage_row)
+            with w.when(w.beyond(row, w.form.rows)), w.loop("b", STAGE_COLUMNS // MMA_COLUMNS, unroll=w.unroll) as b:
+                stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
+                first = (at.a * (choice.columns // MMA_COLUMNS) + at.step * (STAGE_COLUMNS // MMA_COLUMNS) + b) * 4 + half * 2
+                place = Place(first, row, w.simplified(at.column + stage_column), at, stage_row, stage_column)
+                with w.when(w.beyond(place.column, w.form.columns)):
+                    for p, tile in zip(w.form.products, w.plan.beside.sums, strict=True):
+                        array = w.fresh(f"{p.node.name}_rounded")
+                        w.emit(Declare(array, tile.dtype, NEIGHBOURS))
+                        for v in range(NEIGHBOURS):
+                            with w.nested() as one, w.at(**{ROW: row, COLUMN: place.column + v}):
+                                w.sum = place.sum + v
+                                w.emit(Assign(Reg(array, tile.dtype, number(v)), w.here.product(p.node.name, p.first)))
+                            w.emit(*one.statements)
+                        w.emit(VectorStore(w.stages[tile.name].name, w.simplified(place.within(tile)), array, number(0), NEIGHBOURS))
+    w.emit(Barrier(team=WARPGROUP))
+
+
+def _map_kept(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Results from the products in shared memory: loops over stages, in which each lane takes 16 bytes of a row at a time."""
+    choice, tiles = w.plan.choice, w.plan.beside.sums
+    height = choice.warpgroup_rows // WARPGROUP_ROWS
+    each = SWIZZLE_CHUNK_BYTES // tiles[0].dtype.itemsize
+    across = STAGE_COLUMNS // each
+    waits = [t.count for t in w.plan.staged if t.count < height * (choice.columns // STAGE_COLUMNS)]
+    with w.loop("stage_column", choice.columns // STAGE_COLUMNS) as step, w.loop("stage_row", height) as a:
+        at = StagePlace(group, step * height + a, 0, 0, first_row + a * WARPGROUP_ROWS, first_column + step * STAGE_COLUMNS)
+        if waits:
+            pending = (min(waits) - 1) * sum(t.num_panels for t in w.plan.staged)
+            w.emit(TensorStoreWait(pending, team=WARPGROUP), Barrier(team=WARPGROUP))
+        with w.loop("turn", WARPGROUP_ROWS * across // WARPGROUP) as turn:
+            chunk = w.let("chunk", turn * WARPGROUP + axis("thread") % WARPGROUP, WARPGROUP_ROWS * across)
+            stage_row, stage_column = chunk // across, chunk % across * each
+            row, column = w.simplified(at.row + stage_row), w.simplified(at.column + stage_column)
+            with w.when((*w.beyond(row, w.form.rows), *w.beyond(column, w.form.columns))):
+                _map_chunk(w, Place(number(0), row, column, at, stage_row, stage_column), each)
+        _store_stages(w, at)
+    w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
+
+
+def _map_chunk(w: ProductState, place: Place, each: int) -> None:
+    """Neighbouring elements of every result from those of the products."""
+    form = w.form
+    array_by_product: dict[tuple[str, int], str] = {}
+    for p, tile in zip(form.products, w.plan.beside.sums, strict=True):
+        array = array_by_product[p.node.name, p.first] = w.fresh(f"{p.node.name}_kept")
+        w.emit(Declare(array, tile.dtype, each),
+               VectorLoad(array, number(0), w.stages[tile.name].name, w.simplified(place.within(tile)), each))
+    load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], each, place, array_by_product)
+    arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
+    for name, array in arrays.items():
+        w.emit(Declare(array, form.graph.type_of(name).dtype, each))
+    for v in range(each):
+        with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
+            _hold_products(w, array_by_product, number(v))
+            for name, array in arrays.items():
+                w.emit(Assign(Reg(array, form.graph.type_of(name).dtype, number(v)), w.element(name)))
+        w.emit(*one.statements)
+    for r in w.plan.staged:
+        w.emit(VectorStore(w.stages[r.name].name, w.simplified(place.within(r)), arrays[r.name], number(0), each))
+
+
+def _hold_products(w: ProductState, arrays: Mapping[tuple[str, int], str], lane: Affine) -> None:
+    for (name, first), array in arrays.items():
+        dtype = w.form.graph.type_of(name).dtype
+        w.hold((name, first), Reg(array, dtype, lane))
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------------
 
 
 def _meet_before(w: ProductState, number_of: int) -> None:
-    """Waits until the stores of the stage to come have read it; the first stages of a tile are free."""
-    staged, stages = w.plan.staged, w.plan.stages
-    if staged and number_of >= stages:
-        w.emit(TensorStoreWait((stages - 1) * sum(_panels(r) for r in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
+    """Waits until the stores of the stages to come have read them; the first ones of a tile are free."""
+    staged = w.plan.staged
+    again = [t.count for t in staged if number_of >= t.count]
+    if again:
+        w.emit(TensorStoreWait((min(again) - 1) * sum(t.num_panels for t in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
 
 
-def _panels(r: StagedResult) -> int:
-    return STAGE_COLUMNS // r.width
+def _boxes(w: ProductState, tensor: StagedTile, tile: StagedTile, place: StagePlace) -> Iterator[tuple[tuple[Affine, ...], Affine]]:
+    """(coordinates, first element in the stages of `tile`) of the boxes of a stage."""
+    for panel in range(tensor.num_panels):
+        with w.at(**{ROW: place.row, COLUMN: place.column + panel * tensor.width}):
+            at = tuple(w.simplified(w.index(e)) for e in tensor.map.places)
+        yield at, w.simplified(place.first(tile) + panel * (WARPGROUP_ROWS * tensor.width))
 
 
-def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -> None:
+def _store_stages(w: ProductState, place: StagePlace) -> None:
     """One thread of a warpgroup stores the stage that its threads have written; boxes end where the result does."""
     staged = w.plan.staged
     if not staged:
@@ -91,13 +222,9 @@ def _store_stages(w: ProductState, row: Affine, column: Affine, stage: Affine) -
         if r.name not in w.maps:
             w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, r.map.extents, r.map.strides, r.box,
                                        SWIZZLE)
-        for panel in range(_panels(r)):
-            with w.at(**{ROW: row, COLUMN: column + panel * r.width}):
-                at = tuple(w.index(e) for e in r.map.places)
-            start = stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width)
+        for at, start in _boxes(w, r, r, place):
             # Also where the panel lies outside the result as a whole: waits count stores.
-            w.emit(TensorStore(w.maps[r.name].name, tuple(map(w.simplified, at)), w.stages[r.name].name, w.simplified(start),
-                               team=WARPGROUP))
+            w.emit(TensorStore(w.maps[r.name].name, at, w.stages[r.name].name, start, team=WARPGROUP))
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------
@@ -112,7 +239,7 @@ def _neighbours(w: ProductState, place: Place) -> None:
         for name, array in arrays.items():
             w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
         if together:
-            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results])
+            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], NEIGHBOURS, place)
         for v in range(NEIGHBOURS):
             with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
                 w.sum = place.sum + v
@@ -127,21 +254,31 @@ def _neighbours(w: ProductState, place: Place) -> None:
             _store_neighbours(w, arrays, place)
 
 
-def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object]) -> None:
-    """Boundary elements that both neighbours read next to each other, by one access each. evaluate: writes all that reads them."""
+def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object],
+                    each: int = NEIGHBOURS, place: Place | None = None, products: Mapping[tuple[str, int], str] | None = None) -> None:
+    """Boundary elements that neighbours read next to each other, by accesses as wide as possible.
+
+    evaluate: writes all that reads them. place: the neighbours' place in the stages. products: arrays that hold them; None: the sums do.
+    """
     lane = w.fresh("v")
     w.loads.clear()
     with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
-        tried.extents[lane] = NEIGHBOURS
+        tried.extents[lane] = each
         w.sum = first_sum + axis(lane)
+        _hold_products(w, products or {}, axis(lane))
         evaluate()
+    first_by_value = {f.source.name: (f.tile, place.within(f.tile)) for f in w.plan.fetched} if place is not None else {}
     for value, offset in tuple(w.loads):
-        buffer = w.buffers[value]
-        if len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:
+        buffer, tile = w.buffers[value], first_by_value.get(value)
+        parts = [(0, each)] if tile is not None else vector_parts(offset, lane, each, buffer.dtype)
+        if any(width == 1 for _, width in parts):
             continue
         array = w.fresh(f"{value}_neighbours")
-        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(NEIGHBOURS)]
-        w.emit(Declare(array, buffer.dtype, NEIGHBOURS), VectorLoad(array, number(0), buffer.name, places[0], NEIGHBOURS))
+        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(each)]
+        w.emit(Declare(array, buffer.dtype, each))
+        for start, width in parts:
+            memory, first = (buffer.name, places[start]) if tile is None else (w.stages[tile[0].name].name, w.simplified(tile[1]))
+            w.emit(VectorLoad(array, number(start), memory, first, width))
         for v, at in enumerate(places):
             w.hold((value, at), Reg(array, buffer.dtype, number(v)))
 
@@ -154,9 +291,7 @@ def _store_neighbours(w: ProductState, arrays: dict[str, str], place: Place) -> 
     for name, array in arrays.items():
         r = staged.get(name)
         if r is not None:
-            panel, within = place.stage_column // r.width, place.stage_column % r.width
-            start = place.stage * r.stage_elements + panel * (WARPGROUP_ROWS * r.width) + place.stage_row * r.width + within
-            w.emit(VectorStore(w.stages[name].name, w.simplified(start), array, number(0), NEIGHBOURS))
+            w.emit(VectorStore(w.stages[name].name, w.simplified(place.within(r)), array, number(0), NEIGHBOURS))
             continue
         with w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
             offset = w.result_offset(name)

@@ -17,7 +17,8 @@ from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.pipelined.exchanges import Exchange
-from tilefuse.templates.staged.pipelined.plan import SWIZZLE, OperandTile, ProductPlan, StagedResult
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.stages import SWIZZLE, StagedTile
 
 
 class ProductState(GraphStatements):
@@ -35,7 +36,7 @@ class ProductState(GraphStatements):
         self.plan, self.form = plan, plan.form
         self.add_boundary()
         self.slots = {tile.key: self._slots(tile) for tile in plan.operands}
-        self.stages = {r.name: self._stages(r) for r in plan.staged}
+        self.stages = {t.name: self._stages(t) for t in plan.beside.tiles}
         self.maps: dict[str, TensorMap] = {}
         self.totals: tuple[Reg, ...] = ()
         self.sum: Affine | None = None
@@ -57,8 +58,8 @@ class ProductState(GraphStatements):
         return Buffer(self.fresh(f"{operand.value}_slots"), operand.dtype, tile.elements * self.plan.choice.slots, "shared", "",
                       operand.value, tile.offset_bytes, swizzle=SWIZZLE)
 
-    def _stages(self, r: StagedResult) -> Buffer:
-        count = r.stages * self.plan.choice.warpgroups * r.stage_elements
+    def _stages(self, r: StagedTile) -> Buffer:
+        count = r.count * self.plan.choice.warpgroups * r.stage_elements
         return Buffer(self.fresh(f"{r.name}_stages"), r.dtype, count, "shared", "", r.name, r.offset_bytes, swizzle=SWIZZLE)
 
     def _exchanged(self, e: Exchange) -> dict[str, Buffer]:

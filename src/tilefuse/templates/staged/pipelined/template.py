@@ -112,7 +112,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         named = [f"slots of %{t.operand.value}" + (f" from element {t.operand.first}" if t.operand.first else "") for t in plan.operands]
         places = [SharedPlace(name, t.offset_bytes, t.elements * plan.choice.slots * t.operand.dtype.itemsize)
                   for name, t in zip(named, plan.operands, strict=True)]
-        places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.staged]
+        places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.beside.tiles]
         places += [SharedPlace(f"parts of rows: {', '.join('%' + p.name for p in e.parts)}", e.offset_bytes, e.num_bytes)
                    for e in plan.exchanges]
         return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)

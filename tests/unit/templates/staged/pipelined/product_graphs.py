@@ -73,6 +73,13 @@ def queries_keys_values(rows: int, heads_: int, width: int, inner: int, joined: 
                       for p in parts])
 
 
+def activated(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """Two activations of a product with a bias."""
+    b = TensorBuilder("activated")
+    h = b.elementwise("add", product(b, (), rows, columns, inner, dtype), b.input("bias", dtype, (columns,)))
+    return normal(b, [b.elementwise("tanh", h), b.elementwise("mul", h, h)])
+
+
 def heads(rows: int, heads_: int, width: int, inner: int, dtype: DType = F16) -> Graph:
     """Columns become heads, heads come before rows."""
     b = TensorBuilder("heads")

@@ -1,0 +1,143 @@
+"""Tiles in shared memory beside the operands' slots: results on their way out, boundary values that maps read beside the sums.
+
+    boundary value  -> tensor copies, while the products are computed ->  64 rows x 64 columns  -> in place -> result -> tensor stores
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilefuse.ir.dtype import DType
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.result_map import ResultMap
+
+# Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
+SWIZZLE = 128
+# Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result alone.
+STAGE_COLUMNS, STAGES = 64, 2
+# Neighbouring elements of a row that a lane reads and writes together. Source: PTX ISA, accumulators of wgmma.
+NEIGHBOURS = 2
+
+
+@dataclass(frozen=True)
+class StagedTile:
+    """A tensor that passes through shared memory by boxes of 64 rows of a warpgroup and one panel of columns.
+
+    A result has two stages of 64 rows x 64 columns for each warpgroup: while one is read by a store, the other is written; or one where
+    the second would take the memory of a slot. A boundary value has stages for a whole tile, and so has a result that shares them.
+
+    map           its dimensions, rows and columns last
+    offset_bytes  of the first warpgroup's first stage
+    count         stages of a warpgroup
+    """
+
+    name: str
+    dtype: DType
+    map: ResultMap
+    offset_bytes: int
+    count: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return panel_width(SWIZZLE, self.dtype.itemsize)
+
+    @property
+    def num_panels(self) -> int:
+        """Panels of a stage."""
+        return STAGE_COLUMNS // self.width
+
+    @property
+    def stage_elements(self) -> int:
+        """Elements of one stage."""
+        return WARPGROUP_ROWS * STAGE_COLUMNS
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Extents of one copy or store."""
+        return (*(1 for _ in self.map.extents[:-2]), WARPGROUP_ROWS, self.width)
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether a tensor map describes it, and each box lies in one part of it."""
+        return (self.dtype.itemsize in (2, 4) and self.map.holds_boxes(WARPGROUP_ROWS, self.width)
+                and not why_no_map(self.dtype, self.map.extents, self.map.strides, self.box, SWIZZLE))
+
+    def num_bytes(self, warpgroups: int) -> int:
+        """All stages."""
+        return self.count * warpgroups * self.stage_elements * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Tiles in shared memory beside the slots, laid out.
+
+    results  that leave through stages
+    fetched  boundary values that come through stages
+    sums     of each product, rounded, from which a loop computes the results; () where these come straight from the registers. Code for
+             every sum of a lane is 80 KB with an erf for each element, and took about 157 cycles an element for its 31 instructions
+             (one H200, 8192 x 4096 by 1024, tiles of 64 x 256 in turn): too much for the instruction caches, presumably
+    """
+
+    results: tuple[StagedTile, ...] = ()
+    fetched: tuple[FetchedValue, ...] = ()
+    sums: tuple[StagedTile, ...] = ()
+
+    @property
+    def tiles(self) -> tuple[StagedTile, ...]:
+        """Every tile once."""
+        return tuple({t.name: t for t in (*self.results, *(f.tile for f in self.fetched), *self.sums)}.values())
+
+
+@dataclass(frozen=True)
+class FetchedValue:
+    """A boundary value, and the stages that its tiles lie in: its own, or those of a result of its type, which takes its place."""
+
+    source: StagedTile
+    tile: StagedTile
+
+
+def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: int) -> Stages:
+    """Results that leave through stages, and values that maps read there, laid out from `offset_bytes` on.
+
+    A result has none where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes.
+    stages: of a warpgroup for each result that shares none.
+    """
+    if choice.columns % STAGE_COLUMNS:
+        return Stages()
+    types = form.graph.type_of
+    whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.columns // STAGE_COLUMNS)
+    results = [t for t in (StagedTile(n, types(n).dtype, m, 0, stages) for n, m in form.maps.items()) if t.is_copied]
+    fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if t.is_copied]
+    if form.columns % NEIGHBOURS:
+        fetched = []
+    sums = [] if fetched or len(results) < len(form.graph.results) else _kept(form, whole)
+    tile_by_source: dict[str, str] = {}
+    for s in (*fetched, *sums):
+        free = [r.name for r in results if r.dtype == s.dtype and r.name not in tile_by_source.values()]
+        tile_by_source[s.name] = s.name if s.name in free else free[0] if free else s.name
+    shared = set(tile_by_source.values())
+    tiles = [replace(r, count=whole) if r.name in shared else r for r in results]
+    tiles += [s for s in (*fetched, *sums) if s.name in shared and s.name not in {r.name for r in results}]
+    tile_by_name: dict[str, StagedTile] = {}
+    for t in tiles:
+        placed = replace(t, offset_bytes=-(-offset_bytes // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
+        tile_by_name[t.name] = placed
+        offset_bytes = placed.offset_bytes + placed.num_bytes(choice.warpgroups)
+    return Stages(tuple(tile_by_name[r.name] for r in results),
+                  tuple(FetchedValue(s, tile_by_name[tile_by_source[s.name]]) for s in fetched),
+                  tuple(tile_by_name[tile_by_source[s.name]] for s in sums))
+
+
+def _kept(form: ProductForm, whole: int) -> list[StagedTile]:
+    """Stages of the products' rounded sums, where maps follow on them and lanes take whole chunks of a row; else none."""
+    names = [p.node.name for p in form.products]
+    types = {form.graph.type_of(n).dtype for n in (*names, *form.graph.results)}
+    if form.reduced.stages or len(names) > 1 or len(types) > 1 or all(not p for p in form.points.values()):
+        return []
+    itemsize = next(iter(types)).itemsize
+    if itemsize not in (2, 4) or form.columns % (SWIZZLE_CHUNK_BYTES // itemsize):
+        return []
+    return [StagedTile(n, form.graph.type_of(n).dtype, next(iter(form.maps.values())), 0, whole) for n in names]
