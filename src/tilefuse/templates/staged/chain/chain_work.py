@@ -14,7 +14,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, ITEM_BYTES, ChainPlan, PlannedLayer, whole
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 
 
 def with_work(plan: ChainPlan, boundary: Work, device: DeviceSpec) -> ChainPlan:

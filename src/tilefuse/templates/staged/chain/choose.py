@@ -17,7 +17,8 @@ from tilefuse.templates.staged.chain.chain_work import with_work
 from tilefuse.templates.staged.chain.form import NARROW, ChainForm
 from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, consumer_registers, placed, whole
 from tilefuse.templates.staged.chain.record import ProductChain
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import why_no_copies
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 
 MOST_WARPGROUPS, MOST_ROWS, MOST_SLOTS = 4, 2 * WARPGROUP_ROWS, 8
 # Columns of the sums of one instruction. Source: PTX ISA, shapes of wgmma.

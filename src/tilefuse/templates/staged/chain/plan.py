@@ -11,8 +11,9 @@ from tilefuse.templates.staged.chain.form import ChainForm, Layer
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
-from tilefuse.templates.staged.pipelined.plan import STAGE_COLUMNS, STAGES, SWIZZLE, OperandTile, ProductPlan, StagedResult, staged_result
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, SWIZZLE, StagedTile, Stages
 
 # Ring of the first left operand, and of the right operands where these share one.
 LEFT_RING, RIGHT_RING = "left", "right"
@@ -96,7 +97,7 @@ class ChainPlan:
         return self.sums + self.rows * deepest // WARPGROUP // 2
 
     @property
-    def staged(self) -> tuple[StagedResult, ...]:
+    def staged(self) -> tuple[StagedTile, ...]:
         """All results that leave by tensor stores."""
         return tuple(r for layer in self.layers if layer.results is not None for r in layer.results.staged)
 
@@ -144,15 +145,15 @@ def _with_stages(layers: list[PlannedLayer], end: int) -> tuple[list[PlannedLaye
     """The layers with the stages of their results behind `end`, and the end of these. Units: bytes."""
     staged_layers: list[PlannedLayer] = []
     for layer in layers:
-        staged: list[StagedResult] = []
+        staged: list[StagedTile] = []
         plan = layer.results
-        for name in plan.form.graph.results if plan is not None and layer.columns % STAGE_COLUMNS == 0 else ():
+        for name, place in plan.form.maps.items() if plan is not None and layer.columns % STAGE_COLUMNS == 0 else ():
             assert plan is not None
-            result = staged_result(plan.form, name, STAGES, whole(end, TILE_ALIGNMENT_BYTES))
-            if result is not None:
+            result = StagedTile(name, plan.form.graph.type_of(name).dtype, place, whole(end, TILE_ALIGNMENT_BYTES), STAGES)
+            if result.is_copied:
                 staged.append(result)
                 end = result.offset_bytes + result.num_bytes(plan.choice.warpgroups)
-        staged_layers.append(layer if plan is None else replace(layer, results=replace(plan, staged=tuple(staged))))
+        staged_layers.append(layer if plan is None else replace(layer, results=replace(plan, beside=Stages(tuple(staged)))))
     return staged_layers, end
 
 

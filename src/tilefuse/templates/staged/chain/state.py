@@ -11,7 +11,8 @@ from tilefuse.kernel.pipeline import Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.chain.plan import LEFT_RING, RIGHT_RING, ChainPlan
-from tilefuse.templates.staged.pipelined.plan import SWIZZLE, OperandTile, ProductPlan, operand_map
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, operand_map
+from tilefuse.templates.staged.pipelined.stages import SWIZZLE, Stages
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -20,7 +21,7 @@ class ChainState(ProductState):
 
     def __init__(self, program: TileProgram, chain: ChainPlan, device: DeviceSpec) -> None:
         first = chain.layers[0].plan
-        super().__init__(program, replace(first, rights=(), staged=()), device)
+        super().__init__(program, replace(first, rights=(), beside=Stages()), device)
         self.chain = chain
         self.stages = {r.name: self._stages(r) for r in chain.staged}
         self.rings = [Ring(LEFT_RING, chain.choice.left_slots, (self.slots[chain.left.key].name,))]
