@@ -10,12 +10,12 @@ from statistics import quantiles
 
 import pytest
 
-from tests.unit.templates.staged.pipelined.product_graphs import gated, plain, product
+from tests.unit.templates.staged.pipelined.product_graphs import plain
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BF16, F16, F32
+from tilefuse.ir.dtype import BF16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.program import schedule_product
@@ -26,12 +26,6 @@ RECORD = Path(__file__).parents[5] / "benchmarks" / "results" / "pipelined-h200-
 ROW = re.compile(r"(?P<case>.{32}) *(\d+)x(\d+) s(\d+) w(\d+) b(\d+) g(\d+) staged\d +\*? +(?P<us>[\d.]+) us ")
 
 
-def residual(rows: int, columns: int, inner: int) -> Graph:
-    """A product and a sum with a value of its size."""
-    b = TensorBuilder("residual")
-    return normal(b, [b.elementwise("add", product(b, (), rows, columns, inner, F16), b.input("residual", F16, (rows, columns)))])
-
-
 def precise(size: int) -> Graph:
     """A cube in tf32."""
     b = TensorBuilder("precise")
@@ -39,11 +33,11 @@ def precise(size: int) -> Graph:
     return normal(b, [b.matmul(x, w, transpose_b=True, precision="tf32")])
 
 
+# Cases of the record whose kernels are still those that were timed: residuals and maps on the sums have other ends since then.
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "4096^3 bf16 NT": lambda: plain(4096, 4096, 4096, BF16),
     "4096^3 tf32": lambda: precise(4096),
     "8192x4096x1024 f16": lambda: plain(8192, 4096, 1024),
-    "8192x4096x1024 f16 residual": lambda: residual(8192, 4096, 1024),
     "2048^3 bf16": lambda: plain(2048, 2048, 2048, BF16),
     "1024^3 bf16": lambda: plain(1024, 1024, 1024, BF16),
     "16384x768x3072 bf16": lambda: plain(16384, 768, 3072, BF16),
@@ -54,7 +48,6 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "128x4096x4096 bf16": lambda: plain(128, 4096, 4096, BF16),
     "128x768x768 f16": lambda: plain(128, 768, 768),
     "64x512x512x64 f16": lambda: plain(512, 512, 64, lead=(64,)),
-    "gated 4096x4096x1024 f16": lambda: gated(4096, 4096, 1024),
     "256x256x65536 bf16": lambda: plain(256, 256, 65536, BF16),
 }
 
