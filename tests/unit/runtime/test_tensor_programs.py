@@ -15,7 +15,7 @@ from tilefuse.runtime.program import Program
 from tilefuse.runtime.stores.cache import KernelCache
 from tilefuse.target.catalog import host_device
 
-CASE = BoxCopy(F32, (3, 5, 6), (1, 4, 4), (-1, 1, 2))
+CASE = BoxCopy(F32, (3, 5, 6), (1, 4, 4), (-1, 1, 4))
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 

@@ -42,7 +42,7 @@ from tilefuse.target.launch import Launch
 THREAD, BLOCK, RANK = axis("thread"), axis("block"), axis("rank")
 Arrays = dict[str, np.ndarray]
 # A tensor whose rows end in gaps, read beyond its last row and column.
-BOXES = BoxCopy(F32, (13, 18), (4, 8), (1, 3))
+BOXES = BoxCopy(F32, (13, 18), (4, 8), (1, 4))
 
 
 @dataclass(frozen=True)
