@@ -15,6 +15,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.row_tile import NEIGHBOURS
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
@@ -103,8 +104,9 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     direct = len(plan.form.tile_results) - len(staged)
     instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * direct
     issued = fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows)
-    return StageWork(((("threads", elements * instructions / issued),),
-                      (("l2", direct_bytes / fitted.stored_bytes_per_cycle),)),
+    in_pairs = plan.form.columns % NEIGHBOURS == 0
+    stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
+    return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
                      fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device))
 
 

@@ -2,12 +2,11 @@
 
     staged     64 rows x 64 columns of a warpgroup in shared memory  ->  tensor stores, which go on while the next stage is written
     direct     each lane stores its neighbours, where no tensor map describes the result
-    kept       the rounded sums lie in such stages, and a loop over them computes the results, a chunk of a row at a time
     fetched    boundary values of the same elements come through such stages, while the products are computed
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import COLUMN, ROW
@@ -15,7 +14,7 @@ from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.kernel.asynchronous import BulkWait
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
-from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS
@@ -96,10 +95,6 @@ def store_results(w: ProductState, group: Affine, turn: Affine, first_row: Affin
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
     columns = min(choice.columns, STAGE_COLUMNS) if choice.columns % STAGE_COLUMNS == 0 else choice.columns
-    if w.plan.beside.sums:
-        _keep_sums(w, own_row, pair, _places_of_stages(w, group, first_row, first_column))
-        _map_kept(w, group, first_row, first_column)
-        return
     for at in _places_of_stages(w, group, first_row, first_column):
         _meet_before(w, at.number_of.const)
         with w.loop("half", 2, unroll=w.unroll) as half:
@@ -114,83 +109,6 @@ def store_results(w: ProductState, group: Affine, turn: Affine, first_row: Affin
     if w.plan.staged:
         # The next tile writes the stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
-
-
-# -- sums that stages keep -----------------------------------------------------------------------------------------------------
-
-
-def _keep_sums(w: ProductState, own_row: Affine, pair: Affine, places: list[StagePlace]) -> None:
-    """Each lane's sums, rounded as the products are, to their stages."""
-    choice = w.plan.choice
-    for at in places:
-        with w.loop("half", 2, unroll=w.unroll) as half:
-            stage_row = own_row + half * HALF_ROWS
-            row = w.simplified(at.row + stage_row)
-            with w.when(w.beyond(row, w.form.rows)), w.loop("b", STAGE_COLUMNS // MMA_COLUMNS, unroll=w.unroll) as b:
-                stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
-                first = (at.a * (choice.columns // MMA_COLUMNS) + at.step * (STAGE_COLUMNS // MMA_COLUMNS) + b) * 4 + half * 2
-                place = Place(first, row, w.simplified(at.column + stage_column), at, stage_row, stage_column)
-                with w.when(w.beyond(place.column, w.form.columns)):
-                    for p, tile in zip(w.form.products, w.plan.beside.sums, strict=True):
-                        array = w.fresh(f"{p.node.name}_rounded")
-                        w.emit(Declare(array, tile.dtype, NEIGHBOURS))
-                        for v in range(NEIGHBOURS):
-                            with w.nested() as one, w.at(**{ROW: row, COLUMN: place.column + v}):
-                                w.sum = place.sum + v
-                                w.emit(Assign(Reg(array, tile.dtype, number(v)), w.here.product(p.node.name, p.first)))
-                            w.emit(*one.statements)
-                        w.emit(VectorStore(w.stages[tile.name].name, w.simplified(place.within(tile)), array, number(0), NEIGHBOURS))
-    w.emit(Barrier(team=WARPGROUP))
-
-
-def _map_kept(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Results from the products in shared memory: loops over stages, in which each lane takes 16 bytes of a row at a time."""
-    choice, tiles = w.plan.choice, w.plan.beside.sums
-    height = choice.warpgroup_rows // WARPGROUP_ROWS
-    each = SWIZZLE_CHUNK_BYTES // tiles[0].dtype.itemsize
-    across = STAGE_COLUMNS // each
-    waits = [t.count for t in w.plan.staged if t.count < height * (choice.columns // STAGE_COLUMNS)]
-    with w.loop("stage_column", choice.columns // STAGE_COLUMNS) as step, w.loop("stage_row", height) as a:
-        at = StagePlace(group, step * height + a, 0, 0, first_row + a * WARPGROUP_ROWS, first_column + step * STAGE_COLUMNS)
-        if waits:
-            pending = (min(waits) - 1) * sum(t.num_panels for t in w.plan.staged)
-            w.emit(TensorStoreWait(pending, team=WARPGROUP), Barrier(team=WARPGROUP))
-        with w.loop("turn", WARPGROUP_ROWS * across // WARPGROUP) as turn:
-            chunk = w.let("chunk", turn * WARPGROUP + axis("thread") % WARPGROUP, WARPGROUP_ROWS * across)
-            stage_row, stage_column = chunk // across, chunk % across * each
-            row, column = w.simplified(at.row + stage_row), w.simplified(at.column + stage_column)
-            with w.when((*w.beyond(row, w.form.rows), *w.beyond(column, w.form.columns))):
-                _map_chunk(w, Place(number(0), row, column, at, stage_row, stage_column), each)
-        _store_stages(w, at)
-    w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
-
-
-def _map_chunk(w: ProductState, place: Place, each: int) -> None:
-    """Neighbouring elements of every result from those of the products."""
-    form = w.form
-    array_by_product: dict[tuple[str, int], str] = {}
-    for p, tile in zip(form.products, w.plan.beside.sums, strict=True):
-        array = array_by_product[p.node.name, p.first] = w.fresh(f"{p.node.name}_kept")
-        w.emit(Declare(array, tile.dtype, each),
-               VectorLoad(array, number(0), w.stages[tile.name].name, w.simplified(place.within(tile)), each))
-    load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], each, place, array_by_product)
-    arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
-    for name, array in arrays.items():
-        w.emit(Declare(array, form.graph.type_of(name).dtype, each))
-    for v in range(each):
-        with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
-            _hold_products(w, array_by_product, number(v))
-            for name, array in arrays.items():
-                w.emit(Assign(Reg(array, form.graph.type_of(name).dtype, number(v)), w.element(name)))
-        w.emit(*one.statements)
-    for r in w.plan.staged:
-        w.emit(VectorStore(w.stages[r.name].name, w.simplified(place.within(r)), arrays[r.name], number(0), each))
-
-
-def _hold_products(w: ProductState, arrays: Mapping[tuple[str, int], str], lane: Affine) -> None:
-    for (name, first), array in arrays.items():
-        dtype = w.form.graph.type_of(name).dtype
-        w.hold((name, first), Reg(array, dtype, lane))
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------------
@@ -239,7 +157,7 @@ def _neighbours(w: ProductState, place: Place) -> None:
         for name, array in arrays.items():
             w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
         if together:
-            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], NEIGHBOURS, place)
+            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], place)
         for v in range(NEIGHBOURS):
             with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
                 w.sum = place.sum + v
@@ -255,30 +173,26 @@ def _neighbours(w: ProductState, place: Place) -> None:
 
 
 def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object],
-                    each: int = NEIGHBOURS, place: Place | None = None, products: Mapping[tuple[str, int], str] | None = None) -> None:
-    """Boundary elements that neighbours read next to each other, by accesses as wide as possible.
+                    place: Place | None = None) -> None:
+    """Boundary elements that both neighbours read next to each other, by one access each.
 
-    evaluate: writes all that reads them. place: the neighbours' place in the stages. products: arrays that hold them; None: the sums do.
+    evaluate: writes all that reads them. place: the neighbours' place in the stages.
     """
     lane = w.fresh("v")
     w.loads.clear()
     with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
-        tried.extents[lane] = each
+        tried.extents[lane] = NEIGHBOURS
         w.sum = first_sum + axis(lane)
-        _hold_products(w, products or {}, axis(lane))
         evaluate()
     first_by_value = {f.source.name: (f.tile, place.within(f.tile)) for f in w.plan.fetched} if place is not None else {}
     for value, offset in tuple(w.loads):
         buffer, tile = w.buffers[value], first_by_value.get(value)
-        parts = [(0, each)] if tile is not None else vector_parts(offset, lane, each, buffer.dtype)
-        if any(width == 1 for _, width in parts):
+        if tile is None and len(vector_parts(offset, lane, NEIGHBOURS, buffer.dtype)) > 1:
             continue
         array = w.fresh(f"{value}_neighbours")
-        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(each)]
-        w.emit(Declare(array, buffer.dtype, each))
-        for start, width in parts:
-            memory, first = (buffer.name, places[start]) if tile is None else (w.stages[tile[0].name].name, w.simplified(tile[1]))
-            w.emit(VectorLoad(array, number(start), memory, first, width))
+        places = [w.simplified(substitute(offset, {lane: number(v)}, w.extents)) for v in range(NEIGHBOURS)]
+        memory, first = (buffer.name, places[0]) if tile is None else (w.stages[tile[0].name].name, w.simplified(tile[1]))
+        w.emit(Declare(array, buffer.dtype, NEIGHBOURS), VectorLoad(array, number(0), memory, first, NEIGHBOURS))
         for v, at in enumerate(places):
             w.hold((value, at), Reg(array, buffer.dtype, number(v)))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilefuse.ir.dtype import DType
-from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -76,19 +76,15 @@ class Stages:
 
     results  that leave through stages
     fetched  boundary values that come through stages
-    sums     of each product, rounded, from which a loop computes the results; () where these come straight from the registers. Code for
-             every sum of a lane is 80 KB with an erf for each element, and took about 157 cycles an element for its 31 instructions
-             (one H200, 8192 x 4096 by 1024, tiles of 64 x 256 in turn): too much for the instruction caches, presumably
     """
 
     results: tuple[StagedTile, ...] = ()
     fetched: tuple[FetchedValue, ...] = ()
-    sums: tuple[StagedTile, ...] = ()
 
     @property
     def tiles(self) -> tuple[StagedTile, ...]:
         """Every tile once."""
-        return tuple({t.name: t for t in (*self.results, *(f.tile for f in self.fetched), *self.sums)}.values())
+        return tuple({t.name: t for t in (*self.results, *(f.tile for f in self.fetched))}.values())
 
 
 @dataclass(frozen=True)
@@ -113,31 +109,17 @@ def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: i
     fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if t.is_copied]
     if form.columns % NEIGHBOURS:
         fetched = []
-    sums = [] if fetched or len(results) < len(form.graph.results) else _kept(form, whole)
     tile_by_source: dict[str, str] = {}
-    for s in (*fetched, *sums):
+    for s in fetched:
         free = [r.name for r in results if r.dtype == s.dtype and r.name not in tile_by_source.values()]
         tile_by_source[s.name] = s.name if s.name in free else free[0] if free else s.name
     shared = set(tile_by_source.values())
     tiles = [replace(r, count=whole) if r.name in shared else r for r in results]
-    tiles += [s for s in (*fetched, *sums) if s.name in shared and s.name not in {r.name for r in results}]
+    tiles += [s for s in fetched if s.name in shared and s.name not in {r.name for r in results}]
     tile_by_name: dict[str, StagedTile] = {}
     for t in tiles:
         placed = replace(t, offset_bytes=-(-offset_bytes // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES)
         tile_by_name[t.name] = placed
         offset_bytes = placed.offset_bytes + placed.num_bytes(choice.warpgroups)
     return Stages(tuple(tile_by_name[r.name] for r in results),
-                  tuple(FetchedValue(s, tile_by_name[tile_by_source[s.name]]) for s in fetched),
-                  tuple(tile_by_name[tile_by_source[s.name]] for s in sums))
-
-
-def _kept(form: ProductForm, whole: int) -> list[StagedTile]:
-    """Stages of the products' rounded sums, where maps follow on them and lanes take whole chunks of a row; else none."""
-    names = [p.node.name for p in form.products]
-    types = {form.graph.type_of(n).dtype for n in (*names, *form.graph.results)}
-    if form.reduced.stages or len(names) > 1 or len(types) > 1 or all(not p for p in form.points.values()):
-        return []
-    itemsize = next(iter(types)).itemsize
-    if itemsize not in (2, 4) or form.columns % (SWIZZLE_CHUNK_BYTES // itemsize):
-        return []
-    return [StagedTile(n, form.graph.type_of(n).dtype, next(iter(form.maps.values())), 0, whole) for n in names]
+                  tuple(FetchedValue(s, tile_by_name[tile_by_source[s.name]]) for s in fetched))
