@@ -21,6 +21,7 @@ from tilefuse.templates.explained import LevelTile, Staging, largest_result, num
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
+from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
 from tilefuse.templates.staged.compose_stitch import compose_stitch
@@ -77,7 +78,9 @@ class StitchedTemplate(KernelTemplate[Stitched]):
     def propose(self, request: Request) -> TileProgram | Rejected:
         """Tiles for patterns with products, those of a pattern like it where the search has one; one block for small patterns without."""
         products = [n for n in request.graph.nodes if n.category == "library"] if request.replaces_calls else []
-        large = next((n.name for n in products if not self.holds_product(n, request.graph, request.device)), None)
+        # Products that no template holds alone may be held between others (`plan/walks.py`).
+        large = next((n.name for n in products if not self.holds_product(n, request.graph, request.device)
+                      and any(t.holds_product(n, request.graph, request.device) for t in kernel_templates())), None)
         if large is not None:
             return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")
         if request.has_products and not request.is_part:

@@ -14,7 +14,9 @@ from tests.unit.templates.staged.chain.chain_graphs import layers, skipping, tur
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
+from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.compile import generate
 from tilefuse.ir.dtype import BF16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -203,3 +205,12 @@ def test_other_devices_have_none() -> None:
     device = replace(H200, capabilities=replace(H200.capabilities, warpgroup_products=False))
     made = schedule_chain(layers(64, (64, 64, 64)), {}, device)
     assert isinstance(made, Rejected) and made.reason is Reason.OTHER_TEMPLATE
+
+
+def test_plans_with_chains_are_explained() -> None:
+    """Every compile explains its plan; the level of warpgroups once had no number there, and compiles of MLPs failed."""
+    graph = layers(65536, (256, 256, 256))
+    made = generate(graph, constants={}, input_layouts={}, device=H200, options=Options())
+    assert [k.program.template for k in made.plan.kernels] == ["product_chain"]
+    tiles = made.explain(json=True)["kernels"][0]["tiles"]
+    assert {"level": "warpgroup", "num": 2}.items() <= next(t for t in tiles if t["level"] == "warpgroup").items()
