@@ -34,7 +34,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, Pipeline, Produce
+from tilefuse.kernel.pipeline import WARPGROUP, Consume, EachWarpgroup, Pipeline, Produce
 from tilefuse.kernel.pipeline_roles import consumer_tree, producer_tree
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.writer import identifier
@@ -129,6 +129,7 @@ class Points:
         self.num_checked = 0
         self.depth = 0  # of loops
         self.slots: dict[str, int] = {}  # slots by ring of the pipeline at hand
+        self.groups = self.consumers = 0  # its consumer warpgroups, and their threads: 0 in its producers
         self.sizes = {name: b.num_elements if b.count is None else count_value(b.count, sizes or {})
                       for name, b in kernel.addressed.items()}
 
@@ -225,6 +226,8 @@ class Points:
                 self.group(s)
             case Pipeline():
                 self.pipeline(s)
+            case EachWarpgroup():
+                self.each_warpgroup(s)
             case Produce(ring, slot, inner, count):
                 if self.values["thread"] < count:
                     self.filling(ring, slot, inner, count)
@@ -238,11 +241,27 @@ class Points:
         thread, consumers = self.values["thread"], s.consumer_threads
         self.slots = {r.name: r.slots for r in s.rings}
         is_consumer = thread < consumers
+        self.groups, self.consumers = consumers // WARPGROUP, consumers if is_consumer else 0
         self.values["thread"] = thread if is_consumer else thread - consumers
         with self.scope.nested():
             self.scope.extents["thread"] = consumers if is_consumer else self.kernel.launch.num_threads - consumers
             self.body(consumer_tree(s.body) if is_consumer else producer_tree(s.body))
         self.values["thread"] = thread
+
+    def each_warpgroup(self, s: EachWarpgroup[Stmt]) -> None:
+        """The turn of the thread's own warpgroup; producers see the turns of all."""
+        thread = self.values["thread"]
+        for number in (thread // WARPGROUP,) if self.consumers else range(self.groups):
+            with self.scope.nested():
+                self.scope.extents[s.group] = self.groups
+                self.values[s.group] = number
+                if self.consumers:
+                    self.scope.extents["thread"], self.values["thread"] = WARPGROUP, thread % WARPGROUP
+                if self.holds(s.bounds):
+                    with self.scope.assuming(s.bounds):
+                        self.body((*s.body, *s.after))
+            self.values["thread"] = thread
+            del self.values[s.group]
 
     def filling(self, ring: str, slot: str, inner: tuple[Stmt, ...], threads: int = 0) -> None:
         """The statements of the first and the last slot of a ring; threads: of `Produce`."""

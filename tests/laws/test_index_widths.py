@@ -302,7 +302,7 @@ def test_the_law_finds_indices_that_are_too_narrow() -> None:
         program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
         assert isinstance(program, TileProgram)
         assert checked(replace(compose(program, H200), index_bits=32), Random(1)).errors, graph.name
-    program = schedule_product(product_graphs.plain(46400, 46401, 64, BF16), {}, H200)
+    program = schedule_product(product_graphs.plain(200_000, 46401, 64, BF16), {}, H200)
     assert isinstance(program, TileProgram)
     assert checked(compose_product(program, H200), Random(1)).errors
 

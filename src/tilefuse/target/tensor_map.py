@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 MOST_DIMENSIONS = 5
 MOST_BOX_EXTENT = 256
-MOST_EXTENT = 1 << 32
+# Coordinates are signed 32-bit numbers.
+MOST_EXTENT = 1 << 31
 # Strides are below this number. Units: bytes.
 STRIDE_LIMIT_BYTES = 1 << 40
 # The tensor's address, its strides and the innermost extent of a box are multiples of this.
