@@ -55,7 +55,7 @@ def test_every_program_writes_its_page(tmp_path: Path) -> None:
     path = resnet().view(tmp_path / "resnet.html")
     assert path == tmp_path / "resnet.html"
     told = data_of(path.read_text(encoding="utf-8"))["programs"][0]
-    assert len(told["sources"]) == 18 and len(told["explanation"]["kernels"]) == told["explanation"]["num_kernels"]
+    assert len(told["sources"]) == 19 and len(told["explanation"]["kernels"]) == told["explanation"]["num_kernels"]
 
 
 @needs_packages
@@ -84,7 +84,7 @@ def test_a_program_without_a_plan_is_told_by_its_steps() -> None:
     spec = resnet().spec
     bare = spec_data(type(spec)(**{f: getattr(spec, f) for f in spec.__slots__ if f not in ("explanation", "plan_seconds")}))
     told = bare["explanation"]
-    assert told["num_kernels"] == 51 and len(told["steps"]) == 105
+    assert told["num_kernels"] == 52 and len(told["steps"]) == 105
     full = {(e["target"].partition("/")[0], e["value"]) for e in spec_data(spec)["drawing"]["edges"] if not e["target"].startswith("r")}
     drawn = {(e["target"].partition("/")[0], e["value"]) for e in bare["drawing"]["edges"] if not e["target"].startswith("r")}
     inner = {(k, v) for k, v in full if v in {n for kernel in resnet().explain(json=True)["kernels"] for n in kernel["nodes"]}}

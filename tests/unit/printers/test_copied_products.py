@@ -110,8 +110,8 @@ def test_the_bytes_of_a_filling_count_every_block() -> None:
     kernel = COPIED["cluster"].kernel()
     a, b = (s for s in statements(kernel.body) if isinstance(s, TensorCopy))
     assert arriving_bytes(kernel, a) == 2 * 64 * 64 * 2 and arriving_bytes(kernel, b) == 128 * 64 * 2
-    placed = replace(a, coordinates=(number(1), number(2)), cache="last")
+    placed = replace(a, coordinates=(number(1), number(8)), cache="last")
     text = cuda_copy(kernel, placed, "as", IndexScope(kernel), "tf_ab_full + tf_ab_slot")
-    assert text == "tf_slot_copy<3, 1>(as, a_map, tf_ab_full + tf_ab_slot, 16384, {1, 2});"
+    assert text == "tf_slot_copy<3, 1>(as, a_map, tf_ab_full + tf_ab_slot, 16384, {1, 8});"
     with pytest.raises(InternalError, match="outside a pipeline names no barrier"):
         cuda_copy(kernel, a, "as", IndexScope(kernel))

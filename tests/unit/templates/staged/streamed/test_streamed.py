@@ -279,7 +279,7 @@ def _reduced_behind() -> Graph:
 @pytest.mark.parametrize(("graph", "message"), [
     (lambda: plain(65, 24, 32), "65 rows"), (lambda: plain(1, 1, 1), "no neighbours"),
     (_with_row_sum_of_weights, "%s, which the right operand reads"),
-    (_of_two_left_operands, "different left operands"), (_reduced_behind, "%s does not have the elements of the product"),
+    (_of_two_left_operands, "different left operands"), (_reduced_behind, "%s reads %y at another element than the one at hand"),
 ])
 def test_other_patterns_are_refused_with_a_reason(graph: Callable[[], Graph], message: str) -> None:
     refused = schedule_stream(graph(), {}, H200)
