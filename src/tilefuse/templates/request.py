@@ -134,7 +134,7 @@ class Request:
     eager_rounding  every value is rounded to its own type, also where it never leaves the kernel (`domain/precision.py`)
     packing         independent parts of the pattern may become parts of a packed kernel; else one body computes the whole pattern
     is_part         the kernel becomes one part of a packed kernel
-    replaces_calls  the kernel competes with calls of the library: a template takes only products that it holds (`holds_product`)
+    replaces_calls  the kernel competes with calls of the library: a template leaves products that only others hold (`holds_product`)
     choices         choices of patterns that were scheduled before in this search: a template may take one again for a pattern like it
     known           parts of packed kernels that were scheduled before
     Requires: `choices` and `known` are of the same device and rounding.

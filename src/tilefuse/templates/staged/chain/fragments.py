@@ -17,7 +17,8 @@ from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, PlannedLayer, whole
 from tilefuse.templates.staged.chain.state import ChainState
 from tilefuse.templates.staged.pipelined.results import load_neighbours
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS
+from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
 
 # Elements of a thread in 64 rows and 8 columns. Source: PTX ISA, accumulators of wgmma.
 LANE_ELEMENTS = 4

@@ -93,7 +93,7 @@ class ProductChainTemplate(OwnLaunchTemplate[ProductChain]):
         columns = ("column", max(c.columns))
         return (LevelTile("grid", (("lead", plan.form.first.num_leads), ("row", plan.form.rows))),
                 LevelTile("block", (("row", c.rows), columns, ("inner", DEPTH))),
-                LevelTile("warpgroup", (("row", plan.rows), columns, ("inner", DEPTH)), self.choice_of(program).warpgroups))
+                LevelTile("warpgroup", (("row", plan.rows), columns, ("inner", DEPTH)), c.warpgroups))
 
     def staging(self, program: TileProgram) -> Staging:
         """The products of a tile in order, each with the maps behind it, and the rings of operands."""

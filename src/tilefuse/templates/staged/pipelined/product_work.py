@@ -15,8 +15,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.row_tile import NEIGHBOURS
-from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.

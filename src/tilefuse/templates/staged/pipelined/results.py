@@ -17,8 +17,8 @@ from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, Ve
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS
-from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE, StagedTile
+from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS, SWIZZLE, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -63,13 +63,10 @@ def fetch_values(w: ProductState, group: Affine, first_row: Affine, first_column
     places = _places_of_stages(w, group, first_row, first_column)
     copies: list[TensorCopy] = []
     for f in w.plan.fetched:
-        source = f.source
-        if source.name not in w.maps:
-            w.maps[source.name] = TensorMap(w.fresh(f"{source.name}_map"), w.buffers[source.name].name, source.dtype, source.map.extents,
-                                            source.map.strides, source.box, SWIZZLE)
+        name = _map_name(w, f.source)
         for place in places:
             for at, start in _boxes(w, f.source, f.tile, place):
-                copies.append(TensorCopy(w.maps[source.name].name, at, w.stages[f.tile.name].name, start, group, False, team=WARPGROUP))
+                copies.append(TensorCopy(name, at, w.stages[f.tile.name].name, start, group, False, team=WARPGROUP))
     if copies:
         w.emit(Comment(", ".join(f"%{f.source.name}" for f in w.plan.fetched) + ": beside the sums"),
                *copies[:-1], replace(copies[-1], arrive=True))
@@ -122,6 +119,13 @@ def _meet_before(w: ProductState, number_of: int) -> None:
         w.emit(TensorStoreWait((min(again) - 1) * sum(t.num_panels for t in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
 
 
+def _map_name(w: ProductState, t: StagedTile) -> str:
+    """The tensor map of a tensor that passes through stages; the first statement that needs it makes it."""
+    if t.name not in w.maps:
+        w.maps[t.name] = TensorMap(w.fresh(f"{t.name}_map"), w.buffers[t.name].name, t.dtype, t.map.extents, t.map.strides, t.box, SWIZZLE)
+    return w.maps[t.name].name
+
+
 def _boxes(w: ProductState, tensor: StagedTile, tile: StagedTile, place: StagePlace) -> Iterator[tuple[tuple[Affine, ...], Affine]]:
     """(coordinates, first element in the stages of `tile`) of the boxes of a stage."""
     for panel in range(tensor.num_panels):
@@ -137,12 +141,10 @@ def _store_stages(w: ProductState, place: StagePlace) -> None:
         return
     w.emit(ProxyFence(), Barrier(team=WARPGROUP))
     for r in staged:
-        if r.name not in w.maps:
-            w.maps[r.name] = TensorMap(w.fresh(f"{r.name}_map"), w.buffers[r.name].name, r.dtype, r.map.extents, r.map.strides, r.box,
-                                       SWIZZLE)
+        name = _map_name(w, r)
         for at, start in _boxes(w, r, r, place):
             # Also where the panel lies outside the result as a whole: waits count stores.
-            w.emit(TensorStore(w.maps[r.name].name, at, w.stages[r.name].name, start, team=WARPGROUP))
+            w.emit(TensorStore(name, at, w.stages[r.name].name, start, team=WARPGROUP))
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------

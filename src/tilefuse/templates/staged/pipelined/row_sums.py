@@ -23,7 +23,8 @@ from tilefuse.templates.staged.pipelined.exchanges import is_by_squares, reducti
 from tilefuse.templates.staged.pipelined.results import load_neighbours
 from tilefuse.templates.staged.pipelined.row_exchange import exchange_parts
 from tilefuse.templates.staged.pipelined.row_form import RowPass, RowStage
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, NEIGHBOURS, QUAD, RowTile
+from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, QUAD, RowTile
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
