@@ -81,15 +81,20 @@ def run(phases: Sequence[tuple[str, str, int]], devices: Sequence[str], until: f
 
 
 def _wait(running: Sequence[subprocess.Popen[bytes]], shared: Path, progress: bool) -> None:
-    """Until all have ended; `progress` prints a line now and then."""
+    """Until all have ended; `progress` prints a line now and then, and each failure once."""
     began = told = time.monotonic()
+    shown: set[str] = set()
     while any(process.poll() is None for process in running):
         time.sleep(0.2)
         if progress and time.monotonic() - told > TOLD_EVERY_S:
             told = time.monotonic()
             found, collected = reports_of(shared)
-            failed = sum(r.outcome == "failed" for r in found)
-            print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {failed} failed", flush=True)
+            failed = [r for r in found if r.outcome == "failed"]
+            print(f"{told - began:5.0f} s: {len(found)} of {collected} tests, {len(failed)} failed", flush=True)
+            for r in failed:
+                if r.test not in shown:
+                    shown.add(r.test)
+                    print(f"FAILED {r.test}: {r.reason}", flush=True)
 
 
 def _environment(precompiled: Path) -> dict[str, str]:

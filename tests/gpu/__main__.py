@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.time() + options.seconds if options.seconds else 0.0
     devices = visible_devices()
     workers = options.workers or max(1, min((os.cpu_count() or 2) // 2, MOST_WORKERS * max(1, len(devices))))
-    ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"])
+    ended = run([("together", "not alone", workers), ("alone", "alone", 1)], devices, until, passed_on, ["tests/gpu"], progress=True)
     text = summary(ended.reports, ended.missing, time.monotonic() - started, workers, len(devices), passed_on)
     print(text, end="")
     if options.summary:

@@ -59,7 +59,7 @@ def test_kernel_computes_the_product(name: str) -> None:
         assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
 
 
-@pytest.mark.parametrize(("rows", "columns", "inner"), [(1, 4096, 4096), (16, 11008, 4096), (64, 4096, 14336), (3, 50304, 768)])
+@pytest.mark.parametrize(("rows", "columns", "inner"), [(1, 4096, 4096), (16, 11008, 4096), (64, 4096, 1024), (3, 50304, 768)])
 def test_large_weights_are_read_once_and_right(rows: int, columns: int, inner: int) -> None:
     """The chosen kernel of a bare product."""
     _, values, (result,) = on_device(Case(lambda: plain(rows, columns, inner, BF16)))

@@ -24,7 +24,7 @@ from tilefuse.templates.choose import choose_program
 from tilefuse.templates.packed.common_threads import common_threads, part_refusal, with_threads
 from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.request import Request, has_products
+from tilefuse.templates.request import Request, has_products, with_sums
 
 # Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
 # Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
@@ -136,8 +136,13 @@ def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
                 return program
             todo.extend((p, step + 1) for p in reversed(smaller))
             continue
-        scheduled.append(_Scheduled(part, structure, program))
+        scheduled.append(_Scheduled(_as_computed(part, program), structure, program))
     return scheduled
+
+
+def _as_computed(part: Graph, program: TileProgram) -> Graph:
+    """A part with the nodes of its program, under its own names: a walk computes products with vectors as the sums they are."""
+    return part if len(program.graph.nodes) == len(part.nodes) else with_sums(part)
 
 
 def _with_common_threads(work: list[_Scheduled], distinct: dict[int, TileProgram], threads: int,
