@@ -181,7 +181,7 @@ def _beside(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, Res
     map_by_value: dict[str, ResultMap] = {}
     for value, places in boundary_reads(graph, elements.points, products, elements.extents).items():
         shape = graph.type_of(value).shape
-        tensor = result_map(places, shape, tuple(layouts.get(value) or row_major_strides(shape)))
+        tensor = result_map(places, shape, tuple(layouts.get(value) or row_major_strides(shape)), elements.extents)
         if tensor is not None:
             map_by_value[value] = tensor
     return map_by_value
@@ -194,7 +194,7 @@ def _maps(graph: Graph, layouts: Layouts, elements: Elements, results: tuple[str
         point = elements.points[name]
         places = tuple(point[a] for a in graph.node_by_name[name].axes) if point else tuple(axis(a) for a in elements.extents)
         shape = graph.type_of(name).shape
-        made = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)))
+        made = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)), elements.extents)
         if made is not None:
             map_by_result[name] = made
     return map_by_result

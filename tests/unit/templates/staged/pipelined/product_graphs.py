@@ -1,6 +1,8 @@
 """Patterns with one product, and with several of one left operand, as graphs. Sizes are small; most divide no tile."""
 from __future__ import annotations
 
+from math import prod
+
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, DType
@@ -92,6 +94,13 @@ def batched_heads(batch: int, rows: int, heads_: int, width: int, inner: int, dt
     b = TensorBuilder("heads")
     y = b.reshape(product(b, (), batch * rows, heads_ * width, inner, dtype), (batch, rows, heads_, width))
     return normal(b, [b.elementwise("mul", b.permute(y, (0, 2, 1, 3)), b.full((1, 1, 1, 1), 0.5, dtype))])
+
+
+def of_tokens(lead: tuple[int, ...], columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """A batch's tokens are the product's rows; the activation and a residual have the batch's dimensions again."""
+    b = TensorBuilder("of_tokens")
+    y = b.reshape(product(b, (), prod(lead), columns, inner, dtype), (*lead, columns))
+    return normal(b, [b.elementwise("add", b.elementwise("tanh", y), b.input("residual", dtype, (*lead, columns)))])
 
 
 def padded(rows: int, columns: int, inner: int, turned: tuple[bool, bool] = (False, True), dtype: str = "f16") -> Graph:

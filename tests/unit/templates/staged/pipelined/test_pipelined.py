@@ -19,6 +19,7 @@ from tests.unit.templates.staged.pipelined.product_graphs import (
     heads,
     joined,
     looked_up,
+    of_tokens,
     padded,
     pair,
     plain,
@@ -30,6 +31,7 @@ from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, I64
@@ -87,6 +89,10 @@ CASES = {
     "heads before rows": Case(lambda: heads(70, 3, 24, 64)),
     "heads of a batch before rows": Case(lambda: batched_heads(2, 128, 3, 64, 72)),
     "heads of a batch whose rows share tiles": Case(lambda: batched_heads(3, 40, 2, 64, 72), Pipelined(64, 128, 64, 2, 1, 1, 2)),
+    "tokens of images": Case(lambda: of_tokens((3, 35), 136, 72)),
+    "tokens of images in turn": Case(lambda: of_tokens((3, 67), 136, 72, BF16), Pipelined(64, 64, 64, 3, 2, 1, 3, pingpong=True)),
+    "tokens of two batch axes": Case(lambda: of_tokens((2, 3, 19), 72, 72), Pipelined(64, 128, 64, 2, 1, 1, 2)),
+    "tokens of images far apart": Case(lambda: of_tokens((3, 35), 136, 72), layouts={"residual": (40 * 136, 136, 1)}),
     "one element": Case(lambda: plain(1, 1, 1)),
     "one row": Case(lambda: plain(1, 264, 520)),
     "rows far apart": Case(lambda: plain(66, 72, 40), layouts={"x": (48, 1), "w": (40, 1)}),
@@ -158,6 +164,7 @@ def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) ->
 
 STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 1, "odd columns": 0,
           "heads before rows": 0, "heads of a batch before rows": 1, "heads of a batch whose rows share tiles": 0,
+          "tokens of images": 1, "tokens of images in turn": 1, "tokens of two batch axes": 1, "tokens of images far apart": 1,
           "batch": 1, "one row": 0, "a panel beyond the columns": 1, "a warpgroup beyond the rows": 1}
 
 
@@ -167,6 +174,13 @@ def test_results_leave_by_tensor_stores_where_a_map_describes_them(name: str) ->
     kernel = compose_product(CASES[name].program(), H200)
     stored = {s.map for s in statements(kernel.body) if isinstance(s, TensorStore)}
     assert len(stored) == STAGED[name]
+
+
+def test_tokens_of_images_cost_as_much_as_rows() -> None:
+    """Images of 197 tokens lie as one matrix: a tile holds tokens of several images."""
+    tokens, rows = (schedule_product(of_tokens(lead, 3072, 768), {}, H200) for lead in ((64, 197), (64 * 197,)))
+    assert isinstance(tokens, TileProgram) and isinstance(rows, TileProgram)
+    assert price_work(plan_of(tokens).work, H200).us == price_work(plan_of(rows).work, H200).us
 
 
 @needs_compiler
