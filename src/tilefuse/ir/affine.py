@@ -442,17 +442,22 @@ def linearise(index: tuple[Affine, ...], strides: tuple[int, ...]) -> Affine:
 
 
 def delinearise(flat: Affine, shape: tuple[int, ...], extents: Extents) -> tuple[Affine, ...]:
-    """Row-major coordinates in `shape` of the flat position `flat`; the inverse of `linearise` with contiguous strides."""
+    """Row-major coordinates in `shape` of the flat position `flat`; the inverse of `linearise` with contiguous strides.
+
+    The first coordinate of an extent above 1 is a quotient without a remainder. For a position outside the shape it is outside its extent,
+    which guards test: a remainder would lead back into the shape.
+    """
+    # Leading extents of 1 have the coordinate 0.
+    first = next((n for n, extent in enumerate(shape) if extent != 1), 0)
     out: list[Affine] = []
     # A quotient and its remainder must meet before a remainder by another number reduces their coefficients apart.
     rest = _recombine(flat, extents, True)
-    for extent in reversed(shape[1:]):
+    for extent in reversed(shape[first + 1:]):
         out.append(mod(rest, extent, extents) if extent > 0 else number(0))
         rest = floordiv(rest, max(extent, 1), extents)
     if shape:
-        # The leading coordinate needs no remainder: the flat position is inside the shape.
-        out.append(rest if shape[0] > 0 else number(0))
-    return tuple(reversed(out))
+        out.append(rest if shape[first] > 0 else number(0))
+    return (*(number(0) for _ in range(first)), *reversed(out))
 
 
 def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

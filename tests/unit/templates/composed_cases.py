@@ -13,6 +13,7 @@ from tests.unit.templates.pattern_graphs import (
     checked_embedding,
     column_deviation,
     column_sum,
+    column_sum_of_one_image,
     concatenation,
     cross_entropy,
     embedding,
@@ -30,6 +31,7 @@ from tests.unit.templates.pattern_graphs import (
     row_distances,
     row_extremes,
     row_sum,
+    row_sum_of_one_image,
     row_sums,
     running_sum,
     running_sum_behind_zero,
@@ -155,6 +157,10 @@ CHOSEN: tuple[tuple[str, Pattern, Layouts], ...] = (
     ("channels-last", group_norm(3, 4, 6, 40), {"x": (960, 6, 1, 24)}),
     *((f"{r}x{n}-{t}", cross_entropy(r, n, t), {}) for r, n, t in ((6, 9, "f32"), (6, 700, "f16"), (5, 6000, "f32"), (5, 200, "f64"))),
     *((f"{r}x{n}-{t}", row_sum(r, n, t), {}) for r, n, t in ((7, 33, "f32"), (2, 20000, "bf16"), (5, 300, "i64"))),
+    # Axes of extent 1, as of an image without a batch axis: rows of whole vectors, rows that begin and end between vectors.
+    *((f"{r}x{h}x{n}-{t}", row_sum_of_one_image(r, h, n, t), {}) for r, h, n, t in (
+        (5, 5, 6, "f32"), (6, 7, 9, "f16"), (4, 8, 8, "f32"), (33, 3, 5, "bf16"), (3, 50, 101, "f32"), (5, 5, 6, "f64"), (7, 9, 3, "i64"))),
+    *((f"{n}x{c}-{t}", column_sum_of_one_image(n, c, t), {}) for n, c, t in ((300, 33, "f32"), (700, 141, "f16"), (64, 64, "f32"))),
     # An operand that elements and results need is loaded by all threads.
     *((f"{r}x{n}", scaled_row_sum(r, n), {}) for r, n in ((5, 70), (4, 3000))),
     *((f"{r}x{n}-{t}-between-vectors", weighted_row_sum(r, n, t), {}) for r, n, t in ((97, 97, "f32"), (40, 131, "f64"), (5, 2051, "f32"))),

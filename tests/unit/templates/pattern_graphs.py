@@ -281,6 +281,24 @@ def row_sum(rows: int, length: int, dtype: str = "f32") -> Pattern:
     }}"""), integers)
 
 
+def row_sum_of_one_image(rows: int, height: int, width: int, dtype: str = "f32") -> Pattern:
+    """Sums of rows, also over an axis of extent 1 that no operand has: gradients of the biases of one image. Exact: integers."""
+    acc = computed(dtype)
+    return Pattern(parse_graph(f"""graph @one_image(%x: {dtype}[{rows}, {height}, {width}]) -> ({acc}[{rows}]) {{
+      %s: {acc}[{rows}] = reduce.sum [j] over [i < 1, k < {height}, l < {width}] {{ {wide("%x[j, k, l]", dtype)} }}
+      return %s
+    }}"""), integers)
+
+
+def column_sum_of_one_image(rows: int, columns: int, dtype: str = "f32") -> Pattern:
+    """Sums of columns, with axes of extent 1 that no operand has. Exact: integers."""
+    acc = computed(dtype)
+    return Pattern(parse_graph(f"""graph @one_image(%x: {dtype}[{rows}, {columns}]) -> ({acc}[1, {columns}]) {{
+      %s: {acc}[1, {columns}] = reduce.sum [h, j] over [i < 1, k < {rows}] {{ {wide("%x[k, j]", dtype)} }}
+      return %s
+    }}"""), integers)
+
+
 def row_sums(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """Four sums of each row in one read. Exact: integers."""
     acc, x = computed(dtype), wide("%x[i, k]", dtype)
