@@ -235,7 +235,8 @@ class Compiled:
     def _run(self, entry: _Entry, nodes: list[ArrayNode]) -> list[Array]:
         buffers = [n.buffer for n in nodes]
         if entry.donated:
-            take_donated(entry.donated, entry.strides, buffers)
+            recorded = entry.run.recorded_in_place() if entry.is_complex and entry.run is not None else ()
+            take_donated(entry.donated, entry.strides, buffers, recorded)
         inputs: list[Any] = []
         for source in entry.sources:
             if isinstance(source, int):
@@ -250,7 +251,7 @@ class Compiled:
         traced = entry.traced
         if checks_nan():
             find_nan(traced.graph, inputs, entry.device, self._options)
-        results = self._results(entry, [torch.view_as_real(g) if g.is_complex() else g for g in inputs] if entry.is_complex else inputs)
+        results = self._results(entry, inputs)
         if entry.consumed:
             mark_donated([nodes[n] for n in entry.consumed], self.__name__, user_place())
         arrays: list[Array] = []
@@ -265,20 +266,23 @@ class Compiled:
             arrays.append(Array(Source(of, entry.device, tensor, "", "data", type_number)))
         return arrays
 
-    def _results(self, entry: _Entry, arguments: list[Any]) -> list[Any]:
+    def _results(self, entry: _Entry, inputs: list[Any]) -> list[Any]:
+        """Results of one call. inputs: tensors of the program's inputs, complex ones as they are."""
+        arguments = [torch.view_as_real(x) if x.is_complex() else x for x in inputs] if entry.is_complex else inputs
         if not (self._options.cuda_graph and entry.program.device.type == "cuda"):
             results: list[Any] = entry.program(*arguments)
             return results
         with entry.guard:
-            return self._replayed(entry, arguments)
+            return self._replayed(entry, inputs, arguments)
 
-    def _replayed(self, entry: _Entry, arguments: list[Any]) -> list[Any]:
+    def _replayed(self, entry: _Entry, inputs: list[Any], arguments: list[Any]) -> list[Any]:
+        """Results of a recorded call. arguments: `inputs`, pairs of reals in place of complex tensors."""
         if entry.run is None:
-            inputs = entry.program.spec.inputs
-            unmoved = [name for name, s in zip(inputs, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
+            names = entry.program.spec.inputs
+            unmoved = [name for name, s in zip(names, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
             entry.run = entry.program.capture(*arguments, zero_copy=unmoved, copy_results=True)
-        fixed = tuple([arguments[i] for i in entry.run.zero_copy])
-        # The same tensors in the same places: a training step that gets its own results back.
+        # The same tensors in the same places: a training step that gets its own results back. Views of complex tensors are new at each call.
+        fixed = tuple([inputs[i] for i in entry.run.zero_copy])
         same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
         if same and all(arguments[i].device == entry.program.device for i in entry.run.copied):
             with torch.cuda.device(entry.program.device):

@@ -40,10 +40,11 @@ def mark_donated(nodes: Iterable[ArrayNode], function: str, place: Place) -> Non
         node.buffer = donated
 
 
-def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buffers: list[Any]) -> None:
+def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buffers: list[Any], recorded: Sequence[Any] = ()) -> None:
     """Puts into `buffers`, at the numbers of donated arguments, memory that nothing else uses and that lies with these strides: the
     argument's own, or a copy.
 
+    recorded: real views of complex arguments that earlier recordings of this same call keep. They are no other use.
     Raises: UserError for an argument that was donated before.
     """
     repeated = _repeated(buffers)
@@ -53,17 +54,22 @@ def take_donated(donated: Sequence[int], strides: Sequence[tuple[int, ...]], buf
             buffer = buffer.data  # raises
         if buffer.stride() != layout:
             buffers[number] = torch.empty_strided(tuple(buffer.shape), layout, dtype=buffer.dtype, device=buffer.device).copy_(buffer)
-        elif id(buffer) in repeated or is_used_elsewhere(buffer.untyped_storage()):
+        elif id(buffer) in repeated or is_used_elsewhere(storage := buffer.untyped_storage(), _num_on(storage, recorded)):
             buffers[number] = buffer.clone()
 
 
 _use_count = torch._C._storage_Use_Count
 
 
-def is_used_elsewhere(storage: Any) -> bool:
+def is_used_elsewhere(storage: Any, num_own_views: int = 0) -> bool:
     """Whether another tensor shares the storage (one use is the tensor's, one this very object's), or its memory is not torch's own:
-    a numpy array's, or another framework's."""
-    return _use_count(storage._cdata) > 2 or not storage.resizable()
+    a numpy array's, or another framework's. num_own_views: other tensors on it that do not count."""
+    return _use_count(storage._cdata) > 2 + num_own_views or not storage.resizable()
+
+
+def _num_on(storage: Any, views: Sequence[Any]) -> int:
+    """Number of views that lie in a storage."""
+    return sum(v.untyped_storage()._cdata == storage._cdata for v in views)
 
 
 def _repeated(buffers: Sequence[Any]) -> set[int]:

@@ -96,6 +96,10 @@ class CapturedProgram:
         """Numbers of the inputs that are read where they are."""
         return self._in_place
 
+    def recorded_in_place(self) -> list[torch.Tensor]:
+        """The tensors that recordings read where they are, each kept alive by its recording."""
+        return [recording.inputs[i] for recording in self._recordings.values() for i in self._in_place]
+
     @property
     def copied(self) -> tuple[int, ...]:
         """Numbers of the inputs that each call copies."""

@@ -10,6 +10,7 @@ import torch
 
 import tilefuse.array as ta
 from tilefuse.arrays.evaluation.compile import Compiled
+from tilefuse.arrays.evaluation.donation import take_donated
 from tilefuse.base.errors import UserError
 from tilefuse.emit.emitter import Emitter
 
@@ -438,3 +439,16 @@ def test_a_function_sees_later_writes_to_arrays_from_outside() -> None:
     assert moved(x).tolist() == [6, 30] and moved(x).tolist() == [6, 30] and len(traces) == 3
     x[0] = 1.0
     assert moved(x).tolist() == [7, 30] and len(traces) == 3
+
+
+def test_a_recordings_view_of_a_complex_argument_is_no_other_use() -> None:
+    """A recording keeps the pairs of reals that it reads in place. Their memory is updated there at every later call."""
+    state = torch.zeros(3, 5, dtype=torch.complex64)
+    recorded, place = [torch.view_as_real(state), torch.zeros(2)], state.data_ptr()
+    for views, stays in ((recorded, True), ((), False)):
+        buffers = [state]
+        take_donated((0,), ((5, 1),), buffers, views)
+        assert (buffers[0].data_ptr() == place) == stays
+    users_view, buffers = state[0], [state]
+    take_donated((0,), ((5, 1),), buffers, recorded)
+    assert buffers[0].data_ptr() != place and users_view.data_ptr() == place
