@@ -281,7 +281,7 @@ class Compiled:
             names = entry.program.spec.inputs
             unmoved = [name for name, s in zip(names, entry.sources) if (s in entry.donated if type(s) is int else s is not None)]
             entry.run = entry.program.capture(*arguments, zero_copy=unmoved, copy_results=True)
-        # The same tensors in the same places: a training step that gets its own results back. Views of complex tensors are new at each call.
+        # The same tensors in the same places: a training step that gets its own results back. Views of complex tensors are new each time.
         fixed = tuple([inputs[i] for i in entry.run.zero_copy])
         same = len(fixed) == len(entry.fixed) and all(map(is_, fixed, entry.fixed))
         if same and all(arguments[i].device == entry.program.device for i in entry.run.copied):
