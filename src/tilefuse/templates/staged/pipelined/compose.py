@@ -4,6 +4,8 @@
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
@@ -149,7 +151,7 @@ def _declare_sums(w: ProductState) -> None:
 def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
     """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
     plan = w.plan
-    choice, left = plan.choice, plan.left
+    choice = plan.choice
     fillings = fillings_of(plan)
     slot_by_key: dict[str, str] = {}
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
@@ -162,18 +164,24 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             with w.nested() as produced:
                 fill(w, filling, axis(slot), first_row, first_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
-        rows = choice.warpgroup_rows
-        first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
-        products = [WarpgroupProduct(
-            total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
-            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
-            right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
-            arithmetic=_arithmetic(left), term=step)
-            for total, right in zip(w.totals, plan.rights, strict=True)]
+        products = [_product(w, total, tile, slot_by_key, group, step) for total, tile in zip(w.totals, plan.rights, strict=True)]
         used: tuple[Stmt, ...] = (*products, WarpgroupWait(len(products)))
         for filling in reversed(fillings):
             used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=1),)
         w.emit(*used)
+
+
+def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine, step: Affine) -> WarpgroupProduct:
+    """The product of a slot's tiles for one warpgroup. own: the tile that no other product has."""
+    choice = w.plan.choice
+    left, right = (own, w.plan.left) if choice.swapped else (w.plan.left, own)
+    rows = choice.warpgroup_rows
+    first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
+    return WarpgroupProduct(
+        total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
+        not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
+        right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
+        arithmetic=_arithmetic(left), term=step)
 
 
 def _arithmetic(left: OperandTile) -> str:
