@@ -171,7 +171,8 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
         w.emit(*used)
 
 
-def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine, step: Affine) -> WarpgroupProduct:
+def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine,
+             step: Affine) -> WarpgroupProduct:
     """The product of a slot's tiles for one warpgroup. own: the tile that no other product has."""
     choice = w.plan.choice
     left, right = (own, w.plan.left) if choice.swapped else (w.plan.left, own)
