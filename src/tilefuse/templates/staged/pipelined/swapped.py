@@ -16,7 +16,7 @@ from tilefuse.templates.staged.pipelined.stages import SWIZZLE
 # Most rows of products whose operands are swapped: as many as an instruction has.
 MOST_ROWS = WARPGROUP_ROWS
 # Panels of the inner axis in a slot. Consumer warpgroups, which have 64 rows of a tile each.
-PANELS, WARPGROUPS = (1, 2, 4), (1, 2)
+TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2)
 # Slots whose barriers fit beside them.
 MOST_SWAPPED_SLOTS = 28
 
@@ -32,9 +32,9 @@ def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]
         return
     step = column_step(form)
     columns = -(-form.columns // step) * step
-    for warpgroups in WARPGROUPS:
+    for warpgroups in TRIED_WARPGROUPS:
         rows = WARPGROUP_ROWS * warpgroups
         tiles = form.num_leads * -(-form.rows // rows)
-        for panels in PANELS:
+        for panels in TRIED_PANELS:
             depth = panels * panel_width(SWIZZLE, form.left.dtype.itemsize)
             yield Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
