@@ -265,7 +265,8 @@ class Barrier:
 
     signal  a cluster barrier with a signal is an exchange: each block waits until `num_bytes` of signalled `ClusterStore`s have arrived in
             its shared memory on transaction barrier `signal` in this `phase`. A device waits for nothing else, so outstanding global
-            stores do not delay it. The host executor treats it as a full barrier.
+            stores do not delay it. The host executor treats it as a full barrier; with a `team`, of the teams of all blocks with the same
+            numbers, which alone wait.
     memory  False if no thread reads other threads' earlier writes, except through transaction barriers. A cluster barrier then does not
             wait for outstanding loads and stores.
     loaded  register arrays that must hold their loaded elements in every thread at a block barrier, because asynchronous copies then

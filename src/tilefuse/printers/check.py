@@ -253,8 +253,11 @@ class CheckedPrinter(HostPrinter):
         of_cluster = s.scope == "cluster" and self.cluster > 1
         if of_cluster and s.signal is not None and s.phase is not None:
             fields = f"{self.scope.text(s.signal)}, {self.scope.text(s.phase)}, {s.num_bytes}, {self.site}"
-            self.out.line(f"for (tf_shared_memory& home : homes) home.receive({fields});")
-        if of_cluster:
+            with self._leaders(s):
+                self.out.line(f"for (tf_shared_memory& home : homes) home.receive({fields});")
+        if of_cluster and s.team:
+            self.out.line(f"check.cluster_team_barrier({s.team}, {self.first_thread or '0'}, {self.running});")
+        elif of_cluster:
             self.out.line("check.cluster_barrier();")
         elif s.team:
             self.out.line(f"check.team_barrier({s.team}, {self.first_thread or '0'}, {self.running});")

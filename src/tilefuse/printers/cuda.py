@@ -360,8 +360,9 @@ class _CudaPrinter:
     def _synchronisation(self, s: Stmt) -> str:
         text = self.scope.text
         match s:
-            case Barrier("cluster", signal, phase, num_bytes) if signal is not None and phase is not None:
-                return f"tf_cluster_receive(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
+            case Barrier("cluster", signal, phase, num_bytes, team=team) if signal is not None and phase is not None:
+                of_team = f"<{team}>" if team else ""
+                return f"tf_cluster_receive{of_team}(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
             case Barrier(scope, memory=memory, loaded=loaded, team=team):
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"

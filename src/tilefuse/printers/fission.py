@@ -370,7 +370,7 @@ class HostPrinter(PipelinePrinter):
         self.out.line(host_copy(self.kernel, s, place, self.scope))
 
     @contextlib.contextmanager
-    def _leaders(self, s: BulkCopy | BulkWait | TensorCopy | TensorStore | TensorStoreWait) -> Iterator[None]:
+    def _leaders(self, s: Barrier | BulkCopy | BulkWait | TensorCopy | TensorStore | TensorStoreWait) -> Iterator[None]:
         """A loop over the first thread of each team; no loop for a copy of the whole block."""
         if not s.team:
             with self._names():

@@ -31,6 +31,8 @@ struct tf_checker {
   std::vector<unsigned> together_since;                 // by rank: epoch that the last barrier of all threads began
   std::map<std::pair<int, int>, unsigned> team_since;   // by threads of a team and its first thread's lane: the same for the team's barriers
   unsigned cluster_epoch = 0;
+  unsigned cluster_since = 0;                               // the same of the last cluster barrier of all threads, in epochs of the cluster
+  std::map<std::pair<int, int>, unsigned> cluster_teams;    // by threads of a team and its first one: of the last barrier of these in all blocks
   std::map<std::pair<long long, long long>, std::vector<long long>> arrived;   // counter cell -> blocks, in order of arrival
   std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
   std::map<std::pair<int, const char*>, long long> repeated;
@@ -70,7 +72,7 @@ struct tf_checker {
     if (!before.kind || (before.block == block && before.thread == thread && !together)) return false;
     if (together && before.kind == 3 && before.block == block && before.site == together) return false;
     if (before.block == block) return before.epoch == epochs[rank] || !ordered(before);
-    if (cluster > 1 && before.block / cluster == block / cluster) return before.cluster_epoch == cluster_epoch;
+    if (cluster > 1 && before.block / cluster == block / cluster) return !exchanged(before);
     const auto mine = acquired.find(block);
     if (mine == acquired.end()) return true;
     const auto theirs = mine->second.find(before.block);
@@ -82,6 +84,16 @@ struct tf_checker {
     if (together_since[rank] > before.epoch || together || before.kind == 3) return true;
     for (const auto& [team, epoch] : team_since)
       if (epoch > before.epoch && member(team, before.thread) && member(team, thread)) return true;
+    return false;
+  }
+  // Whether a cluster barrier since an access of another block of the cluster had both threads.
+  bool exchanged(const tf_touch& before) const {
+    if (cluster_since > before.cluster_epoch) return true;
+    for (const auto& [team, epoch] : cluster_teams) {
+      const int last = team.second + team.first;
+      if (epoch > before.cluster_epoch && before.thread >= team.second && before.thread < last && thread >= team.second && thread < last)
+        return true;
+    }
     return false;
   }
   bool member(const std::pair<int, int>& team, int who) const {
@@ -132,11 +144,28 @@ struct tf_checker {
 
   void cluster_barrier() {
     for (int n = 0; n < cluster; ++n) together_since[n] = ++epochs[n];
-    ++cluster_epoch;
+    cluster_since = ++cluster_epoch;
     last_remote.kind = 0;
   }
 
-  void begin_cluster() { cluster_epoch = 0; last_remote.kind = 0; }
+  // The same, of the threads `first` .. first + running - 1 of every block, `team` of them at a time.
+  void cluster_team_barrier(int team, int first, int running) {
+    ++cluster_epoch;
+    for (int n = 0; n < cluster; ++n) {
+      ++epochs[n];
+      for (int m = 0; m < running; m += team) {
+        team_since[{team, n * threads + first + m}] = epochs[n];
+        cluster_teams[{team, first + m}] = cluster_epoch;
+      }
+    }
+    last_remote.kind = 0;
+  }
+
+  void begin_cluster() {
+    cluster_epoch = cluster_since = 0;
+    cluster_teams.clear();
+    last_remote.kind = 0;
+  }
 
   void end_cluster() {
     if (last_remote.kind) finding("shared memory of another block used after the last cluster barrier", last_remote.site, "rank", rank);

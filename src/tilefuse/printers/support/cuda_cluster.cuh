@@ -200,10 +200,10 @@ template <class T> TF_INLINE void tf_cluster_send(T* memory, unsigned int rank, 
 }
 
 //@ tf_cluster_receive
-// Announces the bytes that the cluster sends to this block and waits for them.
-TF_INLINE void tf_cluster_receive(unsigned long long* barrier, unsigned int phase, unsigned int num_bytes) {
+// Announces the bytes that the cluster sends to this block, or to each TEAM threads of it, and waits for them.
+template <int TEAM = 1024> TF_INLINE void tf_cluster_receive(unsigned long long* barrier, unsigned int phase, unsigned int num_bytes) {
   const unsigned int arrival = tf_shared_address(barrier);
-  if (threadIdx.x == 0)
+  if (threadIdx.x % TEAM == 0)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(arrival), "r"(num_bytes) : "memory");
   unsigned int done;
   do {

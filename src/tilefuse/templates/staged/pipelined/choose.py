@@ -98,12 +98,12 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
         for rows, columns in WARPGROUP_TILES:
             tall = rows if pingpong else rows * warpgroups
             cluster = _cluster(form, columns, device)
-            if cluster is None or pingpong and cluster > 1:
+            if cluster is None:
                 continue
             row_tiles = -(-form.rows // tall)
             if cluster > 1:
                 clusters = min(form.num_leads * row_tiles, device.clusters_at_once(cluster))
-                yield Pipelined(tall, columns, depth, 1, warpgroups, 1, clusters * cluster, cluster=cluster)
+                yield Pipelined(tall, columns, depth, 1, warpgroups, 1, clusters * cluster, pingpong, cluster)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             yield Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
@@ -129,9 +129,8 @@ def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:
     """Blocks that hold whole rows together, each `columns` columns; None for more than a cluster has. One where nothing reduces rows."""
     if not form.reduced.stages:
         return 1
-    # Powers of two where nobody has counted how many clusters run at once.
-    sizes = [size for size, _ in device.resident_clusters] or [1 << n for n in range(device.max_cluster_blocks.bit_length())]
-    return next((size for size in sizes if size * columns >= form.columns and size <= device.max_cluster_blocks), None)
+    size = -(-form.columns // columns)
+    return size if size <= device.max_cluster_blocks else None
 
 
 def _band(row_tiles: int) -> int:
@@ -152,7 +151,6 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
              (1 <= choice.cluster <= device.max_cluster_blocks,
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
-             (choice.cluster == 1 or not choice.pingpong, "blocks of a cluster take tiles in step, and warpgroups that take turns do not"),
              (choice.cluster * choice.columns >= form.columns if form.reduced.stages else choice.cluster == 1,
               f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.columns}"
               f"{'' if form.reduced.stages else ' that nothing reduces'}"),

@@ -26,7 +26,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
-from tilefuse.templates.staged.pipelined.results import fetch_values, store_results
+from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
 from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.state import ProductState
@@ -58,7 +58,7 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()))
-    signals = sum(e.copies for e in plan.exchanges) + (plan.choice.warpgroups if plan.fetched else 0)
+    signals = plan.first_signal + sum(e.num_slots for e in plan.exchanges)
     return Kernel(program.name, buffers, launch, (*w.frame.statements, *meeting, pipeline), header, min_blocks=1, num_barriers=signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
 
@@ -81,7 +81,7 @@ def _tiles(w: ProductState) -> None:
         return
     count, step = plan.num_tiles // choice.cluster, choice.num_clusters
     with w.loop("tile", number(count), start=axis("cluster" if choice.cluster > 1 else "block"), step=step, extent=count) as tile:
-        w.turn = w.let("turn", tile // step, plan.turns) if plan.exchanges else number(0)
+        w.turn = w.let("turn", tile // step, plan.turns) if plan.exchanges else tile // step
         first_row, first_column = _place(w, tile)
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
@@ -89,36 +89,38 @@ def _tiles(w: ProductState) -> None:
         fetch_values(w, group, own_row, first_column)
         _main_loop(w, group, first_row, first_column)
         w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-        _end(w, group, tile // choice.blocks, first_row, first_column)
+        _end(w, group, first_row, first_column)
 
 
 def _tiles_in_turn(w: ProductState) -> None:
     """The same, a tile for each warpgroup: its main loop when the warpgroup before has ended its own, results beside the next one's."""
     plan, choice = w.plan, w.plan.choice
-    stride = choice.blocks * choice.warpgroups
-    with w.loop("first", number(plan.num_tiles), start=axis("block"), step=stride, extent=plan.num_tiles) as first:
+    count, stride = plan.num_tiles // choice.cluster, choice.num_clusters * choice.warpgroups
+    with w.loop("first", number(count), start=axis("cluster" if choice.cluster > 1 else "block"), step=stride, extent=count) as first:
+        w.turn = w.let("turn", first // stride, -(-count // stride)) if plan.exchanges else first // stride
         group = w.fresh("group")
         with w.nested() as turn:
             turn.extents |= {group: choice.warpgroups, "thread": WARPGROUP}
-            place = first + axis(group) * choice.blocks
-            first_row, first_column = _place(w, w.let("tile", place, plan.num_tiles))
+            place = first + axis(group) * choice.num_clusters
+            first_row, first_column = _place(w, w.let("tile", place, count))
             _declare_sums(w)
             fetch_values(w, axis(group), first_row, first_column)
             _main_loop(w, number(0), first_row, first_column)
             end = len(turn.statements)
             w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-            _end(w, axis(group), first // stride, first_row, first_column)
-        w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, plan.num_tiles),)))
+            _end(w, axis(group), first_row, first_column)
+        w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, count),)))
 
 
-def _end(w: ProductState, group: Affine, turn: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Rows that are reduced, then the results of a tile. group: the warpgroup's number; turn: number of its tile so far."""
+def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Rows that are reduced, then the results of a tile. group: the warpgroup's number."""
     part = number(0) if w.plan.choice.pingpong else group
     own_first_row = first_row + part * w.plan.choice.warpgroup_rows
+    await_values(w, group)
     if w.form.reduced.stages:
-        reduce_rows(w, row_tile(w, part, own_first_row, first_column))
+        reduce_rows(w, row_tile(w, group, own_first_row, first_column))
     if w.form.tile_results:
-        store_results(w, group, turn, own_first_row, first_column)
+        store_results(w, group, own_first_row, first_column)
     w.forget_rows()
 
 

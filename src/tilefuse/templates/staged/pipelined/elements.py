@@ -129,7 +129,8 @@ def boundary_reads(graph: Graph, points: Mapping[str, Point], products: frozense
                    extents: Mapping[str, int]) -> dict[str, tuple[Affine, ...]]:
     """Boundary values that all maps on the sums read at one place, with their subscripts over the products' axes.
 
-    Values that some map reads under a guard are left out: they may be smaller than the results.
+    Values that some map reads under a guard are left out: they may be smaller than the results. points: of results and of reductions, whose
+    reduced axes are among them.
     """
     places: dict[str, set[tuple[Affine, ...]]] = {}
     guarded: set[str] = set()
@@ -145,7 +146,8 @@ def boundary_reads(graph: Graph, points: Mapping[str, Point], products: frozense
             seen.add((name, at))
             assert node.body is not None
             guarded |= {r.value for g in walk(node.body) if isinstance(g, Guard) for r in walk(g) if isinstance(r, Read)}
-            waiting += [(value, tuple(substitute(e, point, extents) for e in read)) for value, read, point in _operands(graph, node, at)]
+            here = points[name] if node.category == "reduce" else dict(zip(node.axes, at, strict=True))
+            waiting += [(e.value, tuple(substitute(i, here, extents) for i in e.index)) for e in walk(node.body) if isinstance(e, Read)]
     return {value: next(iter(at)) for value, at in sorted(places.items()) if len(at) == 1 and value not in guarded}
 
 

@@ -3,7 +3,8 @@
     block 0    columns 0 .. 255       sum, squares of each row     ->  every block's shared memory, place [row, 0]
     block 1    columns 256 .. 511                                  ->  place [row, 1]
 
-Every block then combines the parts of all blocks in the order of their columns, so that all of them find the same results.
+Every block then combines the parts of all blocks in the order of their columns, so that all of them find the same results. Each warpgroup
+exchanges the parts of its own rows with the warpgroup of the same number in the other blocks, through slots and barriers of its own.
 """
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
+from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.row_form import RowForm, RowStage
 
 
@@ -27,8 +29,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The parts of one stage; slots of `rows` x `blocks` elements for each of them and each copy, one part after another.
+    """The parts of one stage; slots of `rows` x `blocks` elements for each of them, each warpgroup and each copy, one part after another.
 
+    rows    of a warpgroup
+    groups  warpgroups, which exchange apart from each other
     copies  that tiles use in turn. A block that has received everything of one exchange may send for the next one while another block
             still reads. Two stages of a tile have slots of their own; a single one has two copies.
     """
@@ -37,27 +41,33 @@ class Exchange:
     offset_bytes: int
     rows: int
     blocks: int
+    groups: int
     copies: int
 
     @property
     def slot_elements(self) -> int:
-        """Elements of one part in one copy."""
+        """Elements of one part in one copy of a warpgroup."""
         return self.rows * self.blocks
 
     @property
+    def num_slots(self) -> int:
+        """Slots of each part, and transaction barriers: one for each copy of each warpgroup."""
+        return self.groups * self.copies
+
+    @property
     def phase_bytes(self) -> int:
-        """Bytes that reach a block in one exchange."""
+        """Bytes that reach a warpgroup in one exchange."""
         return self.slot_elements * sum(p.sent.itemsize for p in self.parts)
 
     @property
     def num_bytes(self) -> int:
         """Shared memory of a block."""
-        return self.phase_bytes * self.copies
+        return self.phase_bytes * self.num_slots
 
     def part_offset_bytes(self, part: Part) -> int:
         """Where the slots of a part begin."""
         before = self.parts[:self.parts.index(part)]
-        return self.offset_bytes + self.slot_elements * self.copies * sum(p.sent.itemsize for p in before)
+        return self.offset_bytes + self.slot_elements * self.num_slots * sum(p.sent.itemsize for p in before)
 
 
 def parts_of(graph: Graph, stage: RowStage) -> tuple[Part, ...]:
@@ -90,11 +100,11 @@ def _sent(dtype: DType) -> DType:
     return F32 if dtype.is_float else I32
 
 
-def exchanges_of(graph: Graph, rows: RowForm, tile_rows: int, cluster: int, offset_bytes: int) -> tuple[Exchange, ...]:
-    """The exchanges of a tile of `tile_rows` rows, one after another in shared memory; none without a cluster."""
+def exchanges_of(graph: Graph, rows: RowForm, choice: Pipelined, offset_bytes: int) -> tuple[Exchange, ...]:
+    """The exchanges of a tile, one after another in shared memory; none without a cluster."""
     exchanges: list[Exchange] = []
     copies = 2 if len(rows.stages) == 1 else 1
-    for stage in rows.stages if cluster > 1 else ():
-        exchanges.append(Exchange(parts_of(graph, stage), offset_bytes, tile_rows, cluster, copies))
+    for stage in rows.stages if choice.cluster > 1 else ():
+        exchanges.append(Exchange(parts_of(graph, stage), offset_bytes, choice.warpgroup_rows, choice.cluster, choice.warpgroups, copies))
         offset_bytes += exchanges[-1].num_bytes
     return tuple(exchanges)

@@ -164,8 +164,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         products.append(Product(graph.node_by_name[name], contractions[name], column, right))
     reduced = row_form(graph, elements, rows.points)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
-                       _maps(graph, layouts, elements, reduced.elements), {} if reduced.stages else _beside(graph, layouts, elements),
-                       reduced)
+                       _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, rows), reduced)
 
 
 def _elements(graph: Graph, nodes: tuple[Node, ...], shape: Mapping[str, int]) -> tuple[Elements, RowPoints] | Rejected:
@@ -196,11 +195,11 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _beside(graph: Graph, layouts: Layouts, elements: Elements) -> dict[str, ResultMap]:
+def _beside(graph: Graph, layouts: Layouts, elements: Elements, rows: RowPoints) -> dict[str, ResultMap]:
     """Boundary values with the products' rows and columns that maps read."""
     products = frozenset(name for name, _ in elements.slices)
     map_by_value: dict[str, ResultMap] = {}
-    for value, places in boundary_reads(graph, elements.points, products, elements.extents).items():
+    for value, places in boundary_reads(graph, {**rows.points, **elements.points}, products, elements.extents).items():
         shape = graph.type_of(value).shape
         tensor = result_map(places, shape, tuple(layouts.get(value) or row_major_strides(shape)), elements.extents)
         if tensor is not None:

@@ -98,6 +98,11 @@ class ProductPlan:
         return self.beside.fetched
 
     @property
+    def first_signal(self) -> int:
+        """Number of the first transaction barrier of the exchanges, behind those of fetched values."""
+        return self.choice.warpgroups if self.fetched else 0
+
+    @property
     def row_tiles(self) -> int:
         """Tiles along the rows."""
         return -(-self.form.rows // self.choice.rows)
@@ -184,5 +189,5 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     beside = stages_of(form, choice, end, stages)
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
-    exchanges = exchanges_of(form.graph, form.reduced, choice.rows, choice.cluster, end)
+    exchanges = exchanges_of(form.graph, form.reduced, choice, end)
     return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges)

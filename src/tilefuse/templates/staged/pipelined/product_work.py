@@ -27,8 +27,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
     flops = result_operations(plan, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
-    exchanges = StageWork((), len(plan.exchanges) * fitted.exchange_cycles)
-    stages: tuple[StageWork, ...] = (main, exchanges, ending)
+    stages: tuple[StageWork, ...] = (main, ending)
     once = fitted.fill_cycles
     if choice.pingpong:
         # Nothing hides the results of the last tile.
@@ -84,18 +83,19 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles of the port to L2 for the operands of a tile.
 
     Blocks of neighbouring numbers take tiles of one band, and share the operand along which the band does not go: requests of several
-    multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
+    multiprocessors for the same bytes are answered together in part. Clusters hold whole rows, so all of them read the same columns. Few
+    blocks have a port each.
     """
     choice, fitted = plan.choice, device.fitted.pipelined
     rows, *columns = (t.elements * t.operand.read_bytes for t in plan.operands)
-    own, shared = (rows, sum(columns)) if choice.band > 1 else (sum(columns), rows)
+    own, shared = (rows, sum(columns)) if choice.band > 1 or choice.cluster > 1 else (sum(columns), rows)
     num_bytes = (own + fitted.shared_reads * shared) * plan.fillings
     a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     return num_bytes * a_port / fitted.port_bytes_per_cycle
 
 
 def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
-    """The end of a tile: maps on the sums, and stores. flops: operations of the maps on one element."""
+    """The end of a tile: reductions of rows, maps on the sums, and stores. flops: operations of all these on one element."""
     choice, graph, fitted = plan.choice, plan.form.graph, device.fitted.pipelined
     elements = choice.rows * choice.columns
     staged = {r.name for r in plan.staged}
@@ -106,7 +106,7 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     in_pairs = plan.form.columns % NEIGHBOURS == 0
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
-                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device))
+                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * fitted.exchange_cycles)
 
 
 def _in_turn(main: StageWork, ending: StageWork) -> StageWork:

@@ -81,12 +81,16 @@ def _places_of_stages(w: ProductState, group: Affine, first_row: Affine, first_c
             for step in range(steps) for a in range(height)]
 
 
-def store_results(w: ProductState, group: Affine, turn: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Results of a warpgroup's rows, which begin at `first_row`. group: the warpgroup's number; turn: number of its tile so far."""
+def await_values(w: ProductState, group: Affine) -> None:
+    """Waits for the values that `fetch_values` copies."""
+    if w.plan.fetched:
+        w.emit(BulkWait(group, w.simplified(w.turn % 2), WARPGROUP))
+
+
+def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
+    """Results of a warpgroup's rows, which begin at `first_row`. group: the warpgroup's number."""
     choice = w.plan.choice
     thread = axis("thread")
-    if w.plan.fetched:
-        w.emit(BulkWait(group, w.simplified(turn % 2), WARPGROUP))
     w.emit(Comment(f"{', '.join('%' + r for r in w.form.tile_results)}: from the sums"))
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)

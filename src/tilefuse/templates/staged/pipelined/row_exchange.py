@@ -1,7 +1,7 @@
 """One exchange of a tile's row parts between the blocks of a cluster, through distributed shared memory.
 
     send       lane n of a row's four to blocks n, n + 4, ...: its block's part, counted on the receiver's transaction barrier
-    wait       until the parts of all blocks have arrived here
+    wait       until the parts of all blocks have arrived for the warpgroup
     combine    in the order of the blocks
 """
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Reg, VectorLoad
+from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, Part, is_by_squares, reduction_parts
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES
 from tilefuse.templates.staged.pipelined.row_tile import QUAD, RowTile
@@ -23,14 +24,15 @@ def exchange_parts(w: ProductState, tile: RowTile, number_of: int, parts: dict[s
     """The parts of stage `number_of` become those of whole rows, in every block of the cluster."""
     e, stage = w.plan.exchanges[number_of], w.form.reduced.stages[number_of]
     copy, phase = (w.turn % e.copies, w.turn // e.copies % 2) if e.copies > 1 else (number(0), w.turn % 2)
-    copy, phase = w.let("copy", copy, e.copies), w.let("phase", phase, 2)
-    signal = w.simplified(copy + number_of * e.copies)
+    slot_of_group = w.let("copy", tile.group * e.copies + copy, e.num_slots)
+    phase = w.let("phase", phase, 2)
+    signal = w.simplified(slot_of_group + w.plan.first_signal + number_of * e.num_slots)
     w.emit(Comment(f"{', '.join('%' + r for r in stage.reductions)}: between the {e.blocks} blocks of a cluster"))
     named = {p.name: (p, array) for r in stage.reductions for p, array in zip(reduction_parts(w.graph, stage, r), parts[r], strict=True)}
-    _send(w, tile, number_of, [named[p.name] for p in e.parts], copy, signal)
-    w.emit(Barrier("cluster", signal, phase, e.phase_bytes))
+    _send(w, tile, number_of, [named[p.name] for p in e.parts], slot_of_group, signal)
+    w.emit(Barrier("cluster", signal, phase, e.phase_bytes, team=WARPGROUP))
     for slot in range(w.plan.choice.rows_of_thread):
-        first = _first(w, tile, e, slot, copy)
+        first = _first(w, tile, e, slot, slot_of_group)
         for reduction in stage.reductions:
             own = [(p, replace(named[p.name][1], index=number(slot))) for p in reduction_parts(w.graph, stage, reduction)]
             if is_by_squares(stage, reduction):
@@ -41,8 +43,8 @@ def exchange_parts(w: ProductState, tile: RowTile, number_of: int, parts: dict[s
 
 
 def _first(w: ProductState, tile: RowTile, e: Exchange, slot: int, copy: Affine) -> Affine:
-    """Where the parts of the thread's row number `slot` begin among the slots of a part."""
-    return w.simplified((copy * e.rows + tile.row_of_tile(slot)) * e.blocks)
+    """Where the parts of the thread's row number `slot` begin among the slots of a part. copy: number of the exchange's slot."""
+    return w.simplified((copy * e.rows + tile.row_of_group(slot)) * e.blocks)
 
 
 def _send(w: ProductState, tile: RowTile, number_of: int, parts: list[tuple[Part, Reg]], copy: Affine, signal: Affine) -> None:

@@ -18,13 +18,14 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Index, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Shuffle, Store
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.templates.staged.pipelined.exchanges import is_by_squares, reduction_parts
-from tilefuse.templates.staged.pipelined.results import load_neighbours
+from tilefuse.templates.staged.pipelined.results import Place, StagePlace, load_neighbours
 from tilefuse.templates.staged.pipelined.row_exchange import exchange_parts
 from tilefuse.templates.staged.pipelined.row_form import RowPass, RowStage
 from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS, QUAD, RowTile
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -85,30 +86,38 @@ def _pass(w: ProductState, stage: RowStage, p: RowPass, tile: RowTile, parts: di
             w.row_slot = half + a * 2
             with w.when(w.beyond(row, lines)), w.loop("b", choice.columns // MMA_COLUMNS, unroll=w.unroll) as b:
                 column = w.simplified(tile.first_column + tile.pair * NEIGHBOURS + b * MMA_COLUMNS)
-                place = (b + a * (choice.columns // MMA_COLUMNS)) * 4 + half * 2
-                _pair(w, stage, p, place, row, column, parts, means)
+                place = _place(w, tile, a, half, b, row, column)
+                _pair(w, stage, p, place, parts, means)
     w.source = p.target
     w.row_slot, w.sum = None, None
     for r in p.reductions:
         _quad(w, stage, p, r, parts[r])
 
 
-def _pair(w: ProductState, stage: RowStage, p: RowPass, place: Affine, row: Affine, column: Affine, parts: dict[str, list[Reg]],
-          means: dict[str, Reg]) -> None:
+def _place(w: ProductState, tile: RowTile, a: int, half: Affine, b: Affine, row: Affine, column: Affine) -> Place:
+    """Pair number `b` of the lane's columns in a half of 64 rows: among the sums, and in the stages of fetched values."""
+    choice, per_stage = w.plan.choice, STAGE_COLUMNS // MMA_COLUMNS
+    height = choice.warpgroup_rows // WARPGROUP_ROWS
+    stage = StagePlace(tile.group, w.simplified(b // per_stage * height + a), a, 0, tile.first_row, tile.first_column)
+    return Place((b + a * (choice.columns // MMA_COLUMNS)) * 4 + half * 2, row, column, stage, tile.own_row + half * HALF_ROWS,
+                 w.simplified(tile.pair * NEIGHBOURS + b % per_stage * MMA_COLUMNS))
+
+
+def _pair(w: ProductState, stage: RowStage, p: RowPass, place: Place, parts: dict[str, list[Reg]], means: dict[str, Reg]) -> None:
     """Two neighbouring elements, where both exist or the first does."""
     columns = w.form.columns
     together = columns % NEIGHBOURS == 0
-    with w.when(w.beyond(column, columns)):
+    with w.when(w.beyond(place.column, columns)):
         if together:
-            load_neighbours(w, place, row, column, lambda: _evaluate(w, p))
+            load_neighbours(w, place.sum, place.row, place.column, lambda: _evaluate(w, p), place)
         for v in range(NEIGHBOURS):
-            with w.nested() as one, w.at(**{ROW: row, COLUMN: column + v}):
-                w.sum = place + v
+            with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
+                w.sum = place.sum + v
                 for r in p.reductions:
                     _accumulate(w, stage, p, r, parts[r], means)
                 if p.target != p.source:
                     w.emit(Assign(w.first_sum(), _as_f32(w.element(p.target))))
-            with w.when(() if together or not v else w.beyond(column + v, columns)):
+            with w.when(() if together or not v else w.beyond(place.column + v, columns)):
                 w.emit(*one.statements)
 
 

@@ -19,22 +19,22 @@ QUAD = MMA_COLUMNS // NEIGHBOURS
 class RowTile:
     """Where a thread's sums lie.
 
+    group         number of its warpgroup in the block
     own_row       its first row among those of its warpgroup
-    of_tile       first row of the warpgroup in the tile
     first_row     first row of the warpgroup in the product
     first_column  of the tile
     pair          number of its pair of columns among those of every 8
     """
 
+    group: Affine
     own_row: Affine
-    of_tile: Affine
     first_row: Affine
     first_column: Affine
     pair: Affine
 
-    def row_of_tile(self, slot: int) -> Affine:
-        """The thread's row number `slot` among those of the tile."""
-        return self.of_tile + self._row(slot)
+    def row_of_group(self, slot: int) -> Affine:
+        """The thread's row number `slot` among those of its warpgroup."""
+        return self._row(slot)
 
     def row(self, slot: int) -> Affine:
         """The thread's row number `slot` among those of the product."""
@@ -45,8 +45,7 @@ class RowTile:
 
 
 def row_tile(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> RowTile:
-    """The current thread's part of a tile. group: the warpgroup's part of the tile; first_row: the first of it."""
+    """The current thread's part of a tile. group: the warpgroup's number; first_row: the first row of its part."""
     thread = axis("thread")
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // QUAD, WARPGROUP_ROWS - HALF_ROWS)
-    of_tile = w.simplified(group * w.plan.choice.warpgroup_rows)
-    return RowTile(own_row, of_tile, first_row, first_column, w.let("pair", thread % QUAD, QUAD))
+    return RowTile(group, own_row, first_row, first_column, w.let("pair", thread % QUAD, QUAD))

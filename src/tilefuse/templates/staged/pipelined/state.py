@@ -64,7 +64,7 @@ class ProductState(GraphStatements):
 
     def _exchanged(self, e: Exchange) -> dict[str, Buffer]:
         """The slots of an exchange, by part."""
-        return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.slot_elements * e.copies, "shared", "", "",
+        return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.slot_elements * e.num_slots, "shared", "", "",
                                e.part_offset_bytes(p)) for p in e.parts}
 
     def first_sum(self) -> Reg:

