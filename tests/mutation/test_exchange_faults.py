@@ -58,6 +58,16 @@ def _one_copy(kernel: Kernel) -> Kernel:
     return replace(kernel, body=changed(kernel.body, at_first))
 
 
+def _one_copy_a_group(kernel: Kernel) -> Kernel:
+    """Every tile of a warpgroup uses its first copy, and its barrier in the phase of the tile."""
+    def at_first(s: Stmt) -> tuple[Stmt, ...] | None:
+        if not isinstance(s, Let) or s.name not in ("copy", "phase"):
+            return None
+        group, turn = axis("group"), axis("turn")
+        return (replace(s, value=group * 2 if s.name == "copy" else turn % 2),)
+    return replace(kernel, body=changed(kernel.body, at_first))
+
+
 FAULTS: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
     "fewer bytes": (_exchange(lambda s: (replace(s, num_bytes=s.num_bytes - 4),)), "bytes of an exchange are not those that are sent"),
     "a store that is not sent": (_sends(lambda s: (), 1), "bytes of an exchange are not those that are sent"),
@@ -73,13 +83,29 @@ FAULTS: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
 }
 
 
-def test_findings_name_the_fault(tmp_path: Path) -> None:
+# Warpgroups that take turns, each with exchanges of its own: five tiles of rows, three of them the first one's.
+IN_TURN = RowCase(lambda: activated_norm(300, 70, 8), Pipelined(64, 64, 64, 2, 2, 1, 2, True, 2), amplified=16)
+
+
+def _of_all_threads(s: Barrier) -> tuple[Stmt, ...]:
+    return (replace(s, signal=number(0)),)
+
+
+FAULTS_IN_TURN: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
+    "one copy for all tiles": (_one_copy_a_group, "race, read and write"),
+    "the other warpgroup's barrier": (_exchange(_of_all_threads), "bytes of an exchange are not those that are sent"),
+    "the other phase": (_exchange(_other_phase), "exchange in a phase that is not the barrier's next"),
+}
+
+
+@pytest.mark.parametrize(("case", "faults"), [(CASE, FAULTS), (IN_TURN, FAULTS_IN_TURN)], ids=["together", "in turn"])
+def test_findings_name_the_fault(case: RowCase, faults: dict[str, tuple[Callable[[Kernel], Kernel], str]], tmp_path: Path) -> None:
     """Faults of order and of counts are found also where the host's result happens to be right."""
-    kernel = compose_product(CASE.program(), H200)
-    kernels = [kernel, *(change(kernel) for change, _ in FAULTS.values())]
+    kernel = compose_product(case.program(), H200)
+    kernels = [kernel, *(change(kernel) for change, _ in faults.values())]
     library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_FLAGS)
-    inputs = CASE.inputs(CASE.program().graph)
+    inputs = case.inputs(case.program().graph)
     arrays = {b.name: inputs[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    for n, (name, message) in enumerate([("none", ""), *((name, message) for name, (_, message) in FAULTS.items())]):
+    for n, (name, message) in enumerate([("none", ""), *((name, message) for name, (_, message) in faults.items())]):
         _, status, report = call(getattr(library, f"{kernel.name}_{n}"), kernels[n], arrays)
         assert (status > 0) == bool(message) and message in report, (name, report)
