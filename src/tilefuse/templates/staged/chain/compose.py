@@ -84,7 +84,7 @@ def _tiles(w: ChainState) -> None:
                 _first_product(w, layer, total.name, first_row)
             if layer.results is not None:
                 w.take(layer.results)
-                store_results(w, _group(w), number(0), first_row + _group(w) * plan.rows, number(0))
+                store_results(w, _group(w), first_row + _group(w) * plan.rows, number(0))
             if layer.ahead is not None:
                 lefts = left_operand(w, layer, first_row)
 
