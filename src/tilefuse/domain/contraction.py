@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.dtype import DType
+from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, MMA_ROWS, WARP
 from tilefuse.target.fitted.stages import MultiplyFigures
@@ -19,6 +19,12 @@ ROW, COLUMN, INNER = "row", "column", "inner"
 MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
 # Sides of a thread's tile, and most sums in it. Units: elements.
 TRIED_SIDES, MAX_SUMS = (1, 2, 3, 4, 5, 6, 8), 40
+# Types of one byte whose products warpgroup instructions compute: each operand may have either type of a pair. Source: PTX ISA, wgmma.
+BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
+# Attribute of a product whose result has another type than its operands: the result's.
+RESULT_DTYPE = "dtype"
+# `Contraction.precision` of products of 8-bit floats whose sums stay in the tensor cores' accumulators.
+FAST_SUMS = "fast"
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -28,7 +34,8 @@ class Contraction:
     *_index     subscripts of the operands over these axes and `INNER`
     inner       extent of the contracted axis
     bias        "" for none
-    precision   of f32 operands: "default" (products of high and low parts), "f32" (no tensor cores) or "tf32"
+    precision   of f32 operands: "default" (products of high and low parts), "f32" (no tensor cores) or "tf32";
+                of 8-bit floats: "default" (partial sums are added in f32), "fast" (sums stay in the accumulators of the tensor cores)
     """
 
     axes: tuple[str, ...]
@@ -45,7 +52,12 @@ class Contraction:
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:
-    """The contraction of a node; None for other nodes, products with vectors, and empty products."""
+    """The contraction of a node whose result has the type of its operands; None for other nodes, products with vectors, and empty ones."""
+    return None if node.attribute(RESULT_DTYPE) else any_contraction_of(node, graph)
+
+
+def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
+    """The same, also of products whose results are wider than their operands, as sums of 8-bit integers are."""
     if node.kind != "library.matmul" or len(node.type.shape) < 2:
         return None
     left, right, *bias = node.operands
@@ -103,6 +115,18 @@ def matrix_arithmetic(contraction: Contraction, left: DType, right: DType) -> st
     if left != right or left.name not in ("f16", "bf16", "f32") or left.name == "f32" == contraction.precision:
         return None
     return "" if left.name != "f32" else "tf32" if contraction.precision == "tf32" else "split"
+
+
+def warpgroup_arithmetic(contraction: Contraction, left: DType, right: DType) -> str | None:
+    """The same on warpgroup instructions, which multiply 8-bit floats and 8-bit integers as well."""
+    if any(left.name in kinds and right.name in kinds for kinds in BYTE_TYPES):
+        return ""
+    return matrix_arithmetic(contraction, left, right)
+
+
+def sum_dtype(operand: DType) -> DType:
+    """Type of the sums of a product with such operands on warpgroup instructions."""
+    return I32 if operand.is_integer else F32
 
 
 def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> bool:

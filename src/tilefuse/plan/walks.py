@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.contraction import RESULT_DTYPE, contraction_of
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
@@ -33,7 +33,7 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_product(node: Node) -> bool:
-    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute(PADDED)
+    return node.kind == "library.matmul" and len(node.type.shape) >= 2 and not node.attribute(PADDED) and not node.attribute(RESULT_DTYPE)
 
 
 def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:

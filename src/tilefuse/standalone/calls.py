@@ -103,6 +103,9 @@ def _product(attributes: Attributes, operands: Sequence[Operand], d: Operand, va
     a, b = operands[0], operands[1]
     if a.dtype in ("f8e4m3", "f8e5m2", "bool"):
         raise UnsupportedOpError(f"an exported program cannot multiply matrices of {a.dtype}", hint="convert the operands to f32")
+    if attributes.get("dtype"):
+        raise UnsupportedOpError(f"an exported program cannot multiply matrices of {a.dtype} into {attributes['dtype']}",
+                                 hint="convert the operands to the type of the result")
     bias = operands[2] if attributes.get("has_bias") else None
     if bias is not None and bias.dtype != a.dtype:
         raise UnsupportedOpError(f"an exported product of {a.dtype} cannot add a bias of {bias.dtype}", hint="convert the bias")

@@ -115,7 +115,8 @@ H200 = DeviceSpec(
         (1 << 19, 0.656), (1 << 20, 0.735), (1 << 21, 0.854), (1 << 22, 1.115), (1 << 23, 1.612), (1 << 24, 2.659)),
     saturating_bytes=48 * 1024 * 64, resident_clusters=((1, 132), (2, 66), (4, 30), (8, 15), (16, 7)),
     shared_bytes_per_s=132 * 128 * 1.98e9,
-    matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12)),
+    matrix_flops_per_s=(("bf16", 687.0e12), ("f16", 664.1e12), ("tf32", 360.1e12), ("f32", 50.9e12), ("f8e4m3", 1300.0e12),
+                        ("f8e5m2", 1300.0e12), ("i8", 1300.0e12), ("u8", 1300.0e12)),
     scattered_adds_per_s=1.86e11, partial_sectors_per_s=6.8e10, blocks_per_s=1.65e9, capabilities=capabilities_of((9, 0)),
     origins=(
         ("num_multiprocessors", "cudaDeviceProp.multiProcessorCount read on an H200"),

@@ -7,10 +7,12 @@ and inside the call otherwise. Operators of `BY_DESIGN` go to torch and are not 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from tilefuse.frontends.torch.ops import Scalar, TorchBuilder, Value, lowers
+from tilefuse.frontends.torch.ops import Scalar, TorchBuilder, Value, decline, lowers
+from tilefuse.ir.dtype import F32, I32
 from tilefuse.ir.graph import Attribute, Type
-from tilefuse.ir.scalar import call
+from tilefuse.ir.scalar import Expr, call
 
 BY_DESIGN = frozenset(
     f"aten.{name}"
@@ -69,6 +71,32 @@ def addbmm(b: TorchBuilder, bias: Value, x: Value, y: Value, *, beta: Scalar = 1
     if beta == 0:
         return total if alpha == 1 else b.elementwise("mul", total, alpha)
     return b.pointwise(lambda p, q, s, t: call("add", call("mul", t, p), call("mul", s, q)), total, bias, beta, alpha, name="addbmm")
+
+
+@lowers("aten._int_mm.default")
+def int_mm(b: TorchBuilder, x: Value, y: Value) -> str:
+    """x @ y of 8-bit integers, in i32."""
+    return b.matmul(x, y, dtype=I32)
+
+
+@lowers("aten._scaled_mm.default")
+def scaled_mm(b: TorchBuilder, x: Value, y: Value, scale_x: Value, scale_y: Value, bias: Value | None = None,
+              scale_result: Value | None = None, out_dtype: object = None, use_fast_accum: bool = False) -> str:
+    """x @ y * scale_x * scale_y + bias, in f32; scales are of the whole operands, or of rows of x and of columns of y."""
+    rows, columns = b.result_shape
+    for scale, legal in ((scale_x, ((1, 1), (rows, 1))), (scale_y, ((1, 1), (1, columns)))):
+        if b.dtype_of(scale) != F32 or prod(b.shape_of(scale)) != 1 and b.shape_of(scale) not in legal:
+            raise decline(f"scales of {b.dtype_of(scale)}{list(b.shape_of(scale))} for a product of {rows} x {columns}")
+    if scale_result is not None:
+        raise decline("torch multiplies by scale_result on a GPU alone")
+    scales = (Value(b.reshape(s, ()) if prod(b.shape_of(s)) == 1 else s) for s in (scale_x, scale_y))
+    total = Value(b.matmul(x, y, precision="fast" if use_fast_accum else "default", dtype=F32))
+
+    def scaled(s: Expr, p: Expr, q: Expr, *added: Expr) -> Expr:
+        product = call("mul", s, call("mul", p, q))
+        return call("add", product, added[0]) if added else product
+
+    return b.pointwise(scaled, total, *scales, *([bias] if bias is not None else []), work=F32, name="scaled_mm")
 
 
 def _each(value: Sequence[int], count: int) -> list[int]:

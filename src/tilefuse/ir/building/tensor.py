@@ -23,10 +23,12 @@ class TensorBuilder(PoolBuilder):
 
     # Library calls
 
-    def matmul(self, a: str, b: str, transpose_a: bool = False, transpose_b: bool = False, precision: str = "default") -> str:
+    def matmul(self, a: str, b: str, transpose_a: bool = False, transpose_b: bool = False, precision: str = "default",
+               dtype: DType | None = None) -> str:
         """Matrix product over the last two dimensions; leading ones broadcast. Vectors count as one row (a) or one column (b).
 
-        precision: "default" (as the framework is set), "f32" or "tf32".
+        precision: of f32 "default" (as the framework is set), "f32" or "tf32"; of 8-bit floats "default" (sums in f32) or "fast".
+        dtype: of the result, where it is not that of the operands.
         Shapes: a: [*B, M, K], b: [*B, K, N] -> [*B, M, N] (each last pair exchanged where transposed)
         Raises: ShapeError when the inner extents differ.
         """
@@ -37,10 +39,11 @@ class TensorBuilder(PoolBuilder):
                 False,
                 transpose_b and self.rank_of(b) > 1,
                 precision,
+                dtype,
             )
             return self.squeeze(row, [-1, -2] if self.rank_of(b) == 1 else [-2])
         if self.rank_of(b) == 1:
-            return self.squeeze(self.matmul(a, self.expand_dims(b, 1), transpose_a, False, precision), [-1])
+            return self.squeeze(self.matmul(a, self.expand_dims(b, 1), transpose_a, False, precision, dtype), [-1])
         left, right = self.shape_of(a), self.shape_of(b)
         m, k = left[-2:] if not transpose_a else left[:-3:-1]
         k_right, n = right[-2:] if not transpose_b else right[:-3:-1]
@@ -48,7 +51,9 @@ class TensorBuilder(PoolBuilder):
             raise ShapeError(f"matmul of {self.types[a]} and {self.types[b]}: inner extents differ, {k} and {k_right}")
         shape = (*broadcast_shapes(left[:-2], right[:-2]), m, n)
         attributes: dict[str, Attribute] = {"transpose_a": transpose_a, "transpose_b": transpose_b, "precision": precision}
-        return self.library(self.hint or "matmul", "matmul", Type(self.dtype_of(a), shape), (a, b), attributes)
+        if dtype is not None and dtype != self.dtype_of(a):
+            attributes["dtype"] = dtype.name
+        return self.library(self.hint or "matmul", "matmul", Type(dtype or self.dtype_of(a), shape), (a, b), attributes)
 
     def convolution(
         self,

@@ -256,10 +256,11 @@ class AdjointBuilder(ComplexBuilder):
         yield builder
         b.types.update({node.name: node.type for node in b.nodes[before:]})
 
-    def matmul(self, a: str, b: str, transpose_a: bool = False, transpose_b: bool = False, precision: str = "default") -> str:
+    def matmul(self, a: str, b: str, transpose_a: bool = False, transpose_b: bool = False, precision: str = "default",
+               dtype: DType | None = None) -> str:
         """As `TensorBuilder.matmul`; the transposed operands of complex products are conjugated."""
         if not self.dtype_of(a).is_complex:
-            return super().matmul(a, b, transpose_a, transpose_b, precision)
+            return super().matmul(a, b, transpose_a, transpose_b, precision, dtype)
         left, right = (self.transpose(self.elementwise("conj", x), -1, -2) if is_turned else x
                        for x, is_turned in ((a, transpose_a), (b, transpose_b)))
         return super().matmul(left, right, False, False, precision)

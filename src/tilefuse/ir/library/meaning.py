@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilefuse.ir.graph import Attribute, Graph, Node
+from tilefuse.ir.scalar import NUMPY_DTYPES
 
 Array = np.ndarray[Any, Any]
 LibraryMeaning = Callable[[Node, list[Array]], Array]
@@ -181,9 +182,10 @@ def group_norm(node: Node, operands: list[Array]) -> Array:
 def matmul(node: Node, operands: list[Array]) -> Array:
     """Product of the last two dimensions, each operand's exchanged where the attributes say so; leading dimensions broadcast.
 
-    With `has_bias` a third operand is added before the result is rounded.
+    Sums of integers are those of the result's type. With `has_bias` a third operand is added before the result is rounded.
     """
-    a, b, *bias = (_wide(x) if x.dtype.kind not in "iu" else x for x in operands)
+    whole = NUMPY_DTYPES[node.type.dtype.name] if node.type.dtype.is_integer else np.dtype(np.float64)
+    a, b, *bias = (x.astype(whole) if x.dtype.kind in "iu" else _wide(x) for x in operands)
     a = np.swapaxes(a, -1, -2) if node.attribute("transpose_a") else a
     b = np.swapaxes(b, -1, -2) if node.attribute("transpose_b") else b
     product = np.matmul(a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.contraction import any_contraction_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
@@ -45,7 +45,7 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     values = dict.fromkeys((*call.operands, *(v for _, v in call.results)))
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
-    is_product = contraction_of(node, graph) is not None
+    is_product = any_contraction_of(node, graph) is not None
     work = library_work(node, graph, device) if is_product else Work(global_bytes=num_bytes)
     measured_us = (timed or {}).get(node.name)
     if measured_us is not None:

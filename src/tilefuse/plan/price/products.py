@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.contraction import RESULT_DTYPE, Contraction, any_contraction_of
 from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
@@ -83,14 +83,27 @@ def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
 
 def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
     """Work of the library's call for a product. Source: `library_tiles.product_work`. Requires: the node is a product."""
-    contraction = contraction_of(node, graph)
+    contraction = any_contraction_of(node, graph)
     assert contraction is not None, "asked of products only"
     left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
     unit = "tf32" if node.attribute("precision") == "tf32" else left.dtype.name
+    if node.attribute(RESULT_DTYPE) and not _takes_bytes(node, contraction, left.dtype.is_float):
+        # Operands are converted first; 32 bits of floats and 64 of integers hold every sum as exactly.
+        unit = "f32" if left.dtype.is_float else "f64"
     *lead, rows, columns = node.type.shape
     sizes = ProductSizes(prod(lead), rows, columns, contraction.inner, unit, left.dtype.itemsize, left.num_bytes + right.num_bytes,
                          node.type.num_bytes)
     return product_work(sizes, device)
+
+
+def _takes_bytes(node: Node, contraction: Contraction, is_float: bool) -> bool:
+    """Whether the library multiplies operands of 8 bits as they are. Source: torch._scaled_mm, torch._int_mm."""
+    rows, columns = node.type.shape[-2:]
+    if len(node.type.shape) != 2:
+        return False
+    if is_float:
+        return contraction.inner_last_left and contraction.inner_last_right and columns % 16 == 0 == contraction.inner % 16
+    return rows > 16 and columns % 8 == 0 == contraction.inner % 8
 
 
 def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: DeviceSpec) -> Work:

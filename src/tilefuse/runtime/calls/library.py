@@ -17,6 +17,7 @@ import torch
 
 from tilefuse.base.errors import NameLookupError, UnsupportedOpError, nearest
 from tilefuse.runtime.calls.strided import as_traced
+from tilefuse.runtime.calls.widened_products import widened_product
 
 Attribute = Union[int, float, bool, str, None, tuple["Attribute", ...]]
 Attributes = Mapping[str, Attribute]
@@ -55,6 +56,10 @@ def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[tor
     a, b = operands[0], operands[1]
     a = a.mT if attributes.get("transpose_a") else a
     b = b.mT if attributes.get("transpose_b") else b
+    wide = attributes.get("dtype")
+    if isinstance(wide, str):
+        product = widened_product(a, b, TORCH_DTYPES[wide], attributes.get("precision") == "fast")
+        return [product.add_(operands[2]) if attributes.get("has_bias") else product]
     if attributes.get("has_bias"):
         bias = operands[2]
         if a.dim() == 2 and b.dim() == 2 and bias.dtype == a.dtype:

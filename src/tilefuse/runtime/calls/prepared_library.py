@@ -57,7 +57,7 @@ def _matmul(attributes: Attributes, operands: Sequence[Value], device: torch.dev
     """A product of two matrices, or of two batches with equal extents; other calls unchanged."""
     ranks = len(operands[0].shape), len(operands[1].shape)
     batched = ranks == (3, 3) and operands[0].shape[0] == operands[1].shape[0]
-    if ranks != (2, 2) and not batched:
+    if ranks != (2, 2) and not batched or attributes.get("dtype"):
         return None
     turn_a, turn_b, bias = bool(attributes.get("transpose_a")), bool(attributes.get("transpose_b")), bool(attributes.get("has_bias"))
     if bias and operands[2].dtype != operands[0].dtype:

@@ -28,6 +28,12 @@ class PipelinedFigures:
 
     narrow_per_cycle: float = measured(2300.0, "multiply-adds a cycle", "Rate of warpgroup products of 16-bit operands.", _TIMED)
     tf32_per_cycle: float = measured(1150.0, "multiply-adds a cycle", "Rate of warpgroup products of tf32 operands.", _TIMED)
+    byte_per_cycle: float = measured(
+        4600.0, "multiply-adds a cycle", "Rate of warpgroup products of operands of 8 bits.",
+        "NVIDIA H100 data sheet: twice that of 16-bit operands")
+    added_cycles: float = measured(
+        150.0, "cycles", "Wait of a warpgroup for its products of one slot before it adds them to its sums.",
+        "assumption: start of the next products and the latency of the last ones")
     port_bytes_per_cycle: float = measured(
         102.0, "bytes a cycle", "Rate of a port to L2.", _TIMED)
     multiprocessors_a_port: int = measured(

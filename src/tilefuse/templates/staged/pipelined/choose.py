@@ -5,28 +5,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
+from tilefuse.domain.contraction import any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import blocks_us
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
-from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
+from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
-from tilefuse.templates.staged.pipelined.swapped import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, SWIZZLE
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
 MOST_WARPGROUPS, MOST_SLOTS = 2, 8
 # Slots that products in flight read: that of the step at hand, and that of the step before.
 IN_USE = 2
+# Only operands of so many bits may be contiguous along rows or columns of the product. Source: PTX ISA, wgmma.
+TURNED_BITS = 16
 # Row tiles of a band: divisors of their number up to this one.
 MOST_BAND = 16
 MOST_COLUMNS = 256
-# `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: 16-bit operands, tf32.
+# `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: operands of 16 and of 8 bits, tf32.
 ARITHMETIC = ("", "tf32")
 
 
@@ -41,12 +42,10 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     best: tuple[float, ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    shapes = [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form_for(form, c.swapped), c, device))
-    for choice in shapes:
-        turned = form_for(form, choice.swapped)
-        if best is not None and least_us(turned, choice, device) >= best[0]:
+    for choice in [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form, c, device)):
+        if best is not None and least_us(form, choice, device) >= best[0]:
             break
-        plan = _fit(turned, choice if wanted is not None else _with_slots(turned, choice, device), device)
+        plan = _fit(form, choice if wanted is not None else _with_slots(form, choice, device), device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
@@ -60,16 +59,18 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
     """Why no tile of the product can be computed by warpgroup instructions."""
     left = form.left
-    arithmetic = matrix_arithmetic(form.contraction, left.dtype, left.dtype)
-    if arithmetic not in ARITHMETIC:
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{form.product.name} of {left.dtype} and {left.dtype} has no warpgroup instruction")
+    for p in form.products:
+        if warpgroup_arithmetic(p.contraction, left.dtype, p.right.dtype) not in ARITHMETIC:
+            return Rejected(Reason.UNSUPPORTED_OP, f"%{p.node.name} of {left.dtype} and {p.right.dtype} has no warpgroup instruction")
     if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
     widest = MOST_COLUMNS * device.max_cluster_blocks
     if form.reduced.stages and form.columns > widest:
         return Rejected(Reason.SHARED_MEMORY, f"rows of {form.columns} columns, and the blocks of a cluster hold {widest} at most")
-    if arithmetic and not all(o.inner_is_contiguous for o in form.operands):
-        return Rejected(Reason.UNSUPPORTED_OP, f"operands of %{form.product.name} in f32 are not contiguous along the inner axis")
+    across = next((o for o in form.operands if not o.inner_is_contiguous), None)
+    if across is not None and left.dtype.bits != TURNED_BITS:
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{across.value}, an operand of %{form.product.name} in {across.dtype}, is not contiguous "
+                                               "along the inner axis")
     if device.kind != "cuda" or not device.capabilities.warpgroup_products:
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
     return None
@@ -77,21 +78,19 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
 
 def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether warpgroup instructions multiply the operands of a node, as far as its types tell."""
-    contraction = contraction_of(node, graph)
+    contraction = any_contraction_of(node, graph)
     if contraction is None or not device.capabilities.warpgroup_products:
         return False
-    return matrix_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) in ARITHMETIC
+    return warpgroup_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) in ARITHMETIC
 
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Every choice that may be tried, those that do not fit among them."""
-    return (_with_slots(form_for(form, shape.swapped), shape, device) for shape in _shapes(form, device))
+    return (_with_slots(form, shape, device) for shape in _shapes(form, device))
 
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """The same with one slot each."""
-    yield from swapped_shapes(form_for(form, True), device)
-    form = form_for(form, False)
     depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
     forms = [(warpgroups, False) for warpgroups in range(1, MOST_WARPGROUPS + 1)] + [(MOST_WARPGROUPS, True)]
     for warpgroups, pingpong in forms:
@@ -121,8 +120,7 @@ def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: Devic
     least = placed(form, choice, stages)
     beside = sum(t.num_bytes(choice.warpgroups) for t in least.beside.tiles) + sum(e.num_bytes for e in least.exchanges)
     room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - beside
-    most = MOST_SWAPPED_SLOTS if choice.swapped else MOST_SLOTS
-    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), most)
+    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), MOST_SLOTS)
 
 
 def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:
@@ -137,14 +135,18 @@ def _band(row_tiles: int) -> int:
     return max(b for b in range(1, min(row_tiles, MOST_BAND) + 1) if row_tiles % b == 0)
 
 
+def _column_step(form: ProductForm) -> int:
+    """Columns of a tile are multiples of it: whole panels of operands that are contiguous along the columns, else whole stages' panels."""
+    return min(panel_width(SWIZZLE, form.left.dtype.itemsize), STAGE_COLUMNS)
+
+
 def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
-    width, step = panel_width(SWIZZLE, form.left.dtype.itemsize), column_step(form)
+    width, column_step = panel_width(SWIZZLE, form.left.dtype.itemsize), _column_step(form)
     sharing = 1 if choice.pingpong else choice.warpgroups
     legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),
-             (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
-              f"{choice.columns} columns are no multiple of {step} up to {MOST_COLUMNS}"),
-             (not choice.swapped or not form.reduced.stages, "rows that are reduced are the columns of swapped operands"),
+             (0 < choice.columns <= MOST_COLUMNS and choice.columns % column_step == 0,
+              f"{choice.columns} columns are no multiple of {column_step} up to {MOST_COLUMNS}"),
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),

@@ -4,13 +4,15 @@
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import replace
 
+from tilefuse.domain.contraction import sum_dtype
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Barrier, Comment, Declare, Kernel, Reg, Stmt
+from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Kernel, KExpr, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
@@ -146,17 +148,18 @@ def _place(w: ProductState, tile: Affine) -> tuple[Affine, Affine]:
 
 def _declare_sums(w: ProductState) -> None:
     """The accumulators of a tile, an array for each product."""
-    w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), F32) for p in w.plan.form.products)
-    w.emit(*(Declare(total.name, F32, w.plan.sums) for total in w.totals))
+    w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), sum_dtype(w.form.left.dtype)) for p in w.form.products)
+    w.emit(*(Declare(total.name, total.dtype, w.plan.sums) for total in w.totals))
 
 
 def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
     """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
     plan = w.plan
-    choice = plan.choice
+    choice, left = plan.choice, plan.left
     fillings = fillings_of(plan)
     slot_by_key: dict[str, str] = {}
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
+    accumulators = _partial_sums(w) if plan.form.adds_partial_sums else w.totals
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = step * choice.depth
         for filling in fillings:
@@ -166,25 +169,42 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             with w.nested() as produced:
                 fill(w, filling, axis(slot), first_row, first_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
-        products = [_product(w, total, tile, slot_by_key, group, step) for total, tile in zip(w.totals, plan.rights, strict=True)]
+        rows = choice.warpgroup_rows
+        first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
+        products = [WarpgroupProduct(
+            accumulator.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
+            right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
+            arithmetic=_arithmetic(left), term=number(0) if plan.form.adds_partial_sums else step)
+            for accumulator, right in zip(accumulators, plan.rights, strict=True)]
         used: tuple[Stmt, ...] = (*products, WarpgroupWait(len(products)))
+        if plan.form.adds_partial_sums:
+            used = (*products, WarpgroupWait(0), *_added(w, accumulators))
         for filling in reversed(fillings):
-            used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=1),)
+            used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=0 if plan.form.adds_partial_sums else 1),)
         w.emit(*used)
 
 
-def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine,
-             step: Affine) -> WarpgroupProduct:
-    """The product of a slot's tiles for one warpgroup. own: the tile that no other product has."""
-    choice = w.plan.choice
-    left, right = (own, w.plan.left) if choice.swapped else (w.plan.left, own)
-    rows = choice.warpgroup_rows
-    first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
-    return WarpgroupProduct(
-        total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
-        not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
-        right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
-        arithmetic=_arithmetic(left), term=step)
+def _partial_sums(w: ProductState) -> tuple[Reg, ...]:
+    """Accumulators for the products of one slot, an array for each product; sets the sums of the tile to zero."""
+    parts = tuple(Reg(w.fresh(f"{p.node.name}_part"), total.dtype) for p, total in zip(w.form.products, w.totals, strict=True))
+    w.emit(*(Declare(part.name, part.dtype, w.plan.sums) for part in parts))
+    w.emit(*_for_each_sum(w, lambda total, _: const(0, total.dtype), parts))
+    return parts
+
+
+def _added(w: ProductState, parts: tuple[Reg, ...]) -> tuple[Stmt, ...]:
+    """Adds the products of one slot to the sums of the tile. Exact: to one rounding in f32."""
+    return _for_each_sum(w, lambda total, part: Call("add", (total, part)), parts)
+
+
+def _for_each_sum(w: ProductState, value: Callable[[Reg, Reg], KExpr], parts: tuple[Reg, ...]) -> tuple[Stmt, ...]:
+    """Every sum of the tile from its value and that of its part."""
+    with w.nested() as inside, w.loop("sum", w.plan.sums, unroll=w.unroll) as n:
+        for total, part in zip(w.totals, parts, strict=True):
+            own = replace(total, index=n)
+            w.emit(Assign(own, value(own, replace(part, index=n))))
+    return tuple(inside.statements)
 
 
 def _arithmetic(left: OperandTile) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, ROW, contraction_of
+from tilefuse.domain.contraction import COLUMN, ROW, any_contraction_of
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Guard, Lookup, Read, walk
@@ -115,7 +115,7 @@ def _reads(graph: Graph, products: frozenset[str], node: Node, at: tuple[Affine,
 def _operands(graph: Graph, node: Node, at: tuple[Affine, ...]) -> Iterator[tuple[str, tuple[Affine, ...], Point]]:
     """(value, subscripts, axes at hand) of every read of a map, and of a product's bias."""
     if node.body is None:
-        contraction = contraction_of(node, graph)
+        contraction = any_contraction_of(node, graph)
         if contraction is not None and contraction.bias:
             yield contraction.bias, contraction.bias_index, dict(zip(contraction.axes, at, strict=True))
         return
@@ -152,7 +152,7 @@ def boundary_reads(graph: Graph, points: Mapping[str, Point], products: frozense
 
 
 def _axes_of(graph: Graph, product: Node) -> tuple[str, ...]:
-    contraction = contraction_of(product, graph)
+    contraction = any_contraction_of(product, graph)
     assert contraction is not None
     return contraction.axes
 

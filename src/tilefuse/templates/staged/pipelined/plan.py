@@ -134,8 +134,8 @@ class ProductPlan:
 
     @property
     def all_sums(self) -> int:
-        """Accumulators of a consumer thread."""
-        return self.sums * len(self.rights)
+        """Accumulators of a consumer thread; sums outside of them have registers of their own."""
+        return self.sums * len(self.rights) * (2 if self.form.adds_partial_sums else 1)
 
     @property
     def row_registers(self) -> int:
@@ -182,8 +182,7 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     tiles: list[OperandTile] = []
     end = 0
     for n, operand in enumerate(form.operands):
-        key = f"right{n - 1}" if n else "left"
-        lines = choice.rows if operand.line == form.row_axis else choice.columns
+        lines, key = (choice.columns, f"right{n - 1}") if n else (choice.rows, "left")
         tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
         end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
     beside = stages_of(form, choice, end, stages)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilefuse.domain.roofline import clock_hz
-from tilefuse.domain.work import BlockWork, Operations, StageWork, Work
+from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
-from tilefuse.kernel.pipeline import WARPGROUP_ROWS
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -60,7 +60,7 @@ def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
 def _rate(form: ProductForm, device: DeviceSpec) -> float:
     """Multiply-adds a cycle of warpgroup products of the operands' type."""
     fitted = device.fitted.pipelined
-    return fitted.tf32_per_cycle if form.left.dtype == F32 else fitted.narrow_per_cycle
+    return {4: fitted.tf32_per_cycle, 2: fitted.narrow_per_cycle, 1: fitted.byte_per_cycle}[form.left.dtype.itemsize]
 
 
 def _slot_bytes(plan: ProductPlan) -> int:
@@ -73,10 +73,20 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     choice, fitted = plan.choice, device.fitted.pipelined
     products = len(plan.rights) * choice.rows * choice.columns * choice.depth * plan.fillings
     sharing = choice.rows // choice.warpgroup_rows
+    tensor_cycles = products / _rate(plan.form, device)
     step_cycles = fitted.step_cycles + (sharing - 1) * fitted.further_step_cycles
-    return StageWork(((("tensor", products / _rate(plan.form, device)),), (("l2", _port_cycles(plan, device)),),
-                      (("threads", plan.fillings * step_cycles),), (("threads", computing_cycles(plan, device)),)),
-                     producer_wait_cycles(plan, device))
+    paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
+        (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
+        (("threads", plan.fillings * step_cycles),), (("threads", computing_cycles(plan, device)),))
+    if plan.form.adds_partial_sums:
+        paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", plan.fillings * _adding_cycles(plan, device))))
+    return StageWork(paths, producer_wait_cycles(plan, device))
+
+
+def _adding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which a warpgroup adds the products of one slot to its sums. Its own products wait, those of another warpgroup do not."""
+    fitted = device.fitted.pipelined
+    return fitted.added_cycles + plan.sums * len(plan.rights) * WARPGROUP / fitted.issued_per_cycle
 
 
 def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -15,6 +15,8 @@ from tilefuse.templates.staged.pipelined.result_map import ResultMap
 
 # Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
 SWIZZLE = 128
+# Longest elements that pass through stages. Units: bytes.
+LONGEST_STAGED_BYTES = 4
 # Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result alone.
 STAGE_COLUMNS, STAGES = 64, 2
 # Neighbouring elements of a row that a lane reads and writes together. Source: PTX ISA, accumulators of wgmma.
@@ -40,9 +42,14 @@ class StagedTile:
     count: int
 
     @property
+    def swizzle(self) -> int:
+        """Swizzle of a panel, whose rows are no longer than a stage's. Units: bytes."""
+        return min(SWIZZLE, STAGE_COLUMNS * self.dtype.itemsize)
+
+    @property
     def width(self) -> int:
         """Columns of a panel."""
-        return panel_width(SWIZZLE, self.dtype.itemsize)
+        return panel_width(self.swizzle, self.dtype.itemsize)
 
     @property
     def num_panels(self) -> int:
@@ -62,8 +69,8 @@ class StagedTile:
     @property
     def is_copied(self) -> bool:
         """Whether a tensor map describes it, and each box lies in one part of it."""
-        return (self.dtype.itemsize in (2, 4) and self.map.holds_boxes(WARPGROUP_ROWS, self.width)
-                and not why_no_map(self.dtype, self.map.extents, self.map.strides, self.box, SWIZZLE))
+        return (self.dtype.itemsize <= LONGEST_STAGED_BYTES and self.map.holds_boxes(WARPGROUP_ROWS, self.width)
+                and not why_no_map(self.dtype, self.map.extents, self.map.strides, self.box, self.swizzle))
 
     def num_bytes(self, warpgroups: int) -> int:
         """All stages."""
@@ -98,11 +105,10 @@ class FetchedValue:
 def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: int) -> Stages:
     """Results that leave through stages, and values that maps read there, laid out from `offset_bytes` on.
 
-    A result has none where no tensor store writes it, as where heads have 24 columns, rows are no multiples of 16 bytes, or sums are those
-    of the transposed product.
+    A result has none where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes.
     stages: of a warpgroup for each result that shares none.
     """
-    if choice.columns % STAGE_COLUMNS or form.swapped:
+    if choice.columns % STAGE_COLUMNS:
         return Stages()
     types = form.graph.type_of
     whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.columns // STAGE_COLUMNS)

@@ -1,0 +1,62 @@
+"""torch's products of 8-bit floats and integers on the host: equal to eager torch within a rounding of the result."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import tilefuse
+
+E4, E5 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def _scaled(out: torch.dtype, fast: bool = False) -> Callable[..., torch.Tensor]:
+    def product(x: torch.Tensor, w: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(x, w.t(), scale_x, scale_w, bias=bias[0] if bias else None, out_dtype=out, use_fast_accum=fast)
+
+    return product
+
+
+def _int(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch._int_mm(x, w.t())
+
+
+def _dequantised(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return torch._int_mm(x, w).float() * scale
+
+
+def _floats(*shape: int, dtype: torch.dtype = E4) -> torch.Tensor:
+    return torch.randn(shape).to(dtype)
+
+
+def _integers(*shape: int) -> torch.Tensor:
+    return torch.randint(-128, 128, shape, dtype=torch.int8)
+
+
+CASES: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], tuple[Any, ...]]]] = {
+    "scales of tensors": (_scaled(torch.bfloat16), lambda: (_floats(96, 272), _floats(208, 272), torch.tensor(0.5), torch.tensor([1.5]))),
+    "fast sums, two types": (_scaled(torch.float32, True), lambda: (
+        _floats(96, 272), _floats(208, 272, dtype=E5), torch.tensor(0.5), torch.tensor(1.5))),
+    "a bias": (_scaled(torch.bfloat16), lambda: (
+        _floats(96, 272), _floats(208, 272), torch.tensor(0.5), torch.tensor(1.5), torch.randn(208).bfloat16())),
+    "scales of rows and columns": (_scaled(torch.bfloat16), lambda: (
+        _floats(96, 272), _floats(208, 272), torch.rand(96, 1), torch.rand(1, 208))),
+    "integers": (_int, lambda: (_integers(96, 272), _integers(208, 272))),
+    "integers, columns contiguous, with a scale": (_dequantised, lambda: (_integers(96, 272), _integers(272, 208), torch.rand(208))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_of_bytes_are_torchs(name: str) -> None:
+    """A product and a map; eager torch rounds once as well."""
+    function, inputs = CASES[name]
+    torch.manual_seed(3)
+    values = inputs()
+    program = tilefuse.compile(function, values)
+    got, want = program(*values), function(*values)
+    assert got.dtype == want.dtype
+    # The sums of at most 272 products have roundings of f32, in another order.
+    bound = 2 * torch.finfo(want.dtype).eps if want.dtype.is_floating_point else 0.0
+    assert float((got.double() - want.double()).abs().max()) <= bound * float(want.double().abs().max())
