@@ -11,11 +11,12 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
-from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, SWIZZLE
+from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
+from tilefuse.templates.staged.pipelined.swapped import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
@@ -42,10 +43,12 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     best: tuple[float, ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    for choice in [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form, c, device)):
-        if best is not None and least_us(form, choice, device) >= best[0]:
+    shapes = [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form_for(form, c.swapped), c, device))
+    for choice in shapes:
+        turned = form_for(form, choice.swapped)
+        if best is not None and least_us(turned, choice, device) >= best[0]:
             break
-        plan = _fit(form, choice if wanted is not None else _with_slots(form, choice, device), device)
+        plan = _fit(turned, choice if wanted is not None else _with_slots(turned, choice, device), device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
@@ -86,11 +89,13 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Every choice that may be tried, those that do not fit among them."""
-    return (_with_slots(form, shape, device) for shape in _shapes(form, device))
+    return (_with_slots(form_for(form, shape.swapped), shape, device) for shape in _shapes(form, device))
 
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """The same with one slot each."""
+    yield from swapped_shapes(form_for(form, True), device)
+    form = form_for(form, False)
     depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
     forms = [(warpgroups, False) for warpgroups in range(1, MOST_WARPGROUPS + 1)] + [(MOST_WARPGROUPS, True)]
     for warpgroups, pingpong in forms:
@@ -120,7 +125,8 @@ def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: Devic
     least = placed(form, choice, stages)
     beside = sum(t.num_bytes(choice.warpgroups) for t in least.beside.tiles) + sum(e.num_bytes for e in least.exchanges)
     room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - beside
-    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), MOST_SLOTS)
+    most = MOST_SWAPPED_SLOTS if choice.swapped else MOST_SLOTS
+    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), most)
 
 
 def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:
@@ -135,18 +141,14 @@ def _band(row_tiles: int) -> int:
     return max(b for b in range(1, min(row_tiles, MOST_BAND) + 1) if row_tiles % b == 0)
 
 
-def _column_step(form: ProductForm) -> int:
-    """Columns of a tile are multiples of it: whole panels of operands that are contiguous along the columns, else whole stages' panels."""
-    return min(panel_width(SWIZZLE, form.left.dtype.itemsize), STAGE_COLUMNS)
-
-
 def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
-    width, column_step = panel_width(SWIZZLE, form.left.dtype.itemsize), _column_step(form)
+    width, step = panel_width(SWIZZLE, form.left.dtype.itemsize), column_step(form)
     sharing = 1 if choice.pingpong else choice.warpgroups
     legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),
-             (0 < choice.columns <= MOST_COLUMNS and choice.columns % column_step == 0,
-              f"{choice.columns} columns are no multiple of {column_step} up to {MOST_COLUMNS}"),
+             (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
+              f"{choice.columns} columns are no multiple of {step} up to {MOST_COLUMNS}"),
+             (not choice.swapped or not form.reduced.stages, "rows that are reduced are the columns of swapped operands"),
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),

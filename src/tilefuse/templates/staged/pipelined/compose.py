@@ -4,7 +4,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilefuse.domain.contraction import sum_dtype
@@ -155,7 +155,7 @@ def _declare_sums(w: ProductState) -> None:
 def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
     """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
     plan = w.plan
-    choice, left = plan.choice, plan.left
+    choice = plan.choice
     fillings = fillings_of(plan)
     slot_by_key: dict[str, str] = {}
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
@@ -169,20 +169,28 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             with w.nested() as produced:
                 fill(w, filling, axis(slot), first_row, first_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
-        rows = choice.warpgroup_rows
-        first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
-        products = [WarpgroupProduct(
-            accumulator.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
-            not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
-            right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
-            arithmetic=_arithmetic(left), term=number(0) if plan.form.adds_partial_sums else step)
-            for accumulator, right in zip(accumulators, plan.rights, strict=True)]
+        products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
+                    for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
         used: tuple[Stmt, ...] = (*products, WarpgroupWait(len(products)))
         if plan.form.adds_partial_sums:
             used = (*products, WarpgroupWait(0), *_added(w, accumulators))
         for filling in reversed(fillings):
             used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=0 if plan.form.adds_partial_sums else 1),)
         w.emit(*used)
+
+
+def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine,
+             step: Affine) -> WarpgroupProduct:
+    """The product of a slot's tiles for one warpgroup. own: the tile that no other product has."""
+    choice = w.plan.choice
+    left, right = (own, w.plan.left) if choice.swapped else (w.plan.left, own)
+    rows = choice.warpgroup_rows
+    first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
+    return WarpgroupProduct(
+        total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
+        not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
+        right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
+        arithmetic=_arithmetic(left), term=step)
 
 
 def _partial_sums(w: ProductState) -> tuple[Reg, ...]:

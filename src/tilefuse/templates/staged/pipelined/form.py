@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, FAST_SUMS, ROW, Contraction, any_contraction_of, warpgroup_arithmetic
-from tilefuse.ir.affine import axis, row_major_strides
+from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, boundary_reads, elements_of
@@ -42,6 +42,7 @@ class ProductForm:
     maps     for each result that has dimensions along rows and columns, these as a tensor's last
     beside   the same for each boundary value that maps on the sums read at the element at hand, as a residual
     reduced  reductions of the products' rows
+    swapped  instructions compute the transposed products: their rows are the products' columns. See `Pipelined`
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class ProductForm:
     maps: Mapping[str, ResultMap]
     beside: Mapping[str, ResultMap]
     reduced: RowForm
+    swapped: bool = False
 
     @property
     def tile_results(self) -> tuple[str, ...]:
@@ -90,14 +92,28 @@ class ProductForm:
         return self.contraction.inner
 
     @property
+    def row_axis(self) -> str:
+        """The products' axis along the rows of tiles and instructions."""
+        return COLUMN if self.swapped else ROW
+
+    @property
+    def column_axis(self) -> str:
+        """The products' axis along the columns of tiles and instructions."""
+        return ROW if self.swapped else COLUMN
+
+    @property
     def rows(self) -> int:
-        """Rows of the results."""
-        return self.windows[ROW]
+        """Rows of the results along the rows of tiles."""
+        return self.windows[self.row_axis]
 
     @property
     def columns(self) -> int:
-        """Columns of the results."""
-        return self.windows[COLUMN]
+        """Columns of the results along the columns of tiles."""
+        return self.windows[self.column_axis]
+
+    def place(self, row: Affine, column: Affine) -> dict[str, Affine]:
+        """The products' axes at a row and a column of the tiles."""
+        return {self.row_axis: row, self.column_axis: column}
 
     @property
     def leads(self) -> tuple[str, ...]:
@@ -108,7 +124,7 @@ class ProductForm:
     def adds_partial_sums(self) -> bool:
         """Whether sums of each slot leave the accumulators of the tensor cores, and threads add them in f32.
 
-        The tensor cores align products of 8-bit floats with their accumulator and drop the bits below its last one.
+        The tensor cores align products of 8-bit floats with their accumulator and drop what lies below its last bits.
         """
         return self.left.dtype.is_float and self.left.dtype.bits == 8 and self.contraction.precision != FAST_SUMS
 
@@ -116,6 +132,11 @@ class ProductForm:
     def num_leads(self) -> int:
         """Lead places."""
         return prod(self.extents[a] for a in self.leads)
+
+
+def form_for(form: ProductForm, swapped: bool) -> ProductForm:
+    """The same products with tiles of their results, or of their transposed results."""
+    return form if form.swapped == swapped else replace(form, swapped=swapped)
 
 
 def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:

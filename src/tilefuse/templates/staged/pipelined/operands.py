@@ -51,7 +51,7 @@ def producer_threads(plan: ProductPlan) -> int:
 def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, first_column: Affine, first_inner: Affine) -> None:
     """Fills a slot of a ring with tiles of its operands; zeros beyond the operands' ends. Lead axes are those at hand."""
     for tile in filling.tiles:
-        first_line = first_row if tile is w.plan.left else first_column
+        first_line = first_row if tile.operand.line == w.form.row_axis else first_column
         if filling.threads == 1:
             _copy(w, tile, slot, first_line, first_inner)
         else:
@@ -81,13 +81,15 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     chunks = tile.elements // each
     together = chunks_together(w.form, tile, w.device)
     w.emit(Comment(f"%{operand.value}: {chunks} chunks of a slot"))
-    with w.loop("turn", chunks // WARPGROUP // together) as turn:
+    with w.loop("turn", -(-chunks // WARPGROUP) // together) as turn:
         numbers = [(turn * together + n) * WARPGROUP + axis("thread") for n in range(together)]
-        places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
-        loaded = _computed_chunks(w, tile, places) if operand.element is not None else [(_loaded_chunk(w, tile, p), []) for p in places]
-        for (chunk, _, _), (array, pieces) in zip(places, loaded, strict=True):
-            end_chunk(w, pieces)
-            w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
+        # Tiles of few rows have fewer chunks than the last turn has threads.
+        with w.when(w.beyond(numbers[-1], chunks)):
+            places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
+            loaded = _computed_chunks(w, tile, places) if operand.element is not None else [(_loaded_chunk(w, tile, p), []) for p in places]
+            for (chunk, _, _), (array, pieces) in zip(places, loaded, strict=True):
+                end_chunk(w, pieces)
+                w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
 
 
 def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> int:
@@ -102,8 +104,11 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
         in_words = operand.stride_by_axis.get(step, 1) == 1 and all(p * operand.dtype.itemsize % REGISTER_BYTES == 0 for p in pitches)
         # Narrow elements that are loaded one by one have a register each.
         registers = registers if in_words else each
-    chunks = tile.elements // each // WARPGROUP
-    return max(n for n in range(1, chunks + 1) if chunks % n == 0 and (n == 1 or n * registers <= device.fitted.pipelined.flight_registers))
+    chunks = tile.elements // each
+    groups = -(-chunks // WARPGROUP)
+    if chunks % WARPGROUP:
+        return 1
+    return max(n for n in range(1, groups + 1) if groups % n == 0 and (n == 1 or n * registers <= device.fitted.pipelined.flight_registers))
 
 
 # A chunk's number in the slot, the place of its first element, and the axis of its neighbours.

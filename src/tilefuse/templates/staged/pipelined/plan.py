@@ -182,7 +182,8 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     tiles: list[OperandTile] = []
     end = 0
     for n, operand in enumerate(form.operands):
-        lines, key = (choice.columns, f"right{n - 1}") if n else (choice.rows, "left")
+        key = f"right{n - 1}" if n else "left"
+        lines = choice.rows if operand.line == form.row_axis else choice.columns
         tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
         end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
     beside = stages_of(form, choice, end, stages)

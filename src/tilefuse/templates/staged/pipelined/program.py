@@ -2,6 +2,7 @@
 
     linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
     linear [GRID-CTA_128,GRID-CLUSTER_4-CTA_256,LOOP_64]R; ...       the blocks of a cluster hold whole rows and reduce them together
+    linear [GRID-CTA_16,GRID-CTA_128,LOOP_64]R; swapped; ...         128 columns are the rows of instructions
 """
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tilefuse.templates.staged.pipelined.form import product_form
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
-SETTINGS = ("slots", "warpgroups", "pingpong", "band", "cta_num", "cta_size")
+SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "band", "cta_num", "cta_size")
+# Settings that hold or do not.
+FLAGS = ("pingpong", "swapped")
 
 
 def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
@@ -43,7 +46,8 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
                     ("columns", choice.columns), ("depth", choice.depth),
-                    ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
+                    ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots),
+                    ("swapped", int(choice.swapped)), ("warpgroups", choice.warpgroups)),
         levels=tuple(EdgeLevel(v, n.name, _level(n, choice)) for n in graph.nodes for v in n.reads() if v in inside),
         launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
@@ -60,12 +64,13 @@ def _level(node: Node, choice: Pipelined) -> Level:
 def template_of_product(plan: ProductPlan) -> Template:
     """The products with their tile and their main loop; maps on the sums have the same tile and no schedule."""
     choice, form = plan.choice, plan.form
-    tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), (Step(Worker.GRID), Step(Worker.CTA, choice.rows)),
-                              (Step(Worker.GRID), *((Step(Worker.CLUSTER, choice.cluster),) if choice.cluster > 1 else ()),
-                               Step(Worker.CTA, choice.columns)))
+    rows: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.rows))
+    columns: Attr = (Step(Worker.GRID), *((Step(Worker.CLUSTER, choice.cluster),) if choice.cluster > 1 else ()),
+                     Step(Worker.CTA, choice.columns))
+    tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), *((columns, rows) if choice.swapped else (rows, columns)))
     products = tuple(Schedule(n.name, (*tile, (Step(Worker.LOOP, choice.depth),)),
                               (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
-    turns = (Setting("pingpong", True),) if choice.pingpong else ()
+    turns = tuple(Setting(name, True) for name in FLAGS if getattr(choice, name))
     return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), *turns,
                                Setting("band", choice.band), Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
@@ -82,7 +87,8 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     warpgroups = numbers.get("warpgroups", base.warpgroups)
     choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
-                       bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster))
+                       bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster),
+                       bool(numbers.get("swapped", base.swapped)))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "
@@ -105,6 +111,8 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
 def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]:
     """(name, number) of every number that a template writes."""
     products = [n.name for n in plan.form.nodes]
+    swapped = any(s.name == "swapped" and s.value for s in template.settings)
+    names = ("columns", "rows", "depth") if swapped else ("rows", "columns", "depth")
     for schedule in template.schedules:
         if schedule.name not in products:
             raise NameLookupError(f"value %{schedule.name} has no schedule in a pipelined product", where=schedule.span,
@@ -114,9 +122,9 @@ def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]
         clusters = [s.count for attr in schedule.attrs[-2:-1] for s in attr if s.worker is Worker.CLUSTER and s.count is not None]
         yield from (("cluster", count) for count in clusters)
         if len(steps) == 3:
-            yield from ((name, count) for name, count in zip(("rows", "columns", "depth"), steps, strict=True) if count is not None)
+            yield from ((name, count) for name, count in zip(names, steps, strict=True) if count is not None)
     for setting in template.settings:
-        if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name == "pingpong"):
+        if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name in FLAGS):
             raise OptionError(f"a pipelined product has no setting {setting}", where=setting.span,
                               hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
         yield setting.name, setting.value

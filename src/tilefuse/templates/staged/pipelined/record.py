@@ -11,6 +11,8 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 class Pipelined:
     """A main loop over the inner axis, for tiles of `rows` x `columns` sums that persistent blocks take one after another.
 
+    Rows and columns are those of the instructions: of the products, or, where `swapped`, of the transposed products.
+
     depth       elements of the inner axis in one slot of the ring
     slots       slots of the ring: fillings that are under way or in use
     warpgroups  consumer warpgroups, which share the rows of a tile; one more produces
@@ -18,6 +20,7 @@ class Pipelined:
     band        tiles of rows that are taken together before the next tile of columns, so that blocks at work share operands in L2
     blocks      persistent blocks
     cluster     blocks that take neighbouring tiles of columns of the same rows in step, and exchange partial results of these rows
+    swapped     the right operands are the instructions' left ones, whose 64 rows few rows of the product would not fill
     """
 
     template: ClassVar[str] = "pipelined"
@@ -31,6 +34,7 @@ class Pipelined:
     blocks: int
     pingpong: bool = False
     cluster: int = 1
+    swapped: bool = False
 
     @property
     def warpgroup_rows(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.kernel.asynchronous import BulkWait
@@ -134,7 +133,7 @@ def _map_name(w: ProductState, t: StagedTile) -> str:
 def _boxes(w: ProductState, tensor: StagedTile, tile: StagedTile, place: StagePlace) -> Iterator[tuple[tuple[Affine, ...], Affine]]:
     """(coordinates, first element in the stages of `tile`) of the boxes of a stage."""
     for panel in range(tensor.num_panels):
-        with w.at(**{ROW: place.row, COLUMN: place.column + panel * tensor.width}):
+        with w.at(**w.form.place(place.row, place.column + panel * tensor.width)):
             at = tuple(w.simplified(w.index(e)) for e in tensor.map.places)
         yield at, w.simplified(place.first(tile) + panel * (WARPGROUP_ROWS * tensor.width))
 
@@ -166,7 +165,7 @@ def _neighbours(w: ProductState, place: Place) -> None:
         if together:
             load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], place)
         for v in range(NEIGHBOURS):
-            with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
+            with w.nested() as one, w.at(**form.place(place.row, place.column + v)):
                 w.sum = place.sum + v
                 for name, array in arrays.items():
                     dtype = form.graph.type_of(name).dtype
@@ -187,7 +186,7 @@ def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Aff
     """
     lane = w.fresh("v")
     w.loads.clear()
-    with w.nested() as tried, w.at(**{ROW: row, COLUMN: column + axis(lane)}):
+    with w.nested() as tried, w.at(**w.form.place(row, column + axis(lane))):
         tried.extents[lane] = NEIGHBOURS
         w.sum = first_sum + axis(lane)
         evaluate()
@@ -214,7 +213,7 @@ def _store_neighbours(w: ProductState, arrays: dict[str, str], place: Place) -> 
         if r is not None:
             w.emit(VectorStore(w.stages[name].name, w.simplified(place.within(r)), array, number(0), NEIGHBOURS))
             continue
-        with w.at(**{ROW: place.row, COLUMN: place.column + axis(lane)}):
+        with w.at(**w.form.place(place.row, place.column + axis(lane))):
             offset = w.result_offset(name)
         for start_lane, width in vector_parts(offset, lane, NEIGHBOURS, w.form.graph.type_of(name).dtype):
             at = substitute(offset, {lane: number(start_lane)}, w.extents)

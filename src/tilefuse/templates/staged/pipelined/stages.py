@@ -105,10 +105,11 @@ class FetchedValue:
 def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: int) -> Stages:
     """Results that leave through stages, and values that maps read there, laid out from `offset_bytes` on.
 
-    A result has none where no tensor store writes it, as where heads have 24 columns, or rows are no multiples of 16 bytes.
+    A result has none where no tensor store writes it, as where heads have 24 columns, rows are no multiples of 16 bytes, or sums are those
+    of the transposed product.
     stages: of a warpgroup for each result that shares none.
     """
-    if choice.columns % STAGE_COLUMNS:
+    if choice.columns % STAGE_COLUMNS or form.swapped:
         return Stages()
     types = form.graph.type_of
     whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.columns // STAGE_COLUMNS)

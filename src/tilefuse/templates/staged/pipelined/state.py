@@ -223,7 +223,7 @@ class _Here(GraphResolver):
     def _first(self, column: Affine) -> int:
         """First column of the slice of a node's columns that a subscript lies in. Results read each slice at the same place of it."""
         w = self.writer
-        here = number(0) if w.form.columns == 1 else w.env[COLUMN]
+        here = number(0) if w.form.windows[COLUMN] == 1 else w.env[COLUMN]
         distance = column - here
         origin = substitute(distance, {a: number(0) for a in distance.axes()}, w.extents)
         assert origin.is_const

@@ -135,19 +135,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
     """Every element of every result, with every access of the kernel checked; sums in f32 against f64."""
-    case = CASES[name]
-    program = case.program()
-    graph, kernel = program.graph, compose_product(program, H200)
-    values = drawn(graph)
-    memory, status, report = run(kernel, {b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
-                                          for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
-    assert status == 0, report
-    wanted = interpret(in_double(graph), {n: v.astype(np.float64) if graph.type_of(n).dtype.is_float else v for n, v in values.items()})
-    name_by_origin = {b.origin: b.name for b in kernel.parameters}
-    for result, value in zip(graph.results, wanted, strict=True):
-        got = memory[name_by_origin[result]].astype(np.float64)
-        error = np.abs(got - np.asarray(value).ravel()).max()
-        assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
+    check_results(CASES[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -193,6 +181,22 @@ def test_a_store_left_out_shows(tmp_path: Path) -> None:
     values = drawn(case.graph())
     _, status, report = run(faulty, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
     assert status > 0 and "write of memory that a tensor store still reads" in report
+
+
+def check_results(case: Case, tmp_path: Path) -> None:
+    """Runs the kernel of a case in checking mode and compares every element of every result with f64."""
+    program = case.program()
+    graph, kernel = program.graph, compose_product(program, H200)
+    values = drawn(graph)
+    memory, status, report = run(kernel, {b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
+                                          for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    assert status == 0, report
+    wanted = interpret(in_double(graph), {n: v.astype(np.float64) if graph.type_of(n).dtype.is_float else v for n, v in values.items()})
+    name_by_origin = {b.origin: b.name for b in kernel.parameters}
+    for result, value in zip(graph.results, wanted, strict=True):
+        got = memory[name_by_origin[result]].astype(np.float64)
+        error = np.abs(got - np.asarray(value).ravel()).max()
+        assert error <= 4 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
 
 
 def drawn(graph: Graph) -> dict[str, np.ndarray]:

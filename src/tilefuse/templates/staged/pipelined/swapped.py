@@ -1,0 +1,45 @@
+"""Tiles of products with few rows: the right operand's columns are the rows of instructions, the few rows of the left one their columns.
+
+    x[16, k] w[k, 4096]        16 of the 64 rows of an instruction          w turned, 64 columns by 16 rows: all of it
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
+from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE
+
+# Most rows of products whose operands are swapped: as many as an instruction has.
+MOST_ROWS = WARPGROUP_ROWS
+# Panels of the inner axis in a slot. Consumer warpgroups, which have 64 rows of a tile each.
+TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2)
+# Slots whose barriers fit beside them.
+MOST_SWAPPED_SLOTS = 28
+
+
+def column_step(form: ProductForm) -> int:
+    """Columns of a tile are multiples of it: panels of an operand whose lines are contiguous are whole, and so are panels of stages.
+
+    Wide instructions of 8-bit integers have multiples of 16 columns.
+    """
+    if form.swapped and form.left.inner_is_contiguous:
+        return MMA_COLUMNS * (2 if form.left.dtype.is_integer else 1)
+    return min(panel_width(SWIZZLE, form.left.dtype.itemsize), STAGE_COLUMNS)
+
+
+def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
+    """Tiles that hold all rows of a product, of one slot each; none where it has many rows, or reduces them. form: swapped."""
+    if form.reduced.stages or form.columns > MOST_ROWS:
+        return
+    step = column_step(form)
+    columns = -(-form.columns // step) * step
+    for warpgroups in TRIED_WARPGROUPS:
+        rows = WARPGROUP_ROWS * warpgroups
+        tiles = form.num_leads * -(-form.rows // rows)
+        for panels in TRIED_PANELS:
+            depth = panels * panel_width(SWIZZLE, form.left.dtype.itemsize)
+            yield Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)

@@ -1,0 +1,81 @@
+"""Products of few rows: swapped operands on the checking host executor, as text, and where the price chooses them."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.templates.host_build import compiler
+from tests.unit.templates.staged.pipelined.product_graphs import plain
+from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES, swapped
+from tests.unit.templates.staged.pipelined.test_pipelined import Case, check_results
+from tilefuse.base.candidate import Rejected
+from tilefuse.base.errors import UserError
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.kernel.pipeline import Produce, WarpgroupProduct
+from tilefuse.kernel.visit import statements
+from tilefuse.target.device import H200
+from tilefuse.templates.notation import parse_template
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
+from tilefuse.templates.staged.pipelined.template import plan_of
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", SWAPPED_CASES)
+def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
+    """Every element of every result, with every access of the kernel checked; sums in f32 against f64."""
+    check_results(SWAPPED_CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", SWAPPED_CASES)
+def test_a_template_gives_its_program_back(name: str) -> None:
+    """The program's own notation, parsed."""
+    program = SWAPPED_CASES[name].program()
+    again = product_by_hand(program, parse_template(program.notation), H200)
+    assert (again.choice, again.notation) == (program.choice, program.notation)
+
+
+@pytest.mark.parametrize("name", SWAPPED_CASES)
+def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) -> None:
+    """As of products with many rows; the columns of each instruction are the rows of the product."""
+    kernel = compose_product(SWAPPED_CASES[name].program(), H200)
+    threads = {s.threads for s in statements(kernel.body) if isinstance(s, Produce)}
+    assert (128 in threads) == bool(SWAPPED_CASES[name].by_threads)
+    columns = plan_of(SWAPPED_CASES[name].program()).choice.columns
+    assert {s.columns for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)} == {columns}
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 8), (16, 16), (17, 24), (64, 64)])
+def test_few_rows_are_swapped(rows: int, columns: int) -> None:
+    """All rows in one tile, in whole groups of eight."""
+    choice = plan_of(Case(lambda: plain(rows, 4096, 4096, BF16)).program()).choice
+    assert (choice.swapped, choice.columns) == (True, columns)
+
+
+def test_many_rows_are_not_swapped() -> None:
+    """Instructions of 64 rows are full, and results leave by tensor stores."""
+    assert not plan_of(Case(lambda: plain(512, 4096, 4096, BF16)).program()).choice.swapped
+
+
+def test_loops_are_written_over_the_axes_of_the_product() -> None:
+    """16 rows and 128 columns a block, whichever operand the instructions call the left one."""
+    program = Case(lambda: plain(16, 4096, 256, BF16), swapped(16, 128, 3, 2, 32)).program()
+    assert program.notation.startswith("matmul [GRID-CTA_16,GRID-CTA_128,LOOP_128]")
+    written = "matmul [GRID-CTA_24,GRID-CTA_64,LOOP_64]RG; slots=4; warpgroups=1; swapped=true; cta_num=3; cta_size=256;"
+    assert product_by_hand(program, parse_template(written), H200).choice == swapped(24, 64, 4, 1, 3)
+
+
+@pytest.mark.parametrize(("written", "told"), [("GRID-CTA_12,GRID-CTA_64,LOOP_64", "12 columns are no multiple of 8"),
+                                               ("GRID-CTA_16,GRID-CTA_40,LOOP_64", "40 rows are no multiple of 64")])
+def test_tiles_that_cannot_be_met(written: str, told: str) -> None:
+    """The error names the number."""
+    program = Case(lambda: plain(16, 512, 256)).program()
+    with pytest.raises(UserError, match=told):
+        product_by_hand(program, parse_template(f"matmul [{written}]; swapped=true;"), H200)
+
+
+def test_panels_of_a_turned_left_operand_are_whole() -> None:
+    """Its rows are contiguous, and a panel has 64 of them."""
+    refused = schedule_product(plain(16, 128, 128, F16, (True, True)), {}, H200, swapped(16))
+    assert isinstance(refused, Rejected) and "16 columns are no multiple of 64" in refused.detail
