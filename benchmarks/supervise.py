@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +22,15 @@ ROOT = Path(__file__).resolve().parents[1]
 class Bench:
     """The measuring process; started when first asked, and again after it dies. One thread asks; any may close.
 
-    Units: time-outs in seconds.
+    root: the tree whose `src` and `benchmarks` the process imports. command: the program and its arguments, by default this Python's
+    `benchmarks.measure`. Units: time-outs in seconds.
     """
 
-    def __init__(self, log_path: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, log_path: Path, environment: Mapping[str, str] | None = None, *, root: Path = ROOT,
+                 command: Sequence[str] = (sys.executable, "-m", "benchmarks.measure")) -> None:
         self.log_path = log_path
+        self.root = root
+        self.command = tuple(command)
         self.environment = dict(os.environ if environment is None else environment)
         self.process: subprocess.Popen[str] | None = None
         self.answers: queue.Queue[str | None] = queue.Queue()
@@ -91,13 +95,13 @@ class Bench:
 
     def _start(self) -> subprocess.Popen[str]:
         environment = dict(self.environment)
-        paths = [str(ROOT / "src"), str(ROOT), environment.get("PYTHONPATH", "")]
+        paths = [str(self.root / "src"), str(self.root), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
         environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         with self.log_path.open("a", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.measure"], cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=log, text=True, start_new_session=True)
+                self.command, cwd=self.root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True)
         self.answers = queue.Queue()
         assert process.stdout is not None
         threading.Thread(target=_read, args=(process.stdout, self.answers), daemon=True).start()

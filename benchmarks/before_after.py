@@ -1,0 +1,289 @@
+"""Two trees beside each other, tilefuse alone: `python -m benchmarks.before_after prepare|time|table --before TREE --out FOLDER`.
+
+    prepare   both trees compile every case, several processes side by side; nothing is timed
+    time      every case is timed in both trees, one right after the other, alone on the device; cases that differ are timed again
+    table     times and ratios from what `time` wrote, also of a run that was cut off
+
+`after` is the tree of this file. Each tree has its own kernel cache below `--caches`, which `prepare` fills and `time` reads, and runs its
+own cases and clocks (`one_side.py`). `time` appends a line a measurement to `times.jsonl` in the folder.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import turns
+from benchmarks.devices import THREADS, num_cores
+from benchmarks.record import RESULTS
+from benchmarks.report import geometric_mean
+from benchmarks.suite import earlier_seconds
+from benchmarks.supervise import ROOT, Bench
+
+BEFORE, AFTER = "before", "after"
+SUITES = ("patterns", "stitched", "workloads", "models", "blas", "arrays")
+# A ratio of times beyond this, either way, is measured again and listed.
+NOTABLE = 0.03
+# Measurements of a case that differs, at most.
+MOST_ROUNDS = 3
+TIMES = "times.jsonl"
+# No case is begun with less than this left of the budget. Units: seconds.
+LEAST_LEFT_S = 3.0
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One side of the comparison: its name, its folder and its kernel cache."""
+
+    side: str
+    root: Path
+    caches: Path
+
+    def bench(self, number: int, out: Path, threads: int) -> Bench:
+        """A measuring process of this tree."""
+        self.caches.mkdir(parents=True, exist_ok=True)
+        environment = dict(os.environ) | {"TILEFUSE_CACHE_DIR": str(self.caches)} | dict.fromkeys(THREADS, str(threads))
+        others = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and not Path(p).resolve().is_relative_to(ROOT)]
+        environment["PYTHONPATH"] = os.pathsep.join(others)
+        command = (sys.executable, str(ROOT / "benchmarks" / "one_side.py"))
+        return Bench(out / f"{self.side}-{number}.log", environment, root=self.root, command=command)
+
+
+@dataclass
+class Times:
+    """Measurements by case and side, in the order of taking; `reasons` of those that failed. Units: microseconds."""
+
+    us: dict[Name, dict[str, list[float]]] = field(default_factory=dict)
+    facts: dict[Name, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    reasons: dict[Name, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, name: Name, side: str, answer: Mapping[str, Any]) -> None:
+        """One answer of a measuring process."""
+        if answer["status"] == "ok":
+            self.us.setdefault(name, {}).setdefault(side, []).append(answer["us"])
+            self.facts.setdefault(name, {})[side] = {k: v for k, v in answer.items() if k.startswith("num_")}
+        else:
+            self.reasons.setdefault(name, {})[side] = f"{answer['status']}: {answer.get('reason', '')}".partition("\n")[0][:160]
+
+    def pair(self, name: Name) -> tuple[float, float] | None:
+        """Median times of both sides; None where one is missing."""
+        sides = self.us.get(name, {})
+        return (statistics.median(sides[BEFORE]), statistics.median(sides[AFTER])) if len(sides) == 2 else None
+
+    def ratio(self, name: Name) -> float | None:
+        """After over before."""
+        pair = self.pair(name)
+        return pair[1] / pair[0] if pair is not None and pair[0] else None
+
+    @classmethod
+    def load(cls, path: Path) -> Times:
+        """What a run has written so far."""
+        times = cls()
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            entry = json.loads(line)
+            times.add((entry["suite"], entry["case"]), entry["side"], entry)
+        return times
+
+
+class Comparison:
+    """Asks measuring processes of both trees. Units: seconds."""
+
+    def __init__(self, trees: Sequence[Tree], options: argparse.Namespace) -> None:
+        self.trees = trees
+        self.options = options
+        self.out: Path = options.out
+        self.began = time.monotonic()
+        self.guard = threading.Lock()
+        self.times = Times.load(self.out / TIMES)
+        self.num_done = 0
+
+    def left_s(self) -> float:
+        """What is left of the budget."""
+        return self.options.budget - (time.monotonic() - self.began) if self.options.budget else float("inf")
+
+    def cases(self) -> list[Name]:
+        """Cases that both trees have, the slowest first: the processes then end together."""
+        suites = self.options.suites.split(",")
+        names: list[dict[str, list[str]]] = []
+        for tree in self.trees:
+            bench = tree.bench(0, self.out, 1)
+            listed = bench.ask({"list": suites, "tiny": self.options.tiny}, 120.0)
+            bench.close()
+            if listed["status"] != "ok":
+                raise RuntimeError(f"{tree.side} tells no cases: {listed}")
+            names.append(listed["names"])
+        seconds = {(suite, case): s for suite in suites for case, s in earlier_seconds(suite, RESULTS).items()}
+        both = [(suite, case) for suite in suites for case in names[1][suite] if case in set(names[0][suite])]
+        alone = [(suite, case) for suite in suites for case in names[1][suite] if case not in set(names[0][suite])]
+        if alone:
+            print(f"{len(alone)} cases are of one tree only: {', '.join('/'.join(a) for a in alone[:5])} ...", file=sys.stderr)
+        chosen = [name for name in both if self.options.only in name[1]]
+        return sorted(chosen, key=lambda name: -seconds.get(name, _usual_s(name[0])))
+
+    def prepare(self, cases: Sequence[Name]) -> None:
+        """Compiles every case in both trees."""
+        work = [(tree, name) for name in cases for tree in self.trees]
+        threads = max(1, num_cores() // self.options.processes)
+        queue = iter(work)
+
+        def compile_cases(number: int) -> None:
+            benches = {tree.side: tree.bench(number, self.out, threads) for tree in self.trees}
+            try:
+                while self.left_s() > LEAST_LEFT_S:
+                    with self.guard:
+                        taken = next(queue, None)
+                    if taken is None:
+                        return
+                    tree, name = taken
+                    answer = self._ask(benches[tree.side], name, 0.0)
+                    self._tell(tree.side, name, answer, len(work))
+            finally:
+                for bench in benches.values():
+                    bench.close()
+
+        self._side_by_side(compile_cases)
+
+    def time(self, cases: Sequence[Name]) -> None:
+        """Times every case, then those that differ once more, until the budget is spent."""
+        self._time_round([c for c in cases if self.times.pair(c) is None])
+        for _ in range(MOST_ROUNDS - 1):
+            self._time_round([c for c in cases if (ratio := self.times.ratio(c)) is not None and abs(ratio - 1) > NOTABLE])
+
+    def _time_round(self, cases: Sequence[Name]) -> None:
+        queue = iter(cases)
+        threads = max(1, num_cores() // (2 * self.options.processes))
+
+        def time_cases(number: int) -> None:
+            benches = [tree.bench(number, self.out, threads) for tree in self.trees]
+            try:
+                while self.left_s() > LEAST_LEFT_S:
+                    with self.guard:
+                        name = next(queue, None)
+                    if name is None:
+                        return
+                    with ThreadPoolExecutor(2) as both:
+                        answers = list(both.map(lambda bench, name=name: self._ask(bench, name, self.options.each), benches))  # type: ignore[misc]
+                    for tree, answer in zip(self.trees, answers, strict=True):
+                        self._keep(tree.side, name, answer)
+                        self._tell(tree.side, name, answer, 2 * len(cases))
+            finally:
+                for bench in benches:
+                    bench.close()
+
+        self.num_done = 0
+        if cases:
+            self._side_by_side(time_cases)
+
+    def _side_by_side(self, work: Any) -> None:
+        with ThreadPoolExecutor(self.options.processes) as pool:
+            for done in [pool.submit(work, n) for n in range(self.options.processes)]:
+                done.result()
+
+    def _ask(self, bench: Bench, name: Name, budget_s: float) -> dict[str, Any]:
+        suite, case = name
+        request = {"suite": suite, "case": case, "budget_s": budget_s, "tiny": self.options.tiny}
+        return bench.ask(request, max(1.0, min(self.options.timeout, self.left_s())))
+
+    def _keep(self, side: str, name: Name, answer: Mapping[str, Any]) -> None:
+        line = {"suite": name[0], "case": name[1], "side": side, **{k: v for k, v in answer.items() if k != "trace"}}
+        with self.guard:
+            self.times.add(name, side, answer)
+            with (self.out / TIMES).open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+
+    def _tell(self, side: str, name: Name, answer: Mapping[str, Any], count: int) -> None:
+        with self.guard:
+            self.num_done += 1
+            figure = f"{answer['us']:.1f} us" if "us" in answer else str(answer.get("reason", ""))[:160]
+            progress = f"{time.monotonic() - self.began:6.1f} s [{self.num_done}/{count}]"
+            print(f"{progress} {side} {'/'.join(name)}: {answer['status']} {figure}", file=sys.stderr, flush=True)
+
+
+def _usual_s(suite: str) -> float:
+    return {"workloads": 20.0, "models": 5.0, "arrays": 5.0}.get(suite, 1.0)
+
+
+def table(times: Times, is_whole: bool = True) -> str:
+    """A line a suite, then the cases that differ, then (where asked) all."""
+    names = [name for name in times.us if times.pair(name) is not None]
+    ratios = {name: ratio for name in names if (ratio := times.ratio(name)) is not None}
+    lines = [f"{'suite':<12}{'cases':>6}{'geomean':>10}{'over 1.03':>11}{'under 0.97':>12}{'failed':>8}"]
+    suites = list(dict.fromkeys(name[0] for name in (*times.us, *times.reasons)))
+    for suite in suites:
+        of_suite = [r for name, r in ratios.items() if name[0] == suite]
+        failed = sum(name[0] == suite for name in times.reasons)
+        mean = geometric_mean(of_suite)
+        lines.append(f"{suite:<12}{len(of_suite):>6}{mean or 0.0:>10.4f}{sum(r > 1 + NOTABLE for r in of_suite):>11}"
+                     f"{sum(r < 1 - NOTABLE for r in of_suite):>12}{failed:>8}")
+    lines += ["", "cases that differ by more than 3 %, the slower ones first"]
+    lines += [_line(times, n) for n in sorted(ratios, key=lambda n: -ratios[n]) if abs(ratios[n] - 1) > NOTABLE]
+    lines += ["", "not timed", *(f"  {'/'.join(n)}: {side} {text}" for n, told in times.reasons.items() for side, text in told.items())]
+    for suite in suites if is_whole else ():
+        lines += ["", suite, *(_line(times, n) for n in sorted(ratios) if n[0] == suite)]
+    return "\n".join(lines)
+
+
+def _line(times: Times, name: Name) -> str:
+    pair = times.pair(name)
+    assert pair is not None
+    sides = times.facts.get(name, {})
+    keys = ("num_kernels", "num_library_calls")
+    counts = [[sides.get(side, {}).get(k) for k in keys] for side in (BEFORE, AFTER)]
+    differ = "" if counts[0] == counts[1] else "  kernels and calls {}+{} -> {}+{}".format(*counts[0], *counts[1])
+    return f"  {'/'.join(name):<66}{pair[0]:>10.2f}{pair[1]:>10.2f}{pair[1] / pair[0]:>8.3f}{differ}"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of all three steps."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.before_after", description=__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("step", choices=("prepare", "time", "table"))
+    options.add_argument("--before", type=Path, help="the other tree: a folder with src and benchmarks (git archive COMMIT src benchmarks)")
+    options.add_argument("--out", type=Path, required=True, help="folder for times, logs and the table")
+    options.add_argument("--caches", type=Path, help="folder for the trees' kernel caches; default: below --out")
+    options.add_argument("--suites", default=",".join(SUITES), help="comma list")
+    options.add_argument("--only", default="", help="part of a case's name")
+    options.add_argument("--processes", type=int, default=8, help="threads of work: each has a process of either tree")
+    options.add_argument("--budget", type=float, default=0.0, help="seconds after which no further case is begun (0: none)")
+    options.add_argument("--timeout", type=float, default=120.0, help="seconds that one case may take")
+    options.add_argument("--each", type=float, default=0.1, help="seconds of replays a measurement")
+    options.add_argument("--tiny", action="store_true", help="small versions of the cases, to try the script")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 1 where a case of either tree failed."""
+    options = parser().parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.step != "table":
+        if options.before is None:
+            parser().error(f"{options.step} needs --before")
+        caches = options.caches or options.out / "caches"
+        trees = (Tree(BEFORE, options.before.resolve(), caches.resolve() / BEFORE), Tree(AFTER, ROOT, caches.resolve() / AFTER))
+        if options.step == "time":
+            os.environ.setdefault(turns.VARIABLE, str(options.out.resolve() / "device.turns"))
+        comparison = Comparison(trees, options)
+        cases = comparison.cases()
+        (comparison.prepare if options.step == "prepare" else comparison.time)(cases)
+        print(f"{options.step}: {time.monotonic() - comparison.began:.0f} s", file=sys.stderr)
+    if options.step == "prepare":
+        return 0
+    times = Times.load(options.out / TIMES)
+    (options.out / "table.txt").write_text(table(times) + "\n", encoding="utf-8")
+    print(table(times, is_whole=False))
+    return 1 if times.reasons else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

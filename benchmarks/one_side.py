@@ -1,0 +1,202 @@
+"""One tree's side of a comparison of two trees: compiles and times the cases it is asked for, tilefuse alone.
+
+`before_after.py` starts it by its path, with one tree's `src` and `benchmarks` on the path: the cases and clocks are that tree's own. It
+computes no references: the suites themselves compare results with double precision.
+"""
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+# Started by its path: the folder of this file must not hide modules of the tree.
+if __name__ == "__main__":
+    del sys.path[0]
+
+import torch
+
+from benchmarks import arrays, blas, models, patterns, peers, stitched, turns, workload, workloads
+from benchmarks.case import Case, as_tuple, ideal_bytes
+from benchmarks.environment import default_device
+from benchmarks.timing import Timing, num_input_sets, time_calls
+
+SEED = 20260
+OURS = "tilefuse"
+# Suites whose cases say which function is compiled, and their cases.
+OF_CASES: dict[str, Callable[[bool], list[Case]]] = {
+    "patterns": lambda tiny: patterns.cases(1 if tiny else 256), "stitched": stitched.cases, "blas": blas.cases}
+# The array suite's time to compile a step is no time of a kernel.
+LEFT_OUT = ("compile/",)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A case to compile, and to time where `budget_s` is above 0. Units: seconds."""
+
+    suite: str
+    case: str
+    budget_s: float
+    tiny: bool = False
+
+
+def names_of(suite: str, tiny: bool) -> list[str]:
+    """Names of a suite's cases."""
+    if suite in OF_CASES:
+        return [case.name for case in OF_CASES[suite](tiny)]
+    listing = {"models": models.listed, "workloads": workloads.listed, "arrays": arrays.listed}[suite]
+    return [case["name"] for case in listing() if not case["name"].startswith(LEFT_OUT)]
+
+
+class Side:
+    """Answers requests on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.case_by_name: dict[tuple[str, bool], dict[str, Case]] = {}
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """The time of one case; a failure is an answer too. The device is held while it computes, not while a compiler works."""
+        peers.warm(OURS, self.device)
+        measure = {"models": self._model, "workloads": self._workload, "arrays": self._array}.get(request.suite, self._case)
+        try:
+            with turns.held(), _precision(request.case):
+                timing, facts = measure(request)
+        except Exception as error:
+            return {"status": "failed", "reason": f"{type(error).__name__}: {error}"[:600], "trace": traceback.format_exc()[-2000:],
+                    "poisoned": "CUDA" in str(error) and "out of memory" not in str(error)}
+        finally:
+            gc.collect()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        times = {} if timing is None else {"us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us}
+        return {"status": "ok", **times, **{k: v for k, v in facts.items() if k.startswith("num_")}}
+
+    def _case(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+        key = (request.suite, request.tiny)
+        if key not in self.case_by_name:
+            self.case_by_name[key] = {case.name: case for case in OF_CASES[request.suite](request.tiny)}
+        case = self.case_by_name[key][request.case]
+        generator = torch.Generator(self.device).manual_seed(SEED)
+        first = tuple(case.inputs(self.device, generator))
+        prepared = peers.prepare(OURS, case, first)
+        if not request.budget_s:
+            return None, prepared.facts
+        num_bytes = ideal_bytes(first, prepared.run(first))
+        sets = [first, *(tuple(case.inputs(self.device, generator)) for _ in range(num_input_sets(num_bytes, self.device) - 1))]
+        with _budget(peers, request.budget_s):
+            return prepared.time(sets, self.device)[0], prepared.facts
+
+    def _model(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+        name, mode, dtype_name, batch_text = request.case.split("/")
+        architecture, dtype = models.ARCHITECTURES[name], models.DTYPES[dtype_name]
+        batch = min(int(batch_text), 2) if request.tiny else int(batch_text)
+        torch.manual_seed(SEED)
+        with turns.let_go():
+            model = architecture.build(request.tiny).to(self.device, dtype).train(mode == "training")
+        generator = torch.Generator(self.device).manual_seed(SEED)
+        inputs = [architecture.inputs(batch, request.tiny, self.device, dtype, generator) for _ in range(2)]
+        compiled = models._compiled(model, OURS, "default")
+        parameters = list(model.parameters())
+
+        def infer(arguments: Any) -> Any:
+            with torch.no_grad():
+                return as_tuple(compiled(*arguments))
+
+        def train(arguments: Any) -> Any:
+            loss = architecture.loss(*as_tuple(compiled(*arguments)))
+            gradients = torch.autograd.grad(loss, parameters)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, gradients, alpha=-1e-6)
+            return loss.detach()
+
+        step = train if mode == "training" else infer
+        return self._timed([lambda a=a: step(a) for a in inputs], request), models._facts()  # type: ignore[misc]
+
+    def _workload(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+        chosen = workloads.by_name(request.case)
+        dtype = workloads.dtype_of(chosen)
+        torch.manual_seed(SEED)
+        task = chosen.make(request.tiny)
+        state = workloads.state_on(task.state(), self.device, dtype)
+        generator = torch.Generator(self.device).manual_seed(SEED)
+        batches = [workloads.batch_as(task.batch(self.device, generator), dtype) for _ in range(2)]
+        step = workload.compiled_step(task, OURS, "default")
+        with torch.no_grad():
+            return self._timed([lambda b=b: step(state, *b) for b in batches], request), workload.compiled_facts()  # type: ignore[misc]
+
+    def _array(self, request: Request) -> tuple[Timing | None, dict[str, Any]]:
+        """The suite's own measurement, without the losses of torch; its clock is asked for the time."""
+        # One loss a checked step, so that the suite has something to compare with.
+        with _replaced(arrays, "losses_of_torch", lambda *_: ([1.0] * arrays.CHECKED_STEPS, [1.0] * arrays.CHECKED_STEPS)), \
+                _budget(arrays, request.budget_s or 0.001):
+            measured = arrays.measure_array_case(request.case, OURS, self.device, inductor_mode="default", tiny=request.tiny)
+        timing = Timing(measured["us"], measured["low_us"], measured["high_us"], measured["method"], 0)
+        return timing if request.budget_s else None, measured
+
+    def _timed(self, calls: list[Callable[[], object]], request: Request) -> Timing | None:
+        """The first call compiles, beside what others measure."""
+        with turns.let_go():
+            calls[0]()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+        return time_calls(calls, self.device, budget_s=request.budget_s)[0] if request.budget_s else None
+
+
+def _precision(case: str) -> AbstractContextManager[object]:
+    """Torch's settings for products of a case's type, in trees that have them."""
+    try:
+        from benchmarks.precision import products_in
+    except ImportError:
+        return nullcontext()
+    return products_in("tf32") if "tf32" in case.split("/") else nullcontext()
+
+
+@contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+def _budget(module: Any, budget_s: float) -> AbstractContextManager[None]:
+    """A module's clock measures for so long. Units: seconds."""
+    return _replaced(module, "time_calls", lambda calls, device, **options: time_calls(calls, device, **{**options, "budget_s": budget_s}))
+
+
+def serve() -> None:
+    """Answers requests, one JSON object a line, until the input ends. Diagnostics go to standard error."""
+    import os
+
+    answers, sys.stdout = sys.stdout, sys.stderr
+    parent = os.getppid()
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    side: Side | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "list" in asked:
+            answer: dict[str, Any] = {"status": "ok", "names": {s: names_of(s, asked["tiny"]) for s in asked["list"]}}
+        else:
+            side = side or Side(default_device())
+            answer = side.answer(Request(**asked))
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()
