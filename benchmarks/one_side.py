@@ -123,8 +123,9 @@ class Side:
         chosen = workloads.by_name(request.case)
         dtype = workloads.dtype_of(chosen)
         torch.manual_seed(SEED)
-        task = chosen.make(request.tiny)
-        state = workloads.state_on(task.state(), self.device, dtype)
+        with turns.let_go():
+            task = chosen.make(request.tiny)
+            state = workloads.state_on(task.state(), self.device, dtype)
         generator = torch.Generator(self.device).manual_seed(SEED)
         batches = [workloads.batch_as(task.batch(self.device, generator), dtype) for _ in range(2)]
         step = workload.compiled_step(task, OURS, "default")
