@@ -1,0 +1,65 @@
+"""The tree of stages of a pipelined product: tiles in turn, the main loop with its ring, then maps and reductions on the sums."""
+from __future__ import annotations
+
+from tilefuse.domain.contraction import COLUMN, INNER, ROW
+from tilefuse.domain.tile import Level
+from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+
+TENSOR_COPIES, TENSOR_CORES = "tensor copies", "tensor cores"
+TILES_AXIS = "tile"
+
+
+def product_tree(plan: ProductPlan) -> StageTree:
+    """The tree of a plan."""
+    choice, form = plan.choice, plan.form
+    copies = tuple(operand_copy(tile, choice.slots) for tile in plan.operands)
+    tile = (choice.rows, choice.columns)
+    products = TreeStage("product", tuple(_computed(plan, n.name, tile) for n in form.nodes), TENSOR_CORES)
+    loop = TreeLoop(INNER, choice.depth, plan.fillings, (*copies, products))
+    body = (*_fetched(plan), loop, *sums_stages(plan))
+    turns = (TreeLoop(TILES_AXIS, 1, plan.turns, body),)
+    extents = ((ROW, choice.rows), (COLUMN, choice.columns))
+    return StageTree(extents, choice.blocks, plan.num_tiles, turns, choice.cluster, moved_bytes(plan.work))
+
+
+def operand_copy(tile: OperandTile, slots: int) -> TreeStage:
+    """The ring of one operand, filled by tensor copies, or by producing threads where these compute it or no tensor map describes it."""
+    operand = tile.operand
+    by = "threads" if operand.element is not None else TENSOR_COPIES
+    num_bytes = tile.elements * operand.dtype.itemsize * slots
+    return TreeStage("copy", (TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots),), by)
+
+
+def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
+    """Reductions of whole rows in their order, what is computed from them once a row, then the results."""
+    rows, choice = plan.form.reduced, plan.choice
+    exchanged = Level.CLUSTER if choice.cluster > 1 else Level.WARP
+    stages: list[TreeStage] = []
+    for stage in rows.stages:
+        stages.append(TreeStage("reduce", tuple(_computed(plan, r, (choice.rows,), exchanged) for r in stage.reductions)))
+        if stage.values:
+            stages.append(TreeStage("map", tuple(_computed(plan, v, (choice.rows,)) for v in stage.values)))
+    told = {v.value for s in stages for v in s.values} | {n.name for n in plan.form.nodes}
+    results = tuple(_computed(plan, r, (choice.rows, choice.columns)) for r in plan.form.graph.results if r not in told)
+    return (*stages, TreeStage("map", results)) if results else tuple(stages)
+
+
+def _computed(plan: ProductPlan, name: str, tile: tuple[int, ...], level: Level = Level.REGISTER) -> TreeValue:
+    """A value on the sums; one that leaves by tensor stores has stages in shared memory on its way."""
+    staged = next((t for t in plan.beside.tiles if t.name == name), None)
+    warpgroups = plan.choice.warpgroups
+    num_bytes, slots = (0, 1) if staged is None else (staged.num_bytes(warpgroups), staged.count * warpgroups)
+    return TreeValue(name, level, tile, num_bytes, slots, "", name in plan.form.graph.results)
+
+
+def _fetched(plan: ProductPlan) -> tuple[TreeStage, ...]:
+    """Boundary values that maps read beside the sums, brought by tensor copies while the products are computed."""
+    stages: list[TreeStage] = []
+    tile = (plan.choice.rows, plan.choice.columns)
+    for f in plan.fetched:
+        own = f.tile.name == f.source.name
+        num_bytes = f.tile.num_bytes(plan.choice.warpgroups) if own else 0
+        value = TreeValue(f.source.name, Level.SHARED, tile, num_bytes, place="" if own else f.tile.name)
+        stages.append(TreeStage("copy", (value,), TENSOR_COPIES))
+    return tuple(stages)
