@@ -2,6 +2,7 @@
 
     <workload>/tile.txt      the tile program for each device
     <workload>/kernel.cu     the kernel for an H200, without the support code
+    <workload>/tree.txt      its tree of stages, where it has one
 
 `pytest tests/golden --update` rewrites them.
 """
@@ -14,9 +15,12 @@ import pytest
 from tests.golden.workloads import WORKLOADS, cuda_source, kernel_text, tile_program
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import print_tile
+from tilefuse.driver.explain.tiles import tree_data
 from tilefuse.ir.text import print_graph
+from tilefuse.runtime.stage_tree import tree_lines
 from tilefuse.target.catalog import A100
 from tilefuse.target.device import H200
+from tilefuse.templates.registry import kernel_template
 
 FOLDER = Path(__file__).parent
 
@@ -33,6 +37,8 @@ def texts_of(name: str) -> dict[str, str]:
         tiles.append(print_tile(program, device))
         if device is H200:
             texts["kernel.cu"] = kernel_text(cuda_source(program, device))
+            tree = tree_data(kernel_template(program.choice).stage_tree(program), {})
+            texts |= {} if tree is None else {"tree.txt": "\n".join(tree_lines(tree)) + "\n"}
     return texts | {"tile.txt": "\n".join(tiles)}
 
 

@@ -64,6 +64,10 @@ class TreeLoop:
     body: tuple[TreeStage | TreeLoop, ...]
 
 
+# Stages and loops, in the order in which a block runs them.
+Body = tuple[TreeStage | TreeLoop, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StageTree:
     """One kernel.
@@ -77,7 +81,7 @@ class StageTree:
     tile: Extents
     blocks: int
     tiles: int
-    body: tuple[TreeStage | TreeLoop, ...]
+    body: Body
     cluster: int = 1
     moved: tuple[tuple[str, int], ...] = ()
 
@@ -95,7 +99,7 @@ class StageTree:
         return sum(v.shared_bytes for v in self.values() if not v.place)
 
 
-def _stages(body: tuple[TreeStage | TreeLoop, ...]) -> Iterator[TreeStage]:
+def _stages(body: Body) -> Iterator[TreeStage]:
     for part in body:
         if isinstance(part, TreeLoop):
             yield from _stages(part.body)

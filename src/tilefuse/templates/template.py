@@ -26,6 +26,7 @@ from tilefuse.templates.explained import LevelTile, Staging
 from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 
 C = TypeVar("C", bound=Choice)
 
@@ -186,6 +187,10 @@ class KernelTemplate(ABC, Generic[C]):
     @abstractmethod
     def staging(self, program: TileProgram) -> Staging:
         """Stages between barriers, and places in shared memory that are known before the kernel is composed."""
+
+    @abstractmethod
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """Loops and stages of the kernel with the memory level of every value between them; None for a kernel that is one walk."""
 
     # -- parts of packed kernels -----------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from tilefuse.templates.notation import Template, print_template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request, WalkedPattern, is_vector_product, walked_pattern
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.template import C, KernelTemplate
 from tilefuse.templates.walk_by_hand import check_program, choice_by_hand
 from tilefuse.templates.walk_notation import WalkNotation
@@ -164,6 +165,10 @@ class WalkTemplate(KernelTemplate[C]):
     def staging(self, program: TileProgram) -> Staging:
         """Nothing: composing the kernel finds what it needs of shared memory."""
         return NO_STAGES
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """None: a walk has no stages."""
+        return None
 
     @property
     def packs(self) -> bool:

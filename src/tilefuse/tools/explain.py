@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilefuse.runtime.explanation import search_text
+from tilefuse.runtime.stage_tree import tree_lines
 from tilefuse.runtime.summary import Step, bytes_text, counted, parts_of, steps_of, summary_lines, time_text
 
 __all__ = ["bytes_text", "counted", "explanation_lines", "summary_lines", "time_text"]
@@ -81,11 +82,13 @@ def _decided_by(kernel: Mapping[str, Any]) -> str:
 
 
 def schedule_lines(explanation: Mapping[str, Any]) -> Iterator[str]:
-    """The template of each distinct kernel, in the notation that --template reads, and the shared memory of its blocks."""
+    """The template of each distinct kernel, in the notation that --template reads, shared memory of its blocks, its tree of stages."""
     by_form = {s.form: s for s in steps_of(explanation) if s.record.get("notation")}
     for step in by_form.values():
         shared = shared_text(step.record.get("launch", {}))
         yield f"template {step.label}: {step.record['notation']}" + (f" (shared memory of a block: {shared})" if shared else "")
+        if step.record.get("tree"):
+            yield from (f"stages {step.label}: {line}" for line in tree_lines(step.record["tree"]))
 
 
 def shared_text(launch: Mapping[str, Any]) -> str:

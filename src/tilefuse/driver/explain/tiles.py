@@ -18,6 +18,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import StageFacts
 from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage
 
 WARP = 32
 
@@ -32,11 +33,14 @@ def tile_facts(program: TileProgram, launch: Launch, names: Mapping[str, str]) -
     return {
         "tiles": _levels(program, launch),
         "stages": [_stage(s, names) for s in staging.stages],
+        "tree": tree_data(template.stage_tree(program), names),
         "shared": [{"value": names.get(p.value, p.value), "offset": p.offset_bytes, "bytes": p.num_bytes, "first": p.first_stage,
                     "last": p.last_stage} for p in staging.places],
         "groups": [{"template": g.program.template, "num_blocks": g.num_blocks, "num_parts": len(g.parts),
                     "nodes": [[names.get(n, n) for n in p.nodes] for p in g.parts],
-                    "tiles": _levels(g.program, g.program.launch)} for g in template.groups(program)],
+                    "tiles": _levels(g.program, g.program.launch),
+                    "tree": tree_data(kernel_template(g.program.choice).stage_tree(g.program), names)}
+                   for g in template.groups(program)],
     }
 
 
@@ -48,6 +52,22 @@ def _levels(program: TileProgram, launch: Launch) -> list[dict[str, Any]]:
     # The host's blocks are one thread: they have no warps.
     return [{"level": t.level, "num": t.num or counts[t.level], "tile": [list(extent) for extent in t.extents]}
             for t in kernel_template(program.choice).tiles(program, launch) if t.level != "warp" or launch.num_threads > 1]
+
+
+def tree_data(tree: StageTree | None, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """The tree of stages as nested data; None for a kernel that is one walk."""
+    if tree is None:
+        return None
+    return {"tile": [list(extent) for extent in tree.tile], "blocks": tree.blocks, "cluster": tree.cluster, "tiles": tree.tiles,
+            "moved": dict(tree.moved), "body": [_part(part, names) for part in tree.body]}
+
+
+def _part(part: TreeStage | TreeLoop, names: Mapping[str, str]) -> dict[str, Any]:
+    if isinstance(part, TreeLoop):
+        return {"kind": "loop", "axis": part.axis, "step": part.step, "times": part.times, "body": [_part(p, names) for p in part.body]}
+    return {"kind": part.kind, "by": part.by, "barrier": part.barrier,
+            "values": [{"value": names.get(v.value, v.value), "level": v.level.value, "tile": list(v.tile), "bytes": v.shared_bytes,
+                        "slots": v.slots, "place": names.get(v.place, v.place), "written": v.written} for v in part.values]}
 
 
 def _stage(stage: StageFacts, names: Mapping[str, str]) -> dict[str, Any]:

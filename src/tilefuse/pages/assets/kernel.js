@@ -84,7 +84,8 @@ const sidePanel = {
       ["occupancy", k.figures?.occupancy === undefined || p.e.machine.kind !== "cuda" ? "" : `${(100 * k.figures.occupancy).toFixed(0)} % of the threads a multiprocessor holds`]]));
     side.append(el("h2", { text: "time" }), this.times(p, k, t, moved));
     side.append(el("h2", { text: "tiles" }), tileFigures(p, k));
-    if (k.stages?.length) side.append(el("h2", { text: "stages" }), this.stages(k));
+    if (k.tree) side.append(el("h2", { text: "stages" }), this.tree(k.tree));
+    else if (k.stages?.length) side.append(el("h2", { text: "stages" }), this.stages(k));
     if (k.groups?.length) side.append(el("h2", { text: "parts" }), table(["template", { text: "blocks", number: true }, { text: "parts", number: true }, "nodes of the first"],
       k.groups.map(g => el("tr", {}, el("td", { text: g.template }), el("td", { class: "number", text: g.num_blocks }), el("td", { class: "number", text: g.num_parts }), el("td", { class: "wrap", text: g.nodes[0].join(", ") })))));
     if (k.shared?.length) side.append(el("h2", { text: "shared memory of a block" }), sharedMap(k));
@@ -110,6 +111,17 @@ const sidePanel = {
     const reached = t.measured ?? k.predicted_us;
     return el("div", {}, bars, el("p", { class: "hint" }, `Bound by ${k.bound_by === "flops" ? "arithmetic" : k.bound_by}. `, `${bytesText(moved)} at ${(moved / reached / 1e3).toFixed(0)} GB/s ${t.measured === undefined ? "predicted" : "measured"}, `,
       el("b", { text: `${(100 * k.limit_us / reached).toFixed(0)} % of the limit` }), "."));
+  },
+
+  // Loops and stages as nested lists, with the level of every value.
+  tree(t) {
+    const slots = v => v.slots > 1 ? `${v.slots} slots of ${bytesText(v.bytes / v.slots)}` : bytesText(v.bytes);
+    const value = v => el("div", { class: "wrap", text: `%${v.value} [${v.tile.join(", ")}] ${v.level}${v.place ? ` in the place of %${v.place}` : v.bytes ? `, ${slots(v)}` : ""}${v.written ? ", written" : ""}` });
+    const part = s => s.kind === "loop" ? el("li", {}, `loop ${s.axis}${s.step > 1 ? ` in steps of ${s.step}` : ""}, ${counted(s.times, "time")}`, el("ul", {}, s.body.map(part)))
+      : el("li", {}, `${s.barrier ? "barrier, then " : ""}${s.kind}${s.by ? ` by ${s.by}` : ""}`, s.values.map(value));
+    const turns = t.tiles > t.blocks ? ` take ${t.tiles} tiles in turn` : "";
+    return el("div", {}, el("p", { class: "hint", text: `block tile ${t.tile.map(([a, n]) => `${a} ${n}`).join(", ")}; ${counted(t.blocks, "block")}${t.cluster > 1 ? ` in clusters of ${t.cluster}` : ""}${turns}; ` +
+      `moves ${Object.entries(t.moved).map(([level, n]) => `${bytesText(n)} ${level}`).join(", ")}` }), el("ul", { class: "tree" }, t.body.map(part)));
   },
 
   stages(k) {

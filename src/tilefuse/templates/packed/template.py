@@ -21,6 +21,7 @@ from tilefuse.templates.packed.packed_by_hand import packed_by_hand
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 
@@ -104,6 +105,10 @@ class PackedTemplate(KernelTemplate[Packed]):
         parts = [kernel_template(g.program.choice).staging(g.program) for g in self.choice_of(program).groups]
         largest = max(parts, key=lambda s: s.allocated_bytes, default=NO_STAGES)
         return replace(NO_STAGES, requested_bytes=largest.requested_bytes, allocated_bytes=largest.allocated_bytes)
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """None: each part has a tree of its own."""
+        return None
 
     @property
     def any_size(self) -> AnySize[Packed] | None:

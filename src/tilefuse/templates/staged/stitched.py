@@ -1,18 +1,20 @@
 """schedule_stitched: the tile program of a pattern that only stages can hold (products, reductions of different shapes)."""
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from itertools import groupby
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.parts import structure_but_starts
-from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.explained import SharedPlace, StageFacts, StagePiece, Staging
+from tilefuse.templates.explained import SharedPlace, StageFacts, StagePiece, Staging, numbered
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
+from tilefuse.templates.stage_tree import StageKind, StageTree, TreeLoop, TreeStage, TreeValue, edge_levels, moved_bytes
 from tilefuse.templates.staged.choose_stitch import choose_stitch
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
@@ -20,6 +22,9 @@ from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 # Tiles by structure, in one search for a plan.
 Tiles = dict[Hashable, Stitched]
 
+
+KIND_BY_PIECE: dict[str, StageKind] = {"copy": "copy", "map": "map", "reduce": "reduce", "product": "product"}
+TILES_AXIS = "tile"
 
 # Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
 MAX_STEPS_OF_ONE_BLOCK = 1 << 16
@@ -43,7 +48,7 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_stages(choice, plan, launch)), layouts=own,
         parameters=(("allocated_bytes", plan.shared_bytes), ("groups", choice.groups), ("requested_bytes", plan.requested_bytes),
                     ("threads", choice.threads), ("tiles", choice.tiles)),
-        levels=_levels(graph, plan), launch=launch,
+        levels=edge_levels(graph, stitch_tree(plan, choice)), launch=launch,
         bytes_read=work.read_bytes, bytes_written=work.global_bytes - work.read_bytes, flops=plan.flops, internal=plan)
 
 
@@ -86,12 +91,42 @@ def _schedule(piece: Piece, stage: Stage, plan: StitchPlan, launch: Launch) -> S
     return Schedule(piece.value, tuple(attrs) or ((Step(Worker.THREAD),),), (*keep, Level.GLOBAL) if keep and piece.written else keep)
 
 
-def _levels(graph: Graph, plan: StitchPlan) -> tuple[EdgeLevel, ...]:
-    """Shared memory for what has a tile there, registers for the rest."""
-    stored = {p.value for p in plan.pieces if p.stored}
-    inside = {n.name for n in graph.nodes}
-    level = {v: Level.SHARED if v in stored else Level.REGISTER for v in inside}
-    return tuple(EdgeLevel(v, n.name, level[v]) for n in graph.nodes for v in n.reads() if v in inside)
+# -- explanations ----------------------------------------------------------------------------------------------------------------
+
+
+def stitch_tree(plan: StitchPlan, choice: Stitched) -> StageTree:
+    """The stages of a plan. Copies that are the same for every tile stand in front of the loop over tiles."""
+    num_tiles = prod(count for _, count in plan.grid)
+    blocks = min(choice.groups, num_tiles) if choice.groups else num_tiles
+    once = tuple(s for s in plan.stages if choice.groups and plan.is_once(s))
+    of_tile = tuple(part for s in plan.stages if s not in once for part in _parts(plan, s))
+    turns = -(-num_tiles // max(blocks, 1))
+    body = (TreeLoop(TILES_AXIS, 1, turns, of_tile),) if choice.groups else of_tile
+    return StageTree(numbered(choice.tiles), blocks, num_tiles, (*(part for s in once for part in _parts(plan, s)), *body),
+                     moved=moved_bytes(plan.work))
+
+
+def _parts(plan: StitchPlan, stage: Stage) -> Iterator[TreeStage]:
+    """The stages of the tree: neighbouring pieces of one kind, products that stay in registers first."""
+    pieces = [plan.pieces[k] for k in dict.fromkeys((*stage.products, *stage.pieces))]
+    barrier = stage.barrier
+    for kind, together in groupby(pieces, key=lambda p: p.kind):
+        yield TreeStage(KIND_BY_PIECE[kind], tuple(_value(p, stage) for p in together), _by(stage, kind), barrier)
+        barrier = False
+
+
+def _by(stage: Stage, kind: str) -> str:
+    """The unit that multiplies, or the lanes that share a row."""
+    if kind == "product" and stage.tiling is not None:
+        return "matrix instructions" if stage.tiling.unit == "mma" else "threads"
+    return f"{stage.lanes} lanes a row" if kind == "reduce" and stage.lanes > 1 else ""
+
+
+def _value(piece: Piece, stage: Stage) -> TreeValue:
+    """A piece with its level: results of rows that several lanes reduce reach all of them by shuffles."""
+    by_lanes = piece.kind == "reduce" and stage.lanes > 1
+    level = Level.SHARED if piece.stored else Level.WARP if by_lanes else Level.REGISTER
+    return TreeValue(piece.value, level, tuple(s.extent for s in piece.region), piece.num_bytes, piece.buffers, "", piece.written)
 
 
 def staging_of(plan: StitchPlan) -> Staging:

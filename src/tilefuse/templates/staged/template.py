@@ -23,6 +23,7 @@ from tilefuse.templates.notation import Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.choose_stitch import MAX_INNER
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
@@ -30,7 +31,7 @@ from tilefuse.templates.staged.overwrites import computed_by_several, stage_read
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stage_work import registers_of
 from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of
+from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of, stitch_tree
 from tilefuse.templates.staged.stitched_by_hand import stitched_by_hand
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
@@ -126,6 +127,10 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         return (LevelTile("grid", numbered(largest_result(program))), LevelTile("block", numbered(c.tiles)),
                 LevelTile("warp", (("element", -(-elements // -(-launch.num_threads // WARP))),)),
                 LevelTile("thread", (("element", -(-elements // c.threads)),)))
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """The stages of a tile, in a loop over tiles where blocks take several."""
+        return stitch_tree(plan_of(program), self.choice_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
         """The stages in order, and the place of each stored piece."""

@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
 from tilefuse.base.source import Span
-from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.stage_tree import edge_levels
 from tilefuse.templates.staged.chain.choose import choose_chain
 from tilefuse.templates.staged.chain.form import chain_form
 from tilefuse.templates.staged.chain.plan import DEPTH, ChainPlan
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.chain.tree import chain_tree
 
 SETTINGS = ("left_slots", "slots", "warpgroups", "cta_num", "cta_size")
 
@@ -35,13 +37,12 @@ def schedule_chain(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pr
     if isinstance(plan, Rejected):
         return plan
     choice = plan.choice
-    inside = {n.name for n in graph.nodes}
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_chain(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("blocks", choice.blocks), ("left_slots", choice.left_slots), ("rows", choice.rows), ("slots", choice.slots),
                     ("warpgroups", choice.warpgroups)),
-        levels=tuple(EdgeLevel(v, n.name, Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside),
+        levels=edge_levels(graph, chain_tree(plan)),
         launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
 

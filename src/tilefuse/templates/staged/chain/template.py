@@ -16,11 +16,13 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.chain.compose import compose_chain
 from tilefuse.templates.staged.chain.neighbours import chain_neighbours
 from tilefuse.templates.staged.chain.plan import DEPTH, ITEM_BYTES, ChainPlan
 from tilefuse.templates.staged.chain.program import chain_by_hand, schedule_chain
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.chain.tree import chain_tree
 from tilefuse.templates.template import Overlaps, Resources
 
 
@@ -94,6 +96,10 @@ class ProductChainTemplate(OwnLaunchTemplate[ProductChain]):
         return (LevelTile("grid", (("lead", plan.form.first.num_leads), ("row", plan.form.rows))),
                 LevelTile("block", (("row", c.rows), columns, ("inner", DEPTH))),
                 LevelTile("warpgroup", (("row", plan.rows), columns, ("inner", DEPTH)), c.warpgroups))
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """A main loop a product, with the maps behind it."""
+        return chain_tree(plan_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
         """The products of a tile in order, each with the maps behind it, and the rings of operands."""

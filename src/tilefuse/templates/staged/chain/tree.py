@@ -5,30 +5,31 @@ from tilefuse.domain.contraction import INNER, ROW
 from tilefuse.domain.tile import Level
 from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.chain.plan import DEPTH, ChainPlan, PlannedLayer
-from tilefuse.templates.staged.pipelined.tree import TENSOR_CORES, TILES_AXIS, operand_copy, sums_stages
+from tilefuse.templates.staged.pipelined.tree import TENSOR_CORES, in_turns, operand_copy, sums_stages, value_on_sums
 
 
 def chain_tree(plan: ChainPlan) -> StageTree:
     """The tree of a plan. Right operands that stay on chip are loaded in front of the loop over tiles."""
     choice = plan.choice
-    ahead = tuple(operand_copy(layer.right, layer.fillings) for layer in plan.layers) if plan.stays else ()
+    ahead = tuple(operand_copy(layer.form, layer.right, layer.fillings) for layer in plan.layers) if plan.stays else ()
     body = tuple(part for n, layer in enumerate(plan.layers) for part in _layer(plan, n, layer))
     turns = -(-plan.num_tiles // choice.blocks)
-    return StageTree(((ROW, choice.rows),), choice.blocks, plan.num_tiles, (*ahead, TreeLoop(TILES_AXIS, 1, turns, body)),
+    return StageTree(((ROW, choice.rows),), choice.blocks, plan.num_tiles, (*ahead, *in_turns(turns, body)),
                      moved=moved_bytes(plan.work))
 
 
 def _layer(plan: ChainPlan, number: int, layer: PlannedLayer) -> tuple[TreeStage | TreeLoop, ...]:
     choice = plan.choice
-    copies = [operand_copy(plan.left, choice.left_slots)] if number == 0 else []
+    copies = [operand_copy(layer.form, plan.left, choice.left_slots)] if number == 0 else []
     if not plan.stays:
-        ring = operand_copy(layer.right, choice.slots)
+        ring = operand_copy(layer.form, layer.right, choice.slots)
         # All layers share one ring: its memory is counted with the first.
         copies.append(ring if number == 0 else _in_place_of(ring, plan.layers[0].right.operand.value))
     product = layer.form.product.name
-    value = TreeValue(product, Level.REGISTER, (choice.rows, layer.columns), written=product in plan.form.graph.results)
+    tile = (choice.rows, layer.columns)
+    value = TreeValue(product, Level.REGISTER, tile) if layer.results is None else value_on_sums(layer.results, product, tile)
     loop = TreeLoop(INNER, DEPTH, layer.fillings, (*copies, TreeStage("product", (value,), TENSOR_CORES)))
-    handed = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, (choice.rows, layer.columns)),))
+    handed = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile),))
                    for name in (layer.ahead.form.graph.results if layer.ahead is not None else ()) if name != product)
     return (loop, *handed, *(sums_stages(layer.results) if layer.results is not None else ()))
 

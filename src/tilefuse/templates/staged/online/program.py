@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
+from tilefuse.templates.stage_tree import edge_levels
 from tilefuse.templates.staged.online.choose import choose_online
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import online_form
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.online.tree import online_tree
 
 
 def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Online | None = None) -> TileProgram | Rejected:
@@ -32,7 +34,7 @@ def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: 
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("allocated_bytes", plan.shared_bytes), ("columns", choice.columns), ("resident", choice.resident),
                     ("rows", choice.rows), ("stages", choice.stages), ("threads", choice.threads), ("unit", plan.unit)),
-        levels=_levels(plan), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
+        levels=edge_levels(graph, online_tree(plan)), launch=launch, bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
 
 
@@ -58,13 +60,3 @@ def template_of_walk(plan: OnlinePlan, launch: Launch) -> Template:
 
 def _kept(value: str, plan: OnlinePlan) -> tuple[Level, ...]:
     return (Level.GLOBAL,) if value in plan.form.graph.results else ()
-
-
-def _levels(plan: OnlinePlan) -> tuple[EdgeLevel, ...]:
-    """Reductions are shared by the lanes of a row; powers lie in registers, or in shared memory where threads multiply."""
-    graph = plan.form.graph
-    inside = {n.name for n in graph.nodes}
-    level = dict.fromkeys(inside, Level.REGISTER) | {t.value: Level.WARP for t in plan.form.totals}
-    if plan.unit != "mma":
-        level |= {w.total.value: Level.SHARED for w in plan.form.weighted if w.total.value in inside}
-    return tuple(EdgeLevel(v, n.name, level[v]) for n in graph.nodes for v in n.reads() if v in inside)

@@ -17,12 +17,14 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.online.compose import compose_online
 from tilefuse.templates.staged.online.neighbours import online_neighbours
 from tilefuse.templates.staged.online.online_by_hand import online_by_hand
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.online.tree import online_tree
 from tilefuse.templates.template import Overlaps, Resources
 
 
@@ -98,6 +100,10 @@ class OnlineTemplate(OwnLaunchTemplate[Online]):
         columns = ("walked axis, a turn", c.columns)
         return (LevelTile("grid", (("lead", form.num_leads), ("row", form.num_rows))), LevelTile("block", (("row", c.rows), columns)),
                 LevelTile("warp", (("row", -(-c.rows // -(-launch.num_threads // WARP))), columns)))
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """The loop along the walked axis, and the products in it."""
+        return online_tree(walk_plan_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
         """The place of each tile in shared memory; no two tiles share one."""

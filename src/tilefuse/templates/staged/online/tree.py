@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from tilefuse.domain.tile import Level
-from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
+from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.online.plan import OnChip, OnlinePlan
 
 WALKED_AXIS = "walked"
@@ -22,7 +22,7 @@ def online_tree(plan: OnlinePlan) -> StageTree:
             *totals, *_powers(plan), *sums)
     written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, written=True),))
                     for name, tile in _written(plan) if name not in {v.value for s in turn for v in s.values})
-    body = (*(_copy(plan, t) for t in plan.tiles if t.role == "left"), TreeLoop(WALKED_AXIS, choice.columns, turns, turn), *written)
+    body: Body = (*(_copy(plan, t) for t in plan.tiles if t.role == "left"), TreeLoop(WALKED_AXIS, choice.columns, turns, turn), *written)
     return StageTree((("row", choice.rows),), plan.num_blocks, plan.num_blocks, body, moved=moved_bytes(plan.work))
 
 

@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
 from tilefuse.base.source import Span
-from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.domain.tile import Level, TileProgram, kernel_name
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.stage_tree import edge_levels
 from tilefuse.templates.staged.pipelined.choose import choose_product
 from tilefuse.templates.staged.pipelined.form import product_form
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.tree import product_tree
 
 SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "band", "cta_num", "cta_size")
 # Settings that hold or do not.
@@ -40,7 +42,6 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
     if isinstance(plan, Rejected):
         return plan
     choice = plan.choice
-    inside = {n.name for n in graph.nodes}
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
@@ -48,17 +49,10 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
                     ("columns", choice.columns), ("depth", choice.depth),
                     ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots),
                     ("swapped", int(choice.swapped)), ("warpgroups", choice.warpgroups)),
-        levels=tuple(EdgeLevel(v, n.name, _level(n, choice)) for n in graph.nodes for v in n.reads() if v in inside),
+        levels=edge_levels(graph, product_tree(plan)),
         launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
-
-
-def _level(node: Node, choice: Pipelined) -> Level:
-    """Where elements are while a node uses them: reductions of rows combine them over lanes, or over the blocks of a cluster."""
-    if node.category != "reduce":
-        return Level.REGISTER
-    return Level.CLUSTER if choice.cluster > 1 else Level.WARP
 
 
 def template_of_product(plan: ProductPlan) -> Template:

@@ -16,12 +16,14 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.pipelined.choose import may_be_pipelined
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.neighbours import product_neighbours
 from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.tree import product_tree
 from tilefuse.templates.template import Overlaps, Resources
 
 
@@ -105,6 +107,10 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))), *together,
                 LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
                 LevelTile("warpgroup", (("row", c.warpgroup_rows), ("column", c.columns), inner), c.warpgroups))
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """Tiles in turn, the main loop with its rings, maps and reductions on the sums."""
+        return product_tree(plan_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
         """The slots of all operands, the stages of results, the parts that blocks of a cluster exchange."""

@@ -1,10 +1,13 @@
 """The tree of stages of a pipelined product: tiles in turn, the main loop with its ring, then maps and reductions on the sums."""
 from __future__ import annotations
 
-from tilefuse.domain.contraction import COLUMN, INNER, ROW
+from dataclasses import replace
+
+from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import Level
-from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
-from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, why_no_copies
 
 TENSOR_COPIES, TENSOR_CORES = "tensor copies", "tensor cores"
 TILES_AXIS = "tile"
@@ -13,20 +16,24 @@ TILES_AXIS = "tile"
 def product_tree(plan: ProductPlan) -> StageTree:
     """The tree of a plan."""
     choice, form = plan.choice, plan.form
-    copies = tuple(operand_copy(tile, choice.slots) for tile in plan.operands)
+    copies = tuple(operand_copy(form, tile, choice.slots) for tile in plan.operands)
     tile = (choice.rows, choice.columns)
-    products = TreeStage("product", tuple(_computed(plan, n.name, tile) for n in form.nodes), TENSOR_CORES)
+    products = TreeStage("product", tuple(value_on_sums(plan, n.name, tile) for n in form.nodes), TENSOR_CORES)
     loop = TreeLoop(INNER, choice.depth, plan.fillings, (*copies, products))
-    body = (*_fetched(plan), loop, *sums_stages(plan))
-    turns = (TreeLoop(TILES_AXIS, 1, plan.turns, body),)
-    extents = ((ROW, choice.rows), (COLUMN, choice.columns))
-    return StageTree(extents, choice.blocks, plan.num_tiles, turns, choice.cluster, moved_bytes(plan.work))
+    body: Body = (*_fetched(plan), loop, *sums_stages(plan))
+    extents = ((form.row_axis, choice.rows), (form.column_axis, choice.columns))
+    return StageTree(extents, choice.blocks, plan.num_tiles, in_turns(plan.turns, body), choice.cluster, moved_bytes(plan.work))
 
 
-def operand_copy(tile: OperandTile, slots: int) -> TreeStage:
+def in_turns(turns: int, body: Body) -> Body:
+    """The stages of a tile, in a loop where a block takes several tiles one after another."""
+    return (TreeLoop(TILES_AXIS, 1, turns, body),) if turns > 1 else body
+
+
+def operand_copy(form: ProductForm, tile: OperandTile, slots: int) -> TreeStage:
     """The ring of one operand, filled by tensor copies, or by producing threads where these compute it or no tensor map describes it."""
     operand = tile.operand
-    by = "threads" if operand.element is not None else TENSOR_COPIES
+    by = "threads" if why_no_copies(form, tile) else TENSOR_COPIES
     num_bytes = tile.elements * operand.dtype.itemsize * slots
     return TreeStage("copy", (TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots),), by)
 
@@ -36,16 +43,20 @@ def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
     rows, choice = plan.form.reduced, plan.choice
     exchanged = Level.CLUSTER if choice.cluster > 1 else Level.WARP
     stages: list[TreeStage] = []
-    for stage in rows.stages:
-        stages.append(TreeStage("reduce", tuple(_computed(plan, r, (choice.rows,), exchanged) for r in stage.reductions)))
+    for n, stage in enumerate(rows.stages):
+        first, *others = (value_on_sums(plan, r, (choice.rows,), exchanged) for r in stage.reductions)
+        # The parts of all reductions of a stage arrive in one place, which is counted with the first.
+        parts = plan.exchanges[n] if plan.exchanges else None
+        first = first if parts is None else replace(first, shared_bytes=parts.num_bytes, slots=parts.copies)
+        stages.append(TreeStage("reduce", (first, *others)))
         if stage.values:
-            stages.append(TreeStage("map", tuple(_computed(plan, v, (choice.rows,)) for v in stage.values)))
+            stages.append(TreeStage("map", tuple(value_on_sums(plan, v, (choice.rows,)) for v in stage.values)))
     told = {v.value for s in stages for v in s.values} | {n.name for n in plan.form.nodes}
-    results = tuple(_computed(plan, r, (choice.rows, choice.columns)) for r in plan.form.graph.results if r not in told)
+    results = tuple(value_on_sums(plan, r, (choice.rows, choice.columns)) for r in plan.form.graph.results if r not in told)
     return (*stages, TreeStage("map", results)) if results else tuple(stages)
 
 
-def _computed(plan: ProductPlan, name: str, tile: tuple[int, ...], level: Level = Level.REGISTER) -> TreeValue:
+def value_on_sums(plan: ProductPlan, name: str, tile: tuple[int, ...], level: Level = Level.REGISTER) -> TreeValue:
     """A value on the sums; one that leaves by tensor stores has stages in shared memory on its way."""
     staged = next((t for t in plan.beside.tiles if t.name == name), None)
     warpgroups = plan.choice.warpgroups

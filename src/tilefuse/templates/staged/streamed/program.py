@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
-from tilefuse.domain.tile import EdgeLevel, Level, TileProgram, kernel_name
+from tilefuse.domain.tile import Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.stage_tree import edge_levels
 from tilefuse.templates.staged.streamed.choose import choose_stream
 from tilefuse.templates.staged.streamed.form import stream_form
 from tilefuse.templates.staged.streamed.plan import StreamPlan
 from tilefuse.templates.staged.streamed.record import Streamed
 from tilefuse.templates.staged.streamed.stream_work import launch_of
+from tilefuse.templates.staged.streamed.tree import stream_tree
 
 FIELDS = ("wide", "across", "along", "cluster", "slots")
 SETTINGS = (*FIELDS, "cta_num", "cta_size")
@@ -38,17 +40,10 @@ def schedule_stream(graph: Graph, layouts: Layouts, device: DeviceSpec, by_hand:
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_stream(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
-        parameters=tuple(sorted((f, getattr(choice, f)) for f in FIELDS)), levels=_levels(plan), launch=launch_of(plan),
-        bytes_read=sum(v.type.num_bytes for v in graph.inputs), bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
+        parameters=tuple(sorted((f, getattr(choice, f)) for f in FIELDS)), levels=edge_levels(graph, stream_tree(plan)),
+        launch=launch_of(plan), bytes_read=sum(v.type.num_bytes for v in graph.inputs),
+        bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results),
         flops=plan.flops, internal=plan)
-
-
-def _levels(plan: StreamPlan) -> tuple[EdgeLevel, ...]:
-    """The left operand and reductions of its rows lie in shared memory, everything else in registers."""
-    graph, shared = plan.form.graph, {plan.form.contraction.left, *plan.form.reductions}
-    inside = {n.name for n in graph.nodes}
-    return tuple(EdgeLevel(v, n.name, Level.SHARED if v in shared and (v in plan.form.reductions or n.category == "library") else
-                           Level.REGISTER) for n in graph.nodes for v in n.reads() if v in inside)
 
 
 def template_of_stream(plan: StreamPlan) -> Template:

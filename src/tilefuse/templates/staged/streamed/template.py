@@ -16,6 +16,7 @@ from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
+from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.streamed.choose import may_be_streamed
 from tilefuse.templates.staged.streamed.compose import compose_stream
 from tilefuse.templates.staged.streamed.neighbours import stream_neighbours
@@ -23,6 +24,7 @@ from tilefuse.templates.staged.streamed.plan import StreamPlan
 from tilefuse.templates.staged.streamed.program import schedule_stream, stream_by_hand
 from tilefuse.templates.staged.streamed.record import Streamed
 from tilefuse.templates.staged.streamed.stream_work import registers_of
+from tilefuse.templates.staged.streamed.tree import stream_tree
 from tilefuse.templates.template import Overlaps, Resources
 
 
@@ -97,6 +99,10 @@ class StreamedTemplate(OwnLaunchTemplate[Streamed]):
         return (LevelTile("grid", (("lead", form.num_leads), row, ("column", form.columns))),
                 LevelTile("block", (row, ("column", plan.columns), ("inner", plan.step))),
                 LevelTile("warp", (row, ("column", lanes.columns), ("inner", lanes.depth))))
+
+    def stage_tree(self, program: TileProgram) -> StageTree | None:
+        """Rows on chip, and the loop that streams the weights."""
+        return stream_tree(plan_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
         """Rows and rings."""

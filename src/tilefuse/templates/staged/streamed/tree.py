@@ -10,24 +10,28 @@ from tilefuse.templates.staged.streamed.plan import StreamPlan
 def stream_tree(plan: StreamPlan) -> StageTree:
     """The tree of a plan."""
     form, choice = plan.form, plan.choice
-    graph, rows = form.graph, form.rows
-    reductions = tuple(TreeStage("reduce", (TreeValue(n.name, Level.SHARED, (rows,), plan.form.rows * n.type.dtype.itemsize),))
+    graph, rows, left = form.graph, form.rows, form.contraction.left
+    reductions = tuple(TreeStage("reduce", (TreeValue(n.name, Level.SHARED, (rows,), rows * n.type.dtype.itemsize),))
                        for n in plan.reductions)
-    left = TreeValue(form.contraction.left, Level.REGISTER if _is_product(plan, form.contraction.left) else Level.SHARED,
-                     (plan.held_rows, plan.share), plan.held_rows * plan.row_elements * form.left_dtype.itemsize)
-    copies = tuple(TreeStage("copy", (TreeValue(s.value, Level.SHARED, (plan.step, plan.columns), plan.ring_bytes(s), choice.slots),),
-                             "asynchronous copies") for s in form.streams)
-    unit = "matrix instructions" if form.unit == "mma" else "threads"
-    names = tuple(dict.fromkeys(s.product.name for s in form.streams))
-    products = TreeStage("product", tuple(TreeValue(n, Level.REGISTER, (rows, plan.columns), written=n in graph.results) for n in names), unit)
-    results = tuple(TreeValue(r, Level.REGISTER, (rows, plan.columns), written=True) for r in graph.results if r not in names)
-    kind = "map" if form.contraction.left in graph.node_by_name else "copy"
-    body = (*reductions, TreeStage(kind, (left,), "threads"), TreeLoop(INNER, plan.step, plan.steps, (*copies, products)),
+    held = TreeValue(left, Level.SHARED, (plan.held_rows, plan.share), plan.held_rows * plan.row_elements * form.left_dtype.itemsize)
+    loop = TreeLoop(INNER, plan.step, plan.steps, (*_rings(plan), _products(plan)))
+    products = {s.product.name for s in form.streams}
+    results = tuple(TreeValue(r, Level.REGISTER, (rows, plan.columns), written=True) for r in graph.results if r not in products)
+    body = (*reductions, TreeStage("map" if left in graph.node_by_name else "copy", (held,), "threads"), loop,
             *((TreeStage("map", results),) if results else ()))
-    return StageTree(((ROW, rows), (COLUMN, plan.columns)), plan.num_blocks, plan.num_blocks // choice.cluster, body, choice.cluster,
+    return StageTree(((ROW, rows), (COLUMN, plan.columns)), plan.num_blocks, plan.num_blocks, body, choice.cluster,
                      moved_bytes(plan.work))
 
 
-def _is_product(plan: StreamPlan, value: str) -> bool:
-    node = plan.form.graph.node_by_name.get(value)
-    return node is not None and node.category == "library"
+def _rings(plan: StreamPlan) -> tuple[TreeStage, ...]:
+    """Each product's weights: every thread copies those that it multiplies."""
+    tile = (plan.step, plan.columns)
+    return tuple(TreeStage("copy", (TreeValue(s.value, Level.SHARED, tile, plan.ring_bytes(s), plan.choice.slots),), "asynchronous copies")
+                 for s in plan.form.streams)
+
+
+def _products(plan: StreamPlan) -> TreeStage:
+    form, tile = plan.form, (plan.form.rows, plan.columns)
+    names = dict.fromkeys(s.product.name for s in form.streams)
+    return TreeStage("product", tuple(TreeValue(n, Level.REGISTER, tile, written=n in form.graph.results) for n in names),
+                     "matrix instructions" if form.unit == "mma" else "threads")
