@@ -47,13 +47,13 @@ def scattered_adds(program: TileProgram) -> int:
 
 def run_of(order: tuple[str, ...], points: int, domain: Domain) -> list[tuple[str, int]]:
     """(axis, steps along it) of `points` places that follow each other."""
-    found: list[tuple[str, int]] = []
+    loops: list[tuple[str, int]] = []
     for a in reversed(order):
         steps = min(points, domain.extents[a])
         if steps > 1:
-            found.append((a, steps))
+            loops.append((a, steps))
             points = -(-points // domain.extents[a])
-    return found
+    return loops
 
 
 def with_sectors(traffic: LevelTraffic, domain: Domain, fitted: TrafficFigures, stored: list[tuple[str, int]],
@@ -69,17 +69,17 @@ def with_sectors(traffic: LevelTraffic, domain: Domain, fitted: TrafficFigures, 
         warp = stored if access.written else _until_lost(read, strides, access.itemsize, near_bytes)
         if access.dynamic or not any(strides[a] > 1 for a, _ in warp):
             continue
-        run, apart, wanted = 1, 1, 1
+        run, apart, needed = 1, 1, 1
         for a, steps in sorted(warp, key=lambda w: strides[w[0]]):
-            wanted *= steps if strides[a] else 1
+            needed *= steps if strides[a] else 1
             if strides[a] <= run or strides[a] * access.itemsize < SECTOR_BYTES:
                 run += (steps - 1) * strides[a]
             else:
                 apart *= steps
         sectors = apart * -(-run * access.itemsize // SECTOR_BYTES)
-        if sectors * SECTOR_BYTES < wanted * access.itemsize * fitted.scattered_waste:
+        if sectors * SECTOR_BYTES < needed * access.itemsize * fitted.scattered_waste:
             continue
-        touched = sectors * max(access.elements // wanted, 1)
+        touched = sectors * max(access.elements // needed, 1)
         if access.written:
             partial += touched
         else:
@@ -102,17 +102,17 @@ def _until_lost(walk: list[tuple[str, int]], strides: Mapping[str, int], itemsiz
         8 channels of 258 x 258 places, channels last, channel by channel       each channel takes the same 66564 sectors: 2.1 MB
         place by place                                                           8 channels of a place are one sector
     """
-    found, held_bytes = [], itemsize
+    loops, held_bytes = [], itemsize
     for a, steps in walk:
         step_bytes = strides[a] * itemsize
         if 0 < step_bytes < SECTOR_BYTES and held_bytes > near_bytes:
             continue
-        found.append((a, steps))
+        loops.append((a, steps))
         if step_bytes >= SECTOR_BYTES:
             held_bytes = max(held_bytes, SECTOR_BYTES) * steps
         else:
             held_bytes += step_bytes * (steps - 1)
-    return found
+    return loops
 
 
 def repeated_bytes(access: Access, kept: tuple[str, ...], tiles: int, domain: Domain) -> int:

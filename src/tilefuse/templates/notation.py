@@ -131,10 +131,10 @@ _TOKEN = re.compile(r"\s+|(?:#|//)[^\n]*|(?P<number>\d+)|(?P<word>[A-Za-z_%][A-Z
 def parse_template(text: str, source: str = "<template>") -> Template:
     """The template that `text` writes. Raises: ParseError with line and caret for what is no template."""
     reader = _Reader(text, source)
-    made = reader.template(closed=False)
-    if not (made.schedules or made.parts):
+    template = reader.template(closed=False)
+    if not (template.schedules or template.parts):
         raise ParseError("a template has at least one schedule, as in: y [GRID-CTA_128];", where=reader.here())
-    return made
+    return template
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,12 @@ class _Reader:
         self._at = 0
 
     def _scan(self) -> Iterator[_Token]:
-        for found in _TOKEN.finditer(self._text):
-            kind = found.lastgroup
+        for match in _TOKEN.finditer(self._text):
+            kind = match.lastgroup
             if kind == "bad":
-                raise ParseError(f"unexpected character {found.group()!r}", where=self.span(found.start()))
+                raise ParseError(f"unexpected character {match.group()!r}", where=self.span(match.start()))
             if kind is not None:
-                yield _Token(kind, found.group(), found.start())
+                yield _Token(kind, match.group(), match.start())
         yield _Token("end", "", len(self._text.rstrip()))
 
     def span(self, start: int) -> Span:
@@ -186,21 +186,21 @@ class _Reader:
             raise ParseError(f"{what} wants {text!r}, not {token.text or 'the end of the text'!r}", where=self.span(token.start))
 
     def template(self, closed: bool) -> Template:
-        made = Template()
+        template = Template()
         while not (self._peek("}") if closed else self._tokens[self._at].kind == "end"):
             token = self._next()
             if token.kind != "word":
                 raise ParseError(f"a schedule or setting begins with a name, not {token.text or 'the end of the text'!r}",
                                  where=self.span(token.start))
             if token.text == "pack" and self._peek("{"):
-                made = replace(made, parts=(*made.parts, *self._parts()))
+                template = replace(template, parts=(*template.parts, *self._parts()))
             elif self._peek("="):
-                made = replace(made, settings=(*made.settings, self._setting(token)))
+                template = replace(template, settings=(*template.settings, self._setting(token)))
             elif self._peek("["):
-                made = replace(made, schedules=(*made.schedules, self._schedule(token)))
+                template = replace(template, schedules=(*template.schedules, self._schedule(token)))
             else:
                 raise ParseError(f"behind {token.text!r} stands '[' (a schedule) or '=' (a setting)", where=self.here())
-        return made
+        return template
 
     def _parts(self) -> tuple[tuple[int, Template], ...]:
         self._expect("{", "pack")

@@ -121,10 +121,10 @@ def _join_rows(state: ColumnState, group: list[Instance], parts: dict[int, list[
 
 def _fresh_parts(state: ColumnState, group: list[Instance]) -> dict[int, list[Reg]]:
     e = state.writer.emitter
-    made = {i.key: [Reg(e.fresh(i.node.name + "_column"), start.dtype) for start in e.identities(i)] for i in group}
+    parts = {i.key: [Reg(e.fresh(i.node.name + "_column"), start.dtype) for start in e.identities(i)] for i in group}
     for i in group:
-        e.emit(*(Declare(p.name, p.dtype, None, start) for p, start in zip(made[i.key], e.identities(i), strict=True)))
-    return made
+        e.emit(*(Declare(p.name, p.dtype, None, start) for p, start in zip(parts[i.key], e.identities(i), strict=True)))
+    return parts
 
 
 def _of_distances(state: ColumnState, group: list[Instance], parts: dict[int, list[Reg]], distances: list[Affine],

@@ -15,10 +15,10 @@ from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import ColumnStart, column_start, columns_of_tile, num_tiles
 
 
-def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> Columns | Rejected:
+def choose_columns(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Columns | Rejected:
     """Threads across by vectors, threads down by the length; held on chip where later stages need the elements again."""
-    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
-    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    kept = by_memory_order(domain.kept, [a for a in touched if a.offset.axes() & set(domain.kept)], domain.extents)
+    reduced = by_memory_order(domain.reduced, [a for a in touched if a.offset.axes() & set(domain.reduced)], domain.extents)
     length, count, fitted = domain.num_reduced, domain.num_kept, device.fitted.columns
     multi = is_multi_stage(domain)
     last = [a for a in kept if domain.extents[a] > 1][-1:]
@@ -31,15 +31,15 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
             while count // width * split < device.num_multiprocessors * 4 and length // (split * 2) >= 64:
                 split *= 2
         return Columns(kept, reduced, width, 1, 1, -(-length // split), split, False, 1)
-    width = widest_vector(found, tuple(last), count, vector_limit(found, device))
-    kept_bytes = max(kept_bytes_of(domain, found), 1)
-    between = _between_vectors(domain, device, kept, reduced, width, vector_limit(found, device), kept_bytes)
+    width = widest_vector(touched, tuple(last), count, vector_limit(touched, device))
+    kept_bytes = max(kept_bytes_of(domain, touched), 1)
+    between = _between_vectors(domain, device, kept, reduced, width, vector_limit(touched, device), kept_bytes)
     if between is not None:
         return between
     vectors = -(-count // width)
-    threads_x, widest = 32, max(a.itemsize for a in found)
+    threads_x, widest = 32, max(a.itemsize for a in touched)
     # A row of a tile that begins inside a sector reads one sector more than it fills: such tiles stay a line wide.
-    narrowest = LINE_BYTES if _begin_inside_sectors(found) else 0
+    narrowest = LINE_BYTES if _begin_inside_sectors(touched) else 0
     while threads_x > 16 and length >= fitted.long_column and threads_x // 2 * width * widest >= narrowest:
         threads_x //= 2
     while threads_x > 4 and (threads_x > vectors or multi and vectors // threads_x < device.num_multiprocessors // 2):
@@ -49,7 +49,7 @@ def choose_columns(domain: Domain, device: DeviceSpec, found: list[Access]) -> C
         threads_y *= 2
     if not multi:
         if length <= fitted.few_rows * threads_y:
-            return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in found))
+            return _short_columns(device, kept, reduced, width, count, length, max(a.itemsize for a in touched))
         return _split_columns(domain, device, kept, reduced, width, threads_x, kept_bytes)
     max_chunks = max(1, device.fitted.kept.thread_bytes // (kept_bytes * width))
     while (threads_y * threads_x < device.max_threads_per_block and -(-length // threads_y) > max_chunks
@@ -100,11 +100,11 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
 
     # Tiles wider than an image would leave threads without columns; narrower ones than of 32 vectors fill the device with short columns.
     widths = [x for x in (64, 32, 16, 8, 4, 2) if x == 2 or x // 2 < start.vectors]
-    _, made = min((walk(x) for x in widths[:2]), key=lambda priced: priced[0])
+    _, columns = min((walk(x) for x in widths[:2]), key=lambda priced: priced[0])
     for x in widths[2:]:
-        if num_tiles(domain, made) * made.split < device.num_multiprocessors:
-            _, made = walk(x)
-    return made
+        if num_tiles(domain, columns) * columns.split < device.num_multiprocessors:
+            _, columns = walk(x)
+    return columns
 
 
 def _between_us(domain: Domain, device: DeviceSpec, choice: Columns, start: ColumnStart, split: int, resident: int,
@@ -136,18 +136,18 @@ def _between_us(domain: Domain, device: DeviceSpec, choice: Columns, start: Colu
     return time_us + shared_us + waves * fitted.wave_us + meeting_us
 
 
-def _operand_registers(found: list[Access], kept: tuple[str, ...], width: int) -> int:
+def _operand_registers(touched: list[Access], kept: tuple[str, ...], width: int) -> int:
     """Registers of a thread for what lies along its columns and is the same in all rows."""
-    return sum(a.itemsize * width // 4 for a in found if not a.written and a.offset.axes() and a.offset.axes() <= set(kept))
+    return sum(a.itemsize * width // 4 for a in touched if not a.written and a.offset.axes() and a.offset.axes() <= set(kept))
 
 
-def _begin_inside_sectors(found: list[Access]) -> bool:
+def _begin_inside_sectors(touched: list[Access]) -> bool:
     """Whether the rows of some operand are no whole number of sectors apart.
 
     Source: H200, means of 128 x [4096, 4095] f32 down the columns: 2425 us by tiles of 64 bytes, 2201 by 128, 2161 by 256; of
     512 x [1024, 333]: 207, 189, 200.
     """
-    return any(c * a.itemsize % SECTOR_BYTES for a in found if not a.dynamic and not a.written
+    return any(c * a.itemsize % SECTOR_BYTES for a in touched if not a.dynamic and not a.written
                for atom, c in a.offset.terms if isinstance(atom, str) and c * a.itemsize >= SECTOR_BYTES)
 
 
@@ -172,9 +172,9 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
     fits = 2 * fitted.tall_threads * needed <= device.registers_per_multiprocessor
     if tall and not squares and not writes_rows(domain) and fits:
         threads, batch, resident = fitted.tall_threads, fitted.tall_batch, 2
-    wanted = device.num_multiprocessors * resident
+    resident_blocks = device.num_multiprocessors * resident
     while threads_x > 4:
-        wide, many = threads_x * width * kept_bytes > LINE_BYTES, wanted // -(-vectors // threads_x) > fitted.most_parts
+        wide, many = threads_x * width * kept_bytes > LINE_BYTES, resident_blocks // -(-vectors // threads_x) > fitted.most_parts
         if not (wide or many if squares else wide and many):
             break
         threads_x //= 2
@@ -182,18 +182,18 @@ def _split_columns(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], re
     while threads_y * threads_x < threads and threads_y < domain.num_reduced:
         threads_y *= 2
     tiles = -(-vectors // threads_x)
-    split = max(1, min(wanted // tiles, domain.num_reduced // (threads_y * batch)))
+    split = max(1, min(resident_blocks // tiles, domain.num_reduced // (threads_y * batch)))
     if writes_rows(domain):
         # As a copy: many short blocks, and few rows a thread ahead of the stores.
         short = domain.num_reduced // (threads_y * fitted.written_rows)
-        if tiles * short >= fitted.written_waves * wanted:
+        if tiles * short >= fitted.written_waves * resident_blocks:
             split = short
         chunks = -(-domain.num_reduced // (threads_y * split))
         return Columns(kept, reduced, width, threads_x, threads_y, chunks, split, False, fitted.written_batch)
     least = fitted.least_threads
-    while wanted < tiles and threads > least and threads_x * threads_y == threads and tiles <= wanted * threads // least:
+    while resident_blocks < tiles and threads > least and threads_x * threads_y == threads and tiles <= resident_blocks * threads // least:
         # A second, half empty wave costs more than short blocks do.
-        threads, threads_y, resident, wanted = threads // 2, threads_y // 2, resident * 2, wanted * 2
+        threads, threads_y, resident, resident_blocks = threads // 2, threads_y // 2, resident * 2, resident_blocks * 2
     return Columns(kept, reduced, width, threads_x, threads_y, -(-domain.num_reduced // (threads_y * split)), split, False, batch,
                    resident if (resident > 2 or batch > fitted.batch) and threads_x * threads_y == threads else 0)
 

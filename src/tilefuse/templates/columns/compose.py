@@ -84,15 +84,15 @@ def _start(writer: KernelWriter, choice: Columns) -> ColumnState:
         return ColumnState(writer, choice, e.fresh("lane_"), x, y, number(0), [], part, tile, choice.chunks * choice.threads_y, [],
                            between=between)
     vectors = -(-domain.num_kept // choice.vector)
-    wanted = tile * choice.threads_x + x
+    vector = tile * choice.threads_x + x
     tiles = blocks // choice.split
     bounds: list[Bound] = []
     if tiles * choice.threads_x != vectors:
-        raw = e.let("column_wanted", wanted, tiles * choice.threads_x)
+        raw = e.let("column_wanted", vector, tiles * choice.threads_x)
         bounds = [Bound(raw, 0, vectors)]
         column = e.let("column", raw % vectors, vectors)
     else:
-        column = e.let("column", wanted, vectors)
+        column = e.let("column", vector, vectors)
     return ColumnState(writer, choice, e.fresh("lane_"), x, y, column, bounds, part, tile, choice.chunks * choice.threads_y, [])
 
 
@@ -181,10 +181,10 @@ def _are_held(state: ColumnState, bodies: Sequence[Resolved], walked: list[Touch
     """Whether a row's bodies read no memory besides the vectors that are `walked` and the column operands."""
     columns = _column_touches(state, bodies)
     known = {*walked, *columns}
-    found = {x for body in bodies for x in resolved_walk(body)}
-    known_only = all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept)) for x in found if isinstance(x, Touch))
+    parts = {x for body in bodies for x in resolved_walk(body)}
+    known_only = all(not x.dynamic and (x in known or not x.offset.axes() & set(state.domain.kept)) for x in parts if isinstance(x, Touch))
     fit = len(columns) <= _most_operands(state)
-    return fit and known_only and not any(isinstance(x, Guard) for x in found)
+    return fit and known_only and not any(isinstance(x, Guard) for x in parts)
 
 
 def _most_operands(state: ColumnState) -> int:
@@ -204,8 +204,8 @@ def _column_operands(state: ColumnState, bodies: Sequence[Resolved]) -> list[Hel
     """
     w, c = state.writer, state.choice
     env = _kept_env(state)
-    wanted = _column_touches(state, bodies)
-    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in wanted[:_most_operands(state)]]
+    touches = _column_touches(state, bodies)
+    held = [w.held(t, 1, c.vector, w.runs(t, c.vector, state.lane, env), step=True) for t in touches[:_most_operands(state)]]
     for h in held:
         w.fill(h, number(0), env, state.lane)
     return held
@@ -366,24 +366,24 @@ def _all_uses(domain: Domain, key: int) -> list[int]:
     return [i.key for i in reachable(domain, [key], set())]
 
 
-def _column_values(state: ColumnState, results: dict[int, Reg], wanted: list[Instance]) -> dict[int, Reg]:
+def _column_values(state: ColumnState, results: dict[int, Reg], used: list[Instance]) -> dict[int, Reg]:
     """Values over the kept axes only (a mean, a scale) that later rows use: computed once a column, held in arrays."""
     w, c, domain = state.writer, state.choice, state.domain
     e = w.emitter
     kept = set(domain.kept)
-    made: dict[int, Reg] = {}
-    for i in sorted({i.key: i for i in wanted}.values(), key=lambda i: i.key):
-        if i.key in results or i.key in made or i.shared or i.serial or not i.depends <= kept or not i.depends:
+    values: dict[int, Reg] = {}
+    for i in sorted({i.key: i for i in used}.values(), key=lambda i: i.key):
+        if i.key in results or i.key in values or i.shared or i.serial or not i.depends <= kept or not i.depends:
             continue
-        if not all(_ready(domain, u, results | made) for u in i.uses):
+        if not all(_ready(domain, u, results | values) for u in i.uses):
             continue
         reg = Reg(e.fresh(i.node.name), i.node.type.dtype)
         e.emit(Declare(reg.name, reg.dtype, None if c.vector == 1 else c.vector))
-        w.lane_values = results | made
+        w.lane_values = results | values
         with w.lanes(c.vector, _kept_env(state), state.lane) as v:
             e.emit(Assign(at_lane(reg, v, c.vector), e.expression(i.body)))
-        made[i.key] = reg
-    return made
+        values[i.key] = reg
+    return values
 
 
 def _ready(domain: Domain, key: int, known: dict[int, Reg]) -> bool:

@@ -77,11 +77,11 @@ class ShiftedSquares:
                 e.emit(Assign(m2, Call("maximum", (rest, const(0, self.dtype)))))
                 e.emit(Assign(mean, Call("add", (origin, shift))), Assign(count, self.count))
 
-    def _array(self, wanted: str) -> Reg:
+    def _array(self, stem: str) -> Reg:
         e, width = self.writer.emitter, self.choice.vector
-        made = Reg(e.fresh(wanted), self.dtype)
-        e.emit(Declare(made.name, made.dtype, None if width == 1 else width))
-        return made
+        array = Reg(e.fresh(stem), self.dtype)
+        e.emit(Declare(array.name, array.dtype, None if width == 1 else width))
+        return array
 
     def _set(self, array: Reg, value: KExpr) -> None:
         e = self.writer.emitter

@@ -143,17 +143,17 @@ class _FlatWalk:
                 if step not in substitute(t.offset, moving, extents).axes()]
         if not once:
             return []
-        made = _made_of(domain, {h.touch for h in once}, self.keys)
-        arrays = {i.key: Reg(e.fresh(i.node.name + "_v"), e.dtype(i.body)) for i in made}
+        computed = _made_of(domain, {h.touch for h in once}, self.keys)
+        arrays = {i.key: Reg(e.fresh(i.node.name + "_v"), e.dtype(i.body)) for i in computed}
         e.emit(*(Declare(r.name, r.dtype, stretch.lanes) for r in arrays.values()))
         with e.when([Bound(stretch.first, 0, stretch.count)]):
             env = self.env_at(stretch, stretch.first, e.extents | {lane: stretch.lanes})
             for h in once:
                 writer.fill(h, number(0), env, lane)
-            if made:
+            if computed:
                 with writer.lanes(stretch.lanes, env, lane) as v:
                     writer.bind(once, number(0), v)
-                    for i in made:
+                    for i in computed:
                         e.emit(Assign(Reg(arrays[i.key].name, arrays[i.key].dtype, v), e.value(i.key)))
         writer.lane_values = arrays
         return once

@@ -27,7 +27,7 @@ def last_axis(order: tuple[str, ...], extents: Mapping[str, int]) -> str:
     return next((a for a in reversed(order) if extents[a] > 1), "")
 
 
-def lanes_across(domain: Domain, device: DeviceSpec, found: list[Access], order: tuple[str, ...], width: int) -> tuple[str, int]:
+def lanes_across(domain: Domain, device: DeviceSpec, touched: list[Access], order: tuple[str, ...], width: int) -> tuple[str, int]:
     """(axis, lanes along it) of warps that should stand across two axes; ("", 1) for a walk along memory.
 
     Requires: no scatter, nothing that one thread sums up alone. `width`: elements a vector.
@@ -37,7 +37,7 @@ def lanes_across(domain: Domain, device: DeviceSpec, found: list[Access], order:
         return "", 1
     gained: dict[str, int] = {}
     in_order = False
-    for access in found:
+    for access in touched:
         if access.dynamic or access.elements * 2 < total:
             continue
         step = stride_of(access.offset, last)
@@ -69,10 +69,10 @@ def places(choice: Pointwise, flat: Affine, extents: Mapping[str, int], kernel_e
         return flat_axes(choice.order, flat, extents, kernel_extents)
     tiled, last = _tiled(choice, extents), last_axis(choice.order, extents)
     at = flat_axes(tuple(tiled), flat, tiled, kernel_extents)
-    found = {a: at.get(a, Affine()) for a in choice.order}
-    found[choice.across] = at["across tile"] * choice.side + at["across lane"]
-    found[last] = at["last tile"] * tiled["last lane"] + at["last lane"]
-    return found
+    at_lane = {a: at.get(a, Affine()) for a in choice.order}
+    at_lane[choice.across] = at["across tile"] * choice.side + at["across lane"]
+    at_lane[last] = at["last tile"] * tiled["last lane"] + at["last lane"]
+    return at_lane
 
 
 def inside(choice: Pointwise, at: Mapping[str, Affine], lane: str, extents: Mapping[str, int]) -> list[Bound]:
@@ -81,12 +81,12 @@ def inside(choice: Pointwise, at: Mapping[str, Affine], lane: str, extents: Mapp
         return []
     last = last_axis(choice.order, extents)
     tiled = _tiled(choice, extents)
-    found = []
+    bounds = []
     if extents[choice.across] % choice.side:
-        found.append(Bound(at[choice.across], 0, extents[choice.across]))
+        bounds.append(Bound(at[choice.across], 0, extents[choice.across]))
     if extents[last] % tiled["last lane"]:
-        found.append(Bound(substitute(at[last], {lane: Affine()}, {}), 0, extents[last]))
-    return found
+        bounds.append(Bound(substitute(at[last], {lane: Affine()}, {}), 0, extents[last]))
+    return bounds
 
 
 def _tiled(choice: Pointwise, extents: Mapping[str, int]) -> dict[str, int]:

@@ -29,8 +29,8 @@ def takes_batches(state: RowState, instance: Instance) -> bool:
     if instance.node.detail != "m2" or not state.writer.unroll or not is_streamed(state):
         return False
     domain = state.writer.domain
-    made = reachable(domain, [instance.key], {n for n, i in enumerate(domain.instances) if i.shared and n != instance.key})
-    read = {x for i in made for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    instances = reachable(domain, [instance.key], {n for n, i in enumerate(domain.instances) if i.shared and n != instance.key})
+    read = {x for i in instances for x in resolved_walk(i.body) if isinstance(x, Touch)}
     element = state.writer.emitter.dtype(instance.body).itemsize + sum(t.dtype.itemsize for t in read if is_row_element(domain, t.offset))
     return element * state.choice.batch * state.choice.vector < row_room(state)
 
@@ -101,25 +101,25 @@ class BatchSquares:
         values = self.values[i.key]
         return Reg(values.name, values.dtype, step * self.width + lane)
 
-    def _declared(self, wanted: str, dtype: DType, size: int | None = None) -> Reg:
+    def _declared(self, stem: str, dtype: DType, size: int | None = None) -> Reg:
         e = self.state.writer.emitter
-        made = Reg(e.fresh(wanted), dtype)
-        e.emit(Declare(made.name, made.dtype, size))
-        return made
+        reg = Reg(e.fresh(stem), dtype)
+        e.emit(Declare(reg.name, reg.dtype, size))
+        return reg
 
 
 def twin_sums(group: Sequence[Instance], parts: Mapping[int, Sequence[Sequence[Reg]]], squares: Sequence[Instance],
               dtypes: Mapping[int, DType]) -> dict[int, tuple[int, Reg]]:
     """For each m2 the sum over the same values that the stage makes too: its key, and one of its accumulators."""
-    found: dict[int, tuple[int, Reg]] = {}
+    twins: dict[int, tuple[int, Reg]] = {}
     left = [s for s in group if s.node.detail == "sum"]
     for i in squares:
         twin = next((s for s in left if s.body == i.body and dtypes[s.key] == dtypes[i.key]), None)
         if twin is not None:
             left.remove(twin)
             first, count = parts[twin.key][0][0], len(parts[twin.key])
-            found[i.key] = twin.key, Reg(first.name, first.dtype, number(0) if count > 1 else None)
-    return found
+            twins[i.key] = twin.key, Reg(first.name, first.dtype, number(0) if count > 1 else None)
+    return twins
 
 
 def _call(fn: str, *args: KExpr) -> KExpr:

@@ -20,11 +20,11 @@ from tilefuse.templates.rows.starts import widest_run
 POSITIONS = ("argmax", "argmin")
 
 
-def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+def choose_rows(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | Rejected:
     """One thread a row on the host; on a device by the length of the row."""
-    kept = by_memory_order(domain.kept, [a for a in found if a.offset.axes() & set(domain.kept)], domain.extents)
+    kept = by_memory_order(domain.kept, [a for a in touched if a.offset.axes() & set(domain.kept)], domain.extents)
     reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
-                                                                     [a for a in found if a.offset.axes() & set(domain.reduced)],
+                                                                     [a for a in touched if a.offset.axes() & set(domain.reduced)],
                                                                      domain.extents)
     length, count = domain.num_reduced, domain.num_kept
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
@@ -38,16 +38,16 @@ def choose_rows(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows
             split = device.num_multiprocessors
         chunks = -(-(length // width) // split) if length >= width else 1
         return Rows(kept, reduced, width, 1, 1, max(chunks, 1), width, read_by(split, 1))
-    limit = vector_limit(found, device)
-    width = widest_vector(found, tuple(last), length, limit)
-    if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, found, reduced, limit):
+    limit = vector_limit(touched, device)
+    width = widest_vector(touched, tuple(last), length, limit)
+    if width < limit and length % limit == 0 and not domain.has_scan and _are_runs(domain, touched, reduced, limit):
         width = limit
     width = widest_run(domain, min(width, 8), min(limit, 8)) if domain.has_scan else widest_run(domain, width, limit)
-    wide = _with_rest(domain, device, found, kept, reduced, tuple(last), width, multi)
-    return wide or _rows_on_cuda(RowShape.of(domain, device, kept, reduced, width, kept_bytes_of(domain, found)), multi)
+    wide = _with_rest(domain, device, touched, kept, reduced, tuple(last), width, multi)
+    return wide or _rows_on_cuda(RowShape.of(domain, device, kept, reduced, width, kept_bytes_of(domain, touched)), multi)
 
 
-def _are_runs(domain: Domain, found: list[Access], reduced: tuple[str, ...], width: int) -> bool:
+def _are_runs(domain: Domain, touched: list[Access], reduced: tuple[str, ...], width: int) -> bool:
     """Whether each row of all that is large lies in one aligned run, so that vectors may run on from one channel to the next.
 
         y[n, g, c, i] = x[n, g, c, i] * w[g, c]  (i < 123039)      ->      vectors of x and y of any channels of a group, elements of w
@@ -56,14 +56,14 @@ def _are_runs(domain: Domain, found: list[Access], reduced: tuple[str, ...], wid
     """
     total = domain.num_kept * domain.num_reduced
     strides = dict(zip(reduced, row_major_strides(tuple(domain.extents[a] for a in reduced)), strict=True))
-    large = [a for a in found if a.elements * 2 >= total]
+    large = [a for a in touched if a.elements * 2 >= total]
     return bool(large) and all(
         not a.dynamic and not a.guarded and a.offset.is_linear and a.offset.const % width == 0
         and all(stride_of(a.offset, name) == stride for name, stride in strides.items() if domain.extents[name] > 1)
         and all(c % width == 0 for atom, c in a.offset.terms if atom not in strides) for a in large)
 
 
-def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tuple[str, ...], reduced: tuple[str, ...],
+def _with_rest(domain: Domain, device: DeviceSpec, touched: list[Access], kept: tuple[str, ...], reduced: tuple[str, ...],
                last: tuple[str, ...], width: int, multi: bool) -> Rows | None:
     """Streamed rows by vectors that do not divide them, where they begin aligned (windows of padded products): one thread walks the rest.
 
@@ -71,11 +71,11 @@ def _with_rest(domain: Domain, device: DeviceSpec, found: list[Access], kept: tu
     """
     if domain.has_scan or domain.num_reduced < device.fitted.rows.lanes.rest_length or len(last) != 1:
         return None
-    limit = vector_limit(found, device)
-    wider = widest_vector(found, last, limit, limit)
+    limit = vector_limit(touched, device)
+    wider = widest_vector(touched, last, limit, limit)
     if wider <= width or domain.num_reduced != domain.extents[last[0]]:
         return None
-    choice = _rows_on_cuda(RowShape.of(domain, device, kept, reduced, wider, kept_bytes_of(domain, found)), multi)
+    choice = _rows_on_cuda(RowShape.of(domain, device, kept, reduced, wider, kept_bytes_of(domain, touched)), multi)
     if isinstance(choice, Rejected) or choice.cluster > 1:
         return None
     match choice.mode:
@@ -242,8 +242,8 @@ def _short_rows(row: RowShape, wanted_chunks: int) -> Rows:
 
 def _finds_positions(domain: Domain) -> bool:
     """Whether a row's result is the place of an element among narrow ones."""
-    found = [i for i in domain.instances if i.shared and i.node.detail in POSITIONS]
-    return bool(found) and all(t.dtype.itemsize < 4 for i in found for t in direct_touches(i.body))
+    positions = [i for i in domain.instances if i.shared and i.node.detail in POSITIONS]
+    return bool(positions) and all(t.dtype.itemsize < 4 for i in positions for t in direct_touches(i.body))
 
 
 def _rows_reduced_once(row: RowShape) -> Rows:

@@ -15,10 +15,10 @@ from tilefuse.templates.rows.pipelined import fetches_wide, reduced_ahead
 from tilefuse.templates.rows.reads import are_wide, fetched_touches
 
 
-def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> Rows | Rejected:
+def choose_carried(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | Rejected:
     """A persistent grid with a group of rows a block or cluster; sums down the columns stay in registers until the group ends."""
     kept = domain.kept
-    reduced = by_memory_order(domain.reduced, [a for a in found if a.offset.axes() & set(domain.reduced)], domain.extents)
+    reduced = by_memory_order(domain.reduced, [a for a in touched if a.offset.axes() & set(domain.reduced)], domain.extents)
     carried = [i for i in domain.instances if i.carried]
     spans = {i.node.over[0][1] for i in carried}
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
@@ -32,7 +32,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
         return Rejected(Reason.REGISTERS,
                         f"rows of {length} elements with sums carried down their columns fit no cluster")
     threads, rows, cluster = shape
-    width = widest_vector(found, tuple(last), length, vector_limit(found, device))
+    width = widest_vector(touched, tuple(last), length, vector_limit(touched, device))
     vectors = -(-length // width)
     chunks = -(-vectors // (threads * cluster))
     if device.kind != "cuda" or len(spans) != 1 or domain.has_scan or cluster > device.max_cluster_blocks or vectors % cluster:
@@ -40,7 +40,7 @@ def choose_carried(domain: Domain, device: DeviceSpec, found: list[Access]) -> R
     carried_bytes = chunks * width * max(sum_bytes, 4) * len(carried)
     if carried_bytes > fitted.held_bytes:
         return Rejected(Reason.REGISTERS, f"{len(carried)} carried sums need {carried_bytes} bytes a thread")
-    kept_bytes = max(kept_bytes_of(domain, found), 1)
+    kept_bytes = max(kept_bytes_of(domain, touched), 1)
     held_bytes = carried_bytes + chunks * width * kept_bytes
     held = Rows(kept, reduced, width, threads, rows, chunks, min(width, 2), HeldTurns(carried[0].node.type.shape[0], next(iter(spans))),
                 cluster, blocks_per_multiprocessor(device, threads * rows))
@@ -77,6 +77,6 @@ def _with_queue(domain: Domain, device: DeviceSpec, held: Rows, carried_bytes: i
     in_pieces = slots < fitted.slots and whole and held.chunks > 1
     if in_pieces and queue_refusal(domain, device, held.reduced_order, held.threads * held.vector) is None:
         return replace(held, mode=PieceQueue(groups, room // (share_bytes // held.chunks), carried_rows))
-    made = replace(held, mode=RowQueue(groups, slots, carried_rows))
+    queued = replace(held, mode=RowQueue(groups, slots, carried_rows))
     # Rows held in registers keep what a reduction made of them for the elements: a turn ahead they would compute it twice.
-    return (reduced_ahead(domain, device, made, most) if held.cluster > 1 else None) or made
+    return (reduced_ahead(domain, device, queued, most) if held.cluster > 1 else None) or queued

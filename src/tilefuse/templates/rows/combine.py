@@ -181,8 +181,8 @@ def _publish(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]
         e.frame.values[i.key] = value
         for second in state.writer.domain.instances:
             if second.second_of == i.key:
-                made = e.register(second_result(parts[i.key], second.node.type.dtype), second.node.type.dtype, second.node.name)
-                e.frame.values[second.key] = made
+                result = e.register(second_result(parts[i.key], second.node.type.dtype), second.node.type.dtype, second.node.name)
+                e.frame.values[second.key] = result
 
 
 def _split_partials(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> None:

@@ -218,9 +218,9 @@ def _write_elements(state: RowState, outputs: list[Output], kept_axes: frozenset
     carried = [domain.instances[k] for k in state.carried]
     keys = [k for _, k, _ in outputs]
     e.hoist([*keys, *(u for i in carried for u in i.uses)], kept_axes)
-    told = ([f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory"] if outputs else []) + [
+    comments = ([f"{', '.join('%' + n for n, _, _ in outputs)}: registers -> global memory"] if outputs else []) + [
         f"%{i.node.name}: carried down the columns" for i in carried]
-    e.emit(Comment("; ".join(told)))
+    e.emit(Comment("; ".join(comments)))
     needed = needed_keys(state, [*keys, *(u for i in carried for u in i.uses)])
     if w.unroll and not state.choice.groups:
         e.emit(*(Renew(name) for name in _held_narrow(state)))
@@ -272,14 +272,14 @@ def _start(writer: KernelWriter, choice: Rows) -> RowState:
     if choice.groups:
         share = vectors // choice.cluster
         return RowState(writer, choice, e.fresh("lane_"), place, row_of_block, groups, [], {}, rank, part, vectors, tail, share, [])
-    wanted = groups * choice.rows + row_of_block
+    row_number = groups * choice.rows + row_of_block
     row_bounds: list[Bound] = []
     if blocks // (choice.cluster * choice.split) * choice.rows != count:
-        raw = e.let("row_wanted", wanted, blocks * choice.rows)
+        raw = e.let("row_wanted", row_number, blocks * choice.rows)
         row_bounds = [Bound(raw, 0, count)]
         row = e.let("row", raw % count, count)
     else:
-        row = e.let("row", wanted, count)
+        row = e.let("row", row_number, count)
     kept_env = flat_axes(choice.kept_order, row, domain.extents, e.extents)
     state = RowState(writer, choice, e.fresh("lane_"), place, row_of_block, row, row_bounds, kept_env, rank, part, vectors, tail,
                      choice.chunks * choice.threads, [])

@@ -19,7 +19,7 @@ def declare_carried(state: RowState) -> dict[int, Reg]:
     """The accumulators of every carried sum, at the identity."""
     w, c = state.writer, state.choice
     e = w.emitter
-    made: dict[int, Reg] = {}
+    sums: dict[int, Reg] = {}
     for i in w.domain.instances:
         if not i.carried:
             continue
@@ -28,8 +28,8 @@ def declare_carried(state: RowState) -> dict[int, Reg]:
         e.emit(Declare(part.name, part.dtype, c.chunks * c.vector))
         with e.loop("v", c.chunks * c.vector, unroll=w.unroll) as v:
             e.emit(Assign(Reg(part.name, part.dtype, v), start))
-        made[i.key] = part
-    return made
+        sums[i.key] = part
+    return sums
 
 
 def write_carried(state: RowState, carried: dict[int, Reg]) -> None:
@@ -96,18 +96,18 @@ def _in_pairs(state: RowState, part: Reg, buffer: str, offset: Affine) -> None:
         e.emit(Declare(lower.name, part.dtype, half), Declare(upper.name, part.dtype, half))
         with e.loop("v", half, unroll=w.unroll) as v:
             own = [Reg(part.name, part.dtype, chunk * c.vector + v + n * half) for n in (0, 1)]
-            given, got = (Reg(e.fresh(f"{part.name}_{name}"), part.dtype) for name in ("given", "got"))
-            e.emit(Declare(given.name, part.dtype, None, _either(even, own[1], own[0])), Declare(got.name, part.dtype),
-                   Shuffle(got, given, "xor", 1, 32), Assign(Reg(lower.name, part.dtype, v), _either(even, own[0], got)),
+            sent, got = (Reg(e.fresh(f"{part.name}_{name}"), part.dtype) for name in ("given", "got"))
+            e.emit(Declare(sent.name, part.dtype, None, _either(even, own[1], own[0])), Declare(got.name, part.dtype),
+                   Shuffle(got, sent, "xor", 1, 32), Assign(Reg(lower.name, part.dtype, v), _either(even, own[0], got)),
                    Assign(Reg(upper.name, part.dtype, v), _either(even, got, own[1])))
-        for n, made in enumerate((lower, upper)):
+        for n, reg in enumerate((lower, upper)):
             element = (first + n) * c.vector + odd * half + axis(state.lane)
             at = _place(state, offset, element, {state.lane: half})
             if is_vector(at, state.lane, half):
-                e.emit(VectorStore(buffer, substitute(at, {state.lane: number(0)}, e.extents), made.name, number(0), half))
+                e.emit(VectorStore(buffer, substitute(at, {state.lane: number(0)}, e.extents), reg.name, number(0), half))
             else:
                 with e.loop("v", half, unroll=w.unroll) as v:
-                    e.emit(Store(buffer, substitute(at, {state.lane: v}, e.extents), Reg(made.name, made.dtype, v)))
+                    e.emit(Store(buffer, substitute(at, {state.lane: v}, e.extents), Reg(reg.name, reg.dtype, v)))
 
 
 def _either(bounds: tuple[Bound, ...], inside: Reg, outside: Reg) -> KExpr:

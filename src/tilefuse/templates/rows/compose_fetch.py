@@ -150,14 +150,14 @@ def _meets_behind(state: RowState, taken: Sequence[Held]) -> bool:
     """
     c, domain = state.choice, state.writer.domain
     todo = [key for key, depth in stages(domain).items() if depth == 0 and domain.instances[key].node.category == "reduce"]
-    found: set[Touch] = set()
+    touches: set[Touch] = set()
     while todo:
         instance = domain.instances[todo.pop()]
-        found |= set(direct_touches(instance.body))
+        touches |= set(direct_touches(instance.body))
         todo += [u for u in instance.uses if not domain.instances[u].shared]
     fitted = state.fitted
     through_block = c.cluster == 1 or c.threads > 32 * fitted.exchange.sending_warps
-    return c.threads >= fitted.queue.late_threads and through_block and all(h.touch in found for h in taken)
+    return c.threads >= fitted.queue.late_threads and through_block and all(h.touch in touches for h in taken)
 
 
 def _unwritten(state: RowState, carried: dict[int, Reg]) -> tuple[str, ...]:
@@ -253,16 +253,16 @@ def _legal_row(state: RowState, turn: Affine, row_of_block: Affine) -> Affine:
     """The row of a turn, wrapped to a real one where the turn lies past the last row."""
     e = state.writer.emitter
     count = state.writer.domain.num_kept
-    wanted, limit = _row_number(state, turn, row_of_block)
-    return e.let("row_ahead", e.let("row_unwrapped", wanted, limit + 2 * state.choice.rows * max(state.choice.groups, 1)) % count, count)
+    raw_row, limit = _row_number(state, turn, row_of_block)
+    return e.let("row_ahead", e.let("row_unwrapped", raw_row, limit + 2 * state.choice.rows * max(state.choice.groups, 1)) % count, count)
 
 
 def _row_of_turn(state: RowState, turn: Affine) -> RowState:
     w, c = state.writer, state.choice
     e, count = w.emitter, w.domain.num_kept
-    wanted, limit = _row_number(state, turn, state.row_of_block)
+    raw_row, limit = _row_number(state, turn, state.row_of_block)
     bounds: list[Bound] = []
-    row = e.let("row", wanted, limit)
+    row = e.let("row", raw_row, limit)
     if limit != count:
         bounds.append(Bound(row, 0, count))
         row = e.let("row_wrapped", row % count, count)
@@ -300,8 +300,8 @@ def _start_copies(state: RowState, queues: dict[Touch, str], unit: Affine, slot:
     total = [elements // piece for _, _, piece in copies]
     cache = "last" if outlives_results(state) else ""
     with e.loop("fetched_row", num_rows) as r:
-        wanted, limit = _row_number(state, turn, first_row + r)
-        row = e.let("next_row", wanted if limit == domain.num_kept else wanted % domain.num_kept, domain.num_kept)
+        raw_row, limit = _row_number(state, turn, first_row + r)
+        row = e.let("next_row", raw_row if limit == domain.num_kept else raw_row % domain.num_kept, domain.num_kept)
         kept_env = flat_axes(c.kept_order, row, domain.extents, e.extents)
         for number_of_touch, ((t, queue, piece), pieces) in enumerate(zip(copies, total, strict=True)):
             with e.loop("piece", pieces) as p:

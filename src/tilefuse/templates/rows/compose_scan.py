@@ -61,12 +61,12 @@ def _parallel_scan(state: RowState, i: Instance) -> None:
     offset = Reg(e.fresh("before"), dtype)
     e.emit(Declare(offset.name, dtype, None, identity))
     by_all = slots <= state.fitted.exchange.scan_slots and c.cluster == 1
-    told = shared
+    exchange = shared
     if not by_all:
-        told, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)
+        exchange, total = _scan_slots(state, i, shared, base, slots, lane_of_warp, identity)
         if c.cluster > 1:
             _before_this_block(state, i, total, offset)
-    before = _before_vectors(state, i, totals, told, base, warps, warp, lane_of_warp, offset, by_all)
+    before = _before_vectors(state, i, totals, exchange, base, warps, warp, lane_of_warp, offset, by_all)
     running = Reg(e.fresh(i.node.name), dtype)
     e.emit(Declare(running.name, dtype))
     w.running.append(Running(i, running, before))
@@ -139,22 +139,22 @@ def _before_this_block(state: RowState, i: Instance, total: Reg, offset: Reg) ->
     w, c = state.writer, state.choice
     e = w.emitter
     dtype = offset.dtype
-    told = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.groups else 1))
+    totals = w.shared(i.node.name + "_blocks", dtype, c.cluster * (2 if c.groups else 1))
     first = state.parity * c.cluster
     exchange = cluster_exchange(state, i.key, [dtype], c.cluster)
     last = min(c.threads, 32) - 1
     with e.when([Bound(state.place, last, last + 1)]), e.loop("peer", c.cluster, unroll=True) as peer:
-        e.emit(ClusterStore(told, first + state.rank, peer, total, exchange.signal))
+        e.emit(ClusterStore(totals, first + state.rank, peer, total, exchange.signal))
     e.emit(exchange)
     with e.loop("lower_rank", c.cluster, unroll=True) as r, e.when([Bound(state.rank - r, 1, c.cluster)]):
-        e.emit(Assign(offset, state.writer.joined(i, offset, Load(told, dtype, first + r))))
+        e.emit(Assign(offset, state.writer.joined(i, offset, Load(totals, dtype, first + r))))
 
 
-def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: Affine, warps: int, warp: Affine, lane: Affine,
+def _before_vectors(state: RowState, i: Instance, totals: Reg, exchange: str, base: Affine, warps: int, warp: Affine, lane: Affine,
                     offset: Reg, by_all: bool) -> Reg:
     """Combination of all before each of the thread's vectors: lower blocks, lower chunks and warps, lower lanes.
 
-    told: what comes before each chunk of each warp; `by_all`: the sums of chunks of warps, which every thread adds up.
+    exchange: what comes before each chunk of each warp; `by_all`: the sums of chunks of warps, which every thread adds up.
     """
     w, c = state.writer, state.choice
     e = w.emitter
@@ -165,11 +165,11 @@ def _before_vectors(state: RowState, i: Instance, totals: Reg, told: str, base: 
     with e.loop("chunk", c.chunks, unroll=w.unroll) as k:
         mine = Reg(before.name, dtype, k)
         lower = Reg(e.fresh("before_lane"), dtype)
-        first = offset if by_all else state.writer.joined(i, offset, Load(told, dtype, base + k * warps + warp))
+        first = offset if by_all else state.writer.joined(i, offset, Load(exchange, dtype, base + k * warps + warp))
         e.emit(Assign(mine, first), Declare(lower.name, dtype))
         if by_all:
             with e.loop("slot", warps, unroll=w.unroll) as s:
-                held = e.register(Load(told, dtype, base + k * warps + s), dtype, "warp_sum")
+                held = e.register(Load(exchange, dtype, base + k * warps + s), dtype, "warp_sum")
                 with e.when([Bound(warp - s, 1, max(warps, 2))]):
                     e.emit(Assign(mine, state.writer.joined(i, mine, held)))
                 e.emit(Assign(offset, state.writer.joined(i, offset, held)))

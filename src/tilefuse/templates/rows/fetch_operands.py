@@ -24,7 +24,7 @@ def column_operands(state: RowState) -> list[Held]:
     e, domain = w.emitter, w.domain
     reduced = set(domain.reduced)
     probe = lane_env_of(state, axis("vector_probe"), c.vector, extents={"vector_probe": max(state.vectors, 1)})
-    wanted: list[Touch] = []
+    operands: list[Touch] = []
     carried = 4 * c.chunks * c.vector * sum(i.carried for i in domain.instances)
     column_bytes = w.device.fitted.kept.column_bytes
     room = 2 * column_bytes if c.groups and not c.carried_rows else column_bytes
@@ -34,12 +34,12 @@ def column_operands(state: RowState) -> list[Held]:
         size = t.dtype.itemsize * c.chunks * c.vector
         of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1
         if of_column and size <= room and w.runs(t, c.vector, state.lane, probe):
-            wanted.append(t)
+            operands.append(t)
             room -= size
-    held = [w.held(t, c.chunks, c.vector, True) for t in wanted]
+    held = [w.held(t, c.chunks, c.vector, True) for t in operands]
     if not held:
         return []
-    e.emit(Comment(f"{', '.join('%' + t.value for t in wanted)}: global memory -> registers"))
+    e.emit(Comment(f"{', '.join('%' + t.value for t in operands)}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), max(c.chunks * c.threads * max(c.cluster, 1), 1))
         with e.when(in_row(state, chunk, vector)):
@@ -126,10 +126,10 @@ class ResultOperands:
         others = [*shared, *(k for _, k, _ in domain.outputs if k not in keys), *(u for n in shared for u in domain.instances[n].uses)]
         everywhere = {x for i in reachable(domain, others, set()) for x in resolved_walk(i.body) if isinstance(x, Touch)}
         own = (t for body in bodies for t in unguarded_touches(body) if t.offset.axes() <= kept)
-        found = [t for t in dict.fromkeys(own) if t not in everywhere]
-        self.plain = [t for t in found if not t.dynamic and t.offset.axes()]
+        touches = [t for t in dict.fromkeys(own) if t not in everywhere]
+        self.plain = [t for t in touches if not t.dynamic and t.offset.axes()]
         # An operand that another one points at is asked for as soon as that one is there, after the row.
-        self.pointed = [t for t in found if t.dynamic and all(_is_of(d, self.plain) for d, _, _ in t.dynamic)]
+        self.pointed = [t for t in touches if t.dynamic and all(_is_of(d, self.plain) for d, _, _ in t.dynamic)]
 
     def ask(self) -> None:
         """Before the row's loads: operands at places that are known."""
@@ -144,18 +144,18 @@ class ResultOperands:
         if not touches:
             return
         e.emit(Comment(f"{', '.join('%' + t.value for t in touches)}: what the row's results need besides"))
-        made = []
+        arrays = []
         for t in touches:
             reg = Reg(e.fresh(t.value + "_at"), t.dtype)
             e.emit(Declare(reg.name, reg.dtype, None, const(0, reg.dtype)))
-            made.append(reg)
+            arrays.append(reg)
         bounds = [Bound(self.state.place, 0, 1), *self.state.row_bounds]
         if c.cluster > 1:
             bounds.append(Bound(self.state.rank, 0, 1))
         with e.when(bounds):
             loads = [e.load_of(t) for t in touches]
-            e.emit(*(Assign(reg, load) for reg, (_, load) in zip(made, loads, strict=True)))
-        for reg, (identity, _) in zip(made, loads, strict=True):
+            e.emit(*(Assign(reg, load) for reg, (_, load) in zip(arrays, loads, strict=True)))
+        for reg, (identity, _) in zip(arrays, loads, strict=True):
             e.frame.loads[identity] = reg
 
 

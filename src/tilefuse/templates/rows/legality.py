@@ -27,9 +27,9 @@ from tilefuse.templates.rows.starts import between_vectors, vectors_of
 
 def rows_from(settings: RowSettings, domain: Domain, device: DeviceSpec) -> Rows | Rejected:
     """The choice that settings write, for a pattern and a device; or why it is none."""
-    found = _carried_refusal(settings.span, settings.groups, domain)
-    if found is not None:
-        return found
+    refusal = _carried_refusal(settings.span, settings.groups, domain)
+    if refusal is not None:
+        return refusal
     choice = rows_of(settings, domain.num_reduced)
     return choice if isinstance(choice, Rejected) else row_refusal(choice, domain, device) or choice
 

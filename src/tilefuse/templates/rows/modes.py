@@ -125,9 +125,9 @@ class Rows:
     resident: int = 0
 
     def __post_init__(self) -> None:
-        found = conflict(self.mode, rows=self.rows, cluster=self.cluster, chunks=self.chunks)
-        if found is not None:
-            raise InternalError(f"no row kernel is like this: {found.detail}")
+        refusal = conflict(self.mode, rows=self.rows, cluster=self.cluster, chunks=self.chunks)
+        if refusal is not None:
+            raise InternalError(f"no row kernel is like this: {refusal.detail}")
 
     @property
     def groups(self) -> int:
@@ -253,8 +253,8 @@ def rows_of(settings: RowSettings, length: int) -> Rows | Rejected:
     mode = mode_of(s, length)
     if isinstance(mode, Rejected):
         return mode
-    found = conflict(mode, rows=s.rows, cluster=s.cluster, chunks=s.chunks)
-    return found or Rows(s.kept_order, s.reduced_order, s.vector, s.threads, s.rows, s.chunks, s.lanes, mode, s.cluster, s.resident)
+    refusal = conflict(mode, rows=s.rows, cluster=s.cluster, chunks=s.chunks)
+    return refusal or Rows(s.kept_order, s.reduced_order, s.vector, s.threads, s.rows, s.chunks, s.lanes, mode, s.cluster, s.resident)
 
 
 def mode_of(s: RowSettings, length: int) -> RowMode | Rejected:

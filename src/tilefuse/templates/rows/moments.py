@@ -210,8 +210,8 @@ def _add_lanes(state: RowState, part: Reg, width: int) -> None:
         step //= 2
 
 
-def _held(state: RowState, value: KExpr, dtype: DType, wanted: str) -> KExpr:
-    return state.writer.emitter.register(value, dtype, wanted)
+def _held(state: RowState, value: KExpr, dtype: DType, stem: str) -> KExpr:
+    return state.writer.emitter.register(value, dtype, stem)
 
 
 def _sum(a: KExpr, b: KExpr) -> KExpr:

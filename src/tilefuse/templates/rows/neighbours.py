@@ -113,9 +113,9 @@ def _in_one_round(base: Rows, share: int, clusters: list[int], device: DeviceSpe
 
 def _ahead(base: Rows, domain: Domain, slots: int) -> Iterator[Rows]:
     """The same rows in the queue, reduced a turn before they are finished, where that can be."""
-    made = replace(base, mode=AheadQueue(base.groups, slots, base.carried_rows))
-    if runs_ahead(domain, made):
-        yield made
+    choice = replace(base, mode=AheadQueue(base.groups, slots, base.carried_rows))
+    if runs_ahead(domain, choice):
+        yield choice
 
 
 def _short_rows(base: Rows, share: int) -> Iterator[Rows]:

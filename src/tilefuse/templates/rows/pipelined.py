@@ -22,8 +22,8 @@ def reduced_ahead(domain: Domain, device: DeviceSpec, choice: Rows, most_slots: 
     if most_slots < fitted.least_ahead_slots:
         return None
     # The queue leaves room for one block: without that bound the assembler aims at registers for two, and spills.
-    made = replace(choice, mode=AheadQueue(choice.groups, min(fitted.ahead_slots, most_slots), choice.carried_rows), resident=1)
-    return made if runs_ahead(domain, made) else None
+    ahead = replace(choice, mode=AheadQueue(choice.groups, min(fitted.ahead_slots, most_slots), choice.carried_rows), resident=1)
+    return ahead if runs_ahead(domain, ahead) else None
 
 
 def choose_pipelined(row: RowShape) -> Rows | None:
@@ -52,9 +52,9 @@ def choose_pipelined(row: RowShape) -> Rows | None:
             continue
         if queue_refusal(row.domain, row.device, row.reduced_order, share) is not None:
             continue
-        found = _with_queue(row, cluster, weighted)
-        if found is not None or not weighted:
-            return found
+        queued = _with_queue(row, cluster, weighted)
+        if queued is not None or not weighted:
+            return queued
     return from_queue(row) if weighted else None
 
 
@@ -117,8 +117,8 @@ def from_queue(row: RowShape) -> Rows | None:
             continue
         whole, groups = pieces // chunks, -(-domain.num_kept // turns)
         mode = RowQueue(groups, 2) if whole > 1 else PieceQueue(groups, pieces)
-        made = row.kernel(fitted.threads, chunks, mode, cluster=cluster, resident=1)
-        return (reduced_ahead(domain, device, made, whole) if cluster > 1 else None) or made
+        kernel = row.kernel(fitted.threads, chunks, mode, cluster=cluster, resident=1)
+        return (reduced_ahead(domain, device, kernel, whole) if cluster > 1 else None) or kernel
     return None
 
 

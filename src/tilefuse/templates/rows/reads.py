@@ -16,23 +16,23 @@ def are_wide(touches: Iterable[Touch]) -> bool:
 
 def column_touches(domain: Domain) -> list[Touch]:
     """Reads of every element of the row that are the same for all rows: weights, a bias."""
-    found: dict[Touch, None] = {}
+    touches: dict[Touch, None] = {}
     for i in domain.instances:
         for t in direct_touches(i.body):
             if domain.num_kept > 1 and t.offset.axes() and t.offset.axes() <= set(domain.reduced):
-                found.setdefault(t)
-    return list(found)
+                touches.setdefault(t)
+    return list(touches)
 
 
 def fetched_touches(domain: Domain) -> list[Touch]:
     """Direct reads of every element of the row: what a pipelined kernel fetches ahead."""
     known = set(domain.reduced) | set(domain.kept)
-    found: dict[Touch, None] = {}
+    touches: dict[Touch, None] = {}
     for i in domain.instances:
         for t in direct_touches(i.body):
             if is_row_element(domain, t.offset) and t.offset.axes() <= known:
-                found.setdefault(t)
-    return list(found)
+                touches.setdefault(t)
+    return list(touches)
 
 
 def copies_of(t: Touch, domain: Domain, reduced: tuple[str, ...], share: int) -> int | None:

@@ -142,8 +142,8 @@ def _batches(state: RowState, group: list[Instance], parts: dict[int, list[list[
     if not squares:
         return None, set()
     twins = twin_sums(group, parts, squares, {i.key: state.writer.emitter.dtype(i.body) for i in group})
-    made = BatchSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, {k: reg for k, (_, reg) in twins.items()})
-    return made, {key for key, _ in twins.values()}
+    squares_by_batch = BatchSquares(state, squares, {i.key: parts[i.key][0] for i in squares}, {k: reg for k, (_, reg) in twins.items()})
+    return squares_by_batch, {key for key, _ in twins.values()}
 
 
 def _stretch(state: RowState) -> int:
@@ -173,7 +173,7 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
     bodies = [narrow_body(i) for i in group if takes_stretches(state, i)] if _stretch(state) == c.chunks else []
     stretched = {b.key for b in bodies if isinstance(b, Use)}
     later = [i for i in instances if i.key > max(g.key for g in group)]
-    wanted: list[int] = []
+    keys_to_keep: list[int] = []
     fitted = w.device.fitted.kept
     room = fitted.thread_bytes * 3 // 2 - sum(h.touch.dtype.itemsize * c.chunks * c.vector for h in state.held)
     if on_host:
@@ -189,9 +189,9 @@ def _worth_keeping(state: RowState, needed: list[int], group: list[Instance]) ->
         # Terms of a sum by one thread have no place: one element of the row has many.
         one_each = not i.serial and not i.depends & w.domain.serial_loops
         if k not in w.chunk_values and used_later and varies(w, k) and one_each and worth and size <= room:
-            wanted.append(k)
+            keys_to_keep.append(k)
             room -= size
-    return wanted
+    return keys_to_keep
 
 
 def _replaced_bytes(state: RowState, key: int, later: list[Instance]) -> int:
@@ -200,8 +200,8 @@ def _replaced_bytes(state: RowState, key: int, later: list[Instance]) -> int:
     """
     domain = state.writer.domain
     shared = {n for n, i in enumerate(domain.instances) if i.shared}
-    wanted = [u for i in later for u in (i.uses if i.shared else (i.key,)) if u not in shared]
-    others = {x for i in reachable(domain, wanted, shared | {key}) for x in resolved_walk(i.body) if isinstance(x, Touch)}
+    used = [u for i in later for u in (i.uses if i.shared else (i.key,)) if u not in shared]
+    others = {x for i in reachable(domain, used, shared | {key}) for x in resolved_walk(i.body) if isinstance(x, Touch)}
     others |= {x for i in later if i.shared for x in resolved_walk(i.body) if isinstance(x, Touch)}
     own = {x for i in reachable(domain, [key], shared) for x in resolved_walk(i.body) if isinstance(x, Touch)}
     return sum(h.touch.dtype.itemsize for h in state.held if not h.step and h.touch in own - others)
@@ -209,11 +209,11 @@ def _replaced_bytes(state: RowState, key: int, later: list[Instance]) -> int:
 
 def _narrow_flops(w: KernelWriter, key: int) -> int:
     """Operations to compute an element again from what a thread holds, with functions in their short forms."""
-    found = 0
+    flops = 0
     for i in reachable(w.domain, [key], {n for n, other in enumerate(w.domain.instances) if other.shared} | set(w.chunk_values)):
         calls = [x.fn for x in resolved_walk(i.body) if isinstance(x, Call)]
-        found += flops_of(i.body) + sum(NARROW_FLOPS[fn] - SCALAR_OPS[fn].flops for fn in calls if fn in NARROW_FLOPS)
-    return found
+        flops += flops_of(i.body) + sum(NARROW_FLOPS[fn] - SCALAR_OPS[fn].flops for fn in calls if fn in NARROW_FLOPS)
+    return flops
 
 
 def declare_kept(state: RowState, needed: list[int], group: list[Instance]) -> dict[int, Reg]:

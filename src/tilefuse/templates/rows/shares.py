@@ -119,7 +119,7 @@ def _settle(state: RowState, parts: Sequence[Reg], width: int, dtype: DType) -> 
     """Sum, squares and count of `width` lanes' shares, in each of them; a share may be empty."""
     e = state.writer.emitter
     t, q, n = parts
-    own_mean, own_count = (Reg(e.fresh(wanted), dtype) for wanted in ("mean_of_share", "count_of_share"))
+    own_mean, own_count = (Reg(e.fresh(stem), dtype) for stem in ("mean_of_share", "count_of_share"))
     e.emit(Declare(own_mean.name, dtype, None, _times(t, _inverse(n, dtype))), Declare(own_count.name, dtype, None, n))
     _add_lanes(state, (t, n), width)
     mean = e.register(_times(t, _inverse(n, dtype)), dtype, "mean_of_shares")

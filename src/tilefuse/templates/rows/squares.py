@@ -171,11 +171,11 @@ class TwoPassSquares:
     def _dtype(self, i: Instance) -> DType:
         return self.state.writer.emitter.dtype(narrow_body(i))
 
-    def _array(self, wanted: str, dtype: DType, size: int) -> Reg:
+    def _array(self, stem: str, dtype: DType, size: int) -> Reg:
         e = self.state.writer.emitter
-        made = Reg(e.fresh(wanted), dtype)
-        e.emit(Declare(made.name, dtype, size))
-        return made
+        array = Reg(e.fresh(stem), dtype)
+        e.emit(Declare(array.name, dtype, size))
+        return array
 
     @staticmethod
     def _at(array: Reg, at: Affine) -> Reg:

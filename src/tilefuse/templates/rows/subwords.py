@@ -135,8 +135,8 @@ def _fold(state: RowState, like: Instance, held: list[Reg], lane: Affine, width:
         upper = e.let("upper", lane // distance % 2, 2)
         half = len(values) // 2
         kept = [_choose(state, upper, a, b, a.name + "_kept") for a, b in zip(values[:half], values[half:], strict=True)]
-        given = [_choose(state, upper, b, a, a.name + "_given") for a, b in zip(values[:half], values[half:], strict=True)]
-        for k, g in zip(kept, given, strict=True):
+        sent = [_choose(state, upper, b, a, a.name + "_given") for a, b in zip(values[:half], values[half:], strict=True)]
+        for k, g in zip(kept, sent, strict=True):
             other = Reg(e.fresh(k.name + "_other"), dtype)
             e.emit(Declare(other.name, dtype), Shuffle(other, g, "xor", distance, width))
             e.combine(like.node.detail, [k], [other], e.dtype(like.body))
@@ -147,10 +147,10 @@ def _fold(state: RowState, like: Instance, held: list[Reg], lane: Affine, width:
 
 def _choose(state: RowState, upper: Affine, low: Reg, high: Reg, name: str) -> Reg:
     e = state.writer.emitter
-    made = Reg(e.fresh(name), low.dtype)
+    reg = Reg(e.fresh(name), low.dtype)
     chosen: KExpr = Guard((Bound(upper, 0, 1),), low, high)
-    e.emit(Declare(made.name, made.dtype, None, chosen))
-    return made
+    e.emit(Declare(reg.name, reg.dtype, None, chosen))
+    return reg
 
 
 def _shuffle_down(state: RowState, like: Instance, value: Reg, distance: int, width: int) -> None:

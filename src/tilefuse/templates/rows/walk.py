@@ -154,21 +154,21 @@ def load_row(state: RowState) -> None:
                and t.offset.axes() <= {*domain.reduced, *domain.kept}]
     probe_env = lane_env_of(state, vector_at(state, axis("chunk_probe")), c.vector, extents={"chunk_probe": c.chunks}) | state.kept_env
     known = {h.touch for h in state.held}
-    made = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches if t not in known]
+    vectors = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, state.lane, probe_env)) for t in touches if t not in known]
     # A row between vectors that is walked again would be read again where it stands behind guards (measured on H200, running sums over 4096
     # f32 behind a zero: 88 us so in a prototype, held 74). Rows of whole vectors are read again from the first-level cache: 69 us, held 72.
     paths = guarded_elements(w, bodies, probe_env, state.lane, c.vector) if w.row_axis and is_multi_stage(domain) else {}
     guarded = [w.held(t, c.chunks, c.vector, False) for t in paths if t not in known]
-    state.held = [*state.held, *made, *guarded]
-    if not made and not guarded:
+    state.held = [*state.held, *vectors, *guarded]
+    if not vectors and not guarded:
         return
-    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in [*made, *guarded])}: global memory -> registers"))
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in [*vectors, *guarded])}: global memory -> registers"))
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
         with e.when(in_row(state, chunk, vector)):
             e.narrow_to(vector, state.vectors)
             env = lane_env_of(state, vector, c.vector) | state.kept_env
-            for h in made:
+            for h in vectors:
                 w.fill(h, chunk, env, state.lane)
             for h in guarded:
                 fill_guarded(w, h, paths[h.touch], chunk, env, state.lane)
@@ -249,14 +249,15 @@ def _ask_first(state: RowState, missing: list[Touch]) -> tuple[RowState, list[To
     """Vectors that do not come through the queue are all asked for before the walk waits for its first piece."""
     w, c = state.writer, state.choice
     e = w.emitter
-    made = _step_arrays(state, [t for t in missing if t not in state.queued], lane_env_of(state, axis("vector_probe"), c.vector), c.chunks)
+    probe = lane_env_of(state, axis("vector_probe"), c.vector)
+    arrays = _step_arrays(state, [t for t in missing if t not in state.queued], probe, c.chunks)
     with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
         vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
         env = lane_env_of(state, vector, c.vector) | state.kept_env
-        for h in made:
+        for h in arrays:
             w.fill(h, chunk, env, state.lane)
-    asked = {h.touch for h in made}
-    return replace(state, held=[*state.held, *made]), [t for t in missing if t not in asked]
+    asked = {h.touch for h in arrays}
+    return replace(state, held=[*state.held, *arrays]), [t for t in missing if t not in asked]
 
 
 def restart_scans(state: RowState, of_vectors: bool) -> None:

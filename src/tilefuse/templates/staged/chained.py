@@ -51,7 +51,7 @@ def _readers(plan: StitchPlan, home: int, key: int) -> set[int]:
     piece = plan.pieces[key]
     if piece.written or not piece.stored or piece.dtype.name not in ("f16", "bf16", "f32"):
         return set()
-    found: set[int] = set()
+    readers: set[int] = set()
     for n, stage in enumerate(plan.stages):
         for user in (*stage.pieces, *stage.products) if n != home else ():
             if key not in plan.sources[user]:
@@ -65,8 +65,8 @@ def _readers(plan: StitchPlan, home: int, key: int) -> set[int]:
                 return set()
             if piece.region != (*product.region[:-1], Span(number(0), contraction.inner)):
                 return set()
-            found.add(n)
-    return found
+            readers.add(n)
+    return readers
 
 
 def _whole_rows(plan: StitchPlan, stage: Stage, warps: int) -> Tiling | None:

@@ -43,7 +43,7 @@ ONE_BLOCK_ELEMENTS = 1 << 14
 
 
 @dataclass(frozen=True)
-class Found:
+class PricedStitch:
     """A candidate with the price of its work. Units: microseconds; `hidden_us` of its stages, which decide where traffic hides them."""
 
     choice: Stitched
@@ -52,13 +52,13 @@ class Found:
     us: float
     hidden_us: float
 
-    def is_faster(self, other: Found) -> bool:
+    def is_faster(self, other: PricedStitch) -> bool:
         """Whether it is the one to take of two."""
         return (self.us, self.hidden_us) < (other.us, other.hidden_us)
 
 
-def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = None) -> Found | Rejected:
-    """The stitched kernel of a pattern whose work has the least price, or why there is none. `wanted`: tiles made by hand or a tuner."""
+def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = None) -> PricedStitch | Rejected:
+    """The stitched kernel of a pattern whose work has the least price, or why there is none. `by_hand`: tiles made by hand or a tuner."""
     stitcher = Stitcher(graph, device.fitted.stitch)
     refusal = stitcher.analyse()
     if refusal is not None:
@@ -66,9 +66,9 @@ def choose_stitch(graph: Graph, device: DeviceSpec, wanted: Stitched | None = No
     for contraction in stitcher.contractions.values():
         if contraction.inner > MAX_INNER:
             return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
-    search = Search(stitcher, device, wanted is None)
-    best = search.cheapest([wanted] if wanted is not None else list(_candidates(stitcher)))
-    if isinstance(best, Found):
+    search = Search(stitcher, device, by_hand is None)
+    best = search.cheapest([by_hand] if by_hand is not None else list(_candidates(stitcher)))
+    if isinstance(best, PricedStitch):
         best.plan.work = search.work(best)
     return best
 
@@ -81,7 +81,7 @@ class Search:
         self._boundary = boundary_work(stitcher.graph)
         self._boundary_parts = price_work(self._boundary, device)
 
-    def cheapest(self, candidates: Sequence[Stitched]) -> Found | Rejected:
+    def cheapest(self, candidates: Sequence[Stitched]) -> PricedStitch | Rejected:
         """The cheapest candidate; those are not cut whose least work costs more."""
         stitcher, device = self._stitcher, self._device
         if len(candidates) == 1:
@@ -101,7 +101,7 @@ class Search:
             least = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
             tiled.append((*self.least_us(least), n, least))
         best: tuple[float, float, int] | None = None
-        taken: Found | None = None
+        taken: PricedStitch | None = None
         for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
             if best is not None and (us, hidden_us) > best[:2]:
                 # Its tiles take longer, and so do those of all that are left.
@@ -113,11 +113,11 @@ class Search:
             other = cycles_by_tiles[candidates[n].tiles].other
             if best is not None and self.least_us(least_of_cut(stitcher, cut, other, least, device)) > best[:2]:
                 continue
-            found = self.priced(candidates[n], cut)
-            if isinstance(found, Rejected):
-                refused.append((n, found))
-            elif best is None or (found.us, found.hidden_us, n) < best:
-                best, taken = (found.us, found.hidden_us, n), found
+            candidate = self.priced(candidates[n], cut)
+            if isinstance(candidate, Rejected):
+                refused.append((n, candidate))
+            elif best is None or (candidate.us, candidate.hidden_us, n) < best:
+                best, taken = (candidate.us, candidate.hidden_us, n), candidate
         if taken is not None:
             return taken
         return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
@@ -127,7 +127,7 @@ class Search:
         stages_us = least_blocks_us(least, self._device)
         return self._boundary_parts.us_with(stages_us), stages_us
 
-    def priced(self, choice: Stitched, cut: StitchPlan) -> Found | Rejected:
+    def priced(self, choice: Stitched, cut: StitchPlan) -> PricedStitch | Rejected:
         """One candidate placed and priced. The cut is used up."""
         device, tiles = self._device, prod(n for _, n in cut.grid)
         # Every block has a tile: what it copies ahead is there, and somebody waits for it.
@@ -137,26 +137,26 @@ class Search:
         placed = _placed(cut, device, choice.groups > 0, choice.threads, is_last=not takes_several)
         if isinstance(placed, Rejected):
             return placed
-        found = self._found(placed, choice)
+        once = self._with_price(placed, choice)
         if not takes_several:
-            return found
+            return once
         persistent = _placed(cut, device, True, choice.threads, is_last=True)
         if isinstance(persistent, Rejected):
-            return found
+            return once
         groups = min(tiles, device.num_multiprocessors * resident_blocks(persistent, choice.threads, device))
-        other = self._found(persistent, replace(choice, groups=groups))
-        return other if other.is_faster(found) else found
+        other = self._with_price(persistent, replace(choice, groups=groups))
+        return other if other.is_faster(once) else once
 
-    def _found(self, plan: StitchPlan, choice: Stitched) -> Found:
+    def _with_price(self, plan: StitchPlan, choice: Stitched) -> PricedStitch:
         """A placed candidate with its price. Bytes of L2 and shared memory are part of its stages' cycles."""
         blocks, plan.flops = blocks_of(self._stitcher, plan, choice, self._device)
-        return Found(choice, plan, blocks, *price_stages(self._boundary_parts, blocks, self._device))
+        return PricedStitch(choice, plan, blocks, *price_stages(self._boundary_parts, blocks, self._device))
 
-    def work(self, found: Found) -> Work:
+    def work(self, candidate: PricedStitch) -> Work:
         """The work of a candidate, with its traffic to L2 and shared memory."""
-        launch = Launch(found.blocks.blocks, found.choice.threads, 1, found.plan.shared_bytes)
-        l2_bytes, shared_bytes = stitched_traffic(self._stitcher, found.plan, found.choice)
-        return replace(self._boundary, grid=launch, blocks=(found.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+        launch = Launch(candidate.blocks.blocks, candidate.choice.threads, 1, candidate.plan.shared_bytes)
+        l2_bytes, shared_bytes = stitched_traffic(self._stitcher, candidate.plan, candidate.choice)
+        return replace(self._boundary, grid=launch, blocks=(candidate.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
 
 
 def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:
@@ -179,10 +179,10 @@ def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:
 
 def _row_tiles(extent: int) -> list[int]:
     """Powers of two, and divisors where the extent has few factors of two."""
-    found = [t for t in ROW_TILES if t <= extent]
+    extents = [t for t in ROW_TILES if t <= extent]
     if extent <= ROW_TILES[-1] or extent % 8:
-        found += [t for t in range(3, MOST_ROWS + 1) if extent % t == 0 and t not in found]
-    return found
+        extents += [t for t in range(3, MOST_ROWS + 1) if extent % t == 0 and t not in extents]
+    return extents
 
 
 # -- shared memory -------------------------------------------------------------------------------------------------------------
@@ -243,21 +243,21 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead:
         later[old] = later.get(new, new)
     flow = {str(k): [str(later.get(s, s)) for s in plan.sources[k] if later.get(s) != k]
             for stage in plan.stages for k in (*stage.products, *stage.pieces)}
-    found = plan_shared(requests, flow, device.shared_bytes_per_block)
-    if isinstance(found, Rejected):
-        return found
+    placed = plan_shared(requests, flow, device.shared_bytes_per_block)
+    if isinstance(placed, Rejected):
+        return placed
     for key in ranges:
-        plan.pieces[key] = plan.pieces[key].but(offset_bytes=found.offset_by_name[str(key)])
+        plan.pieces[key] = plan.pieces[key].but(offset_bytes=placed.offset_by_name[str(key)])
     for old, last in later.items():
         plan.pieces[old] = plan.pieces[old].but(offset_bytes=plan.pieces[last].offset_bytes, pad=plan.pieces[last].pad)
-    plan.requested_bytes, plan.shared_bytes = found.requested_bytes, found.allocated_bytes
+    plan.requested_bytes, plan.shared_bytes = placed.requested_bytes, placed.allocated_bytes
     _barriers(plan, read_by, persistent)
     return plan
 
 
 def _in_place(plan: StitchPlan, ranges: dict[int, tuple[int, int]]) -> dict[int, int]:
     """Tiles that a stage of rows reads for the last time and may overwrite: every lane has its elements in registers by then."""
-    found: dict[int, int] = {}
+    later_by_piece: dict[int, int] = {}
     for n, stage in enumerate(plan.stages):
         if stage.kind != "rows":
             continue
@@ -267,11 +267,11 @@ def _in_place(plan: StitchPlan, ranges: dict[int, tuple[int, int]]) -> dict[int,
                 continue
             for old in dict.fromkeys(s for k in stage.pieces for s in plan.sources[k] if s not in stage.pieces):
                 q = plan.pieces[old]
-                taken = old in found or key in found.values() or q.kind == "copy"
+                taken = old in later_by_piece or key in later_by_piece.values() or q.kind == "copy"
                 if not taken and q.stored and q.region == p.region and q.dtype == p.dtype and ranges[old][1] == n:
-                    found[old] = key
+                    later_by_piece[old] = key
                     break
-    return found
+    return later_by_piece
 
 
 def _pad(plan: StitchPlan) -> None:
@@ -318,12 +318,12 @@ def _copies_first(plan: StitchPlan) -> None:
 
     They are under way while the maps wait for their own operands; those of the program's inputs start before the kernel ahead has ended.
     """
-    made: set[int] = set()
+    stored: set[int] = set()
     first = 0
     for stage in plan.stages:
-        if made.intersection(_read_by(plan, stage)):
+        if stored.intersection(_read_by(plan, stage)):
             break
-        made |= {k for k in stage.pieces if plan.pieces[k].stored}
+        stored |= {k for k in stage.pieces if plan.pieces[k].stored}
         first += 1
     plan.stages[:first] = sorted(plan.stages[:first], key=lambda s: s.kind != "copy")
 

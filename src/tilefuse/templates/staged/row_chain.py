@@ -62,9 +62,9 @@ def first_lane_pieces(plan: StitchPlan, stage: Stage) -> frozenset[int]:
         s = sum of the row   n = p - rate * s          every lane has s; n is stored by one lane, so that one alone reads p and computes n
     """
     rows = next(plan.pieces[k].region for k in stage.pieces if plan.pieces[k].kind == "reduce")
-    found: set[int] = set()
+    alone: set[int] = set()
     for key in reversed(stage.pieces):
         piece = plan.pieces[key]
-        if piece.kind == "map" and piece.region == rows and all(k in found for k in stage.pieces if key in plan.sources[k]):
-            found.add(key)
-    return frozenset(found)
+        if piece.kind == "map" and piece.region == rows and all(k in alone for k in stage.pieces if key in plan.sources[k]):
+            alone.add(key)
+    return frozenset(alone)

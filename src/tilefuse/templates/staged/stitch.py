@@ -68,8 +68,8 @@ class Stitcher(StitchPattern):
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""
-        found = self.tiled(tiles)
-        return found if isinstance(found, Rejected) else self._stages(found, threads, matrix_unit)
+        tiled = self.tiled(tiles)
+        return tiled if isinstance(tiled, Rejected) else self._stages(tiled, threads, matrix_unit)
 
     def tiled(self, tiles: tuple[int, ...]) -> Tiled | Rejected:
         """Tile of every value that follows from tiles of the anchor. Requires: `analyse` found nothing."""
@@ -113,10 +113,10 @@ class Stitcher(StitchPattern):
         """Regions of everything kept, from results to operands: fills `pieces`, gives what each of them reads."""
         reads: list[list[tuple[str, Region]]] = []
         for stop in self._stops:
-            wanted = requests.get(stop.value)
-            if not wanted:
+            requested = requests.get(stop.value)
+            if not requested:
                 continue
-            for number_, region in enumerate(self._merged(wanted, stop.kind)):
+            for number_, region in enumerate(self._merged(requested, stop.kind)):
                 if len(pieces) >= MAX_PIECES:
                     return Rejected(Reason.RECOMPUTATION, f"more than {MAX_PIECES} tiles a block")
                 pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
@@ -133,15 +133,15 @@ class Stitcher(StitchPattern):
     @cached_property
     def _stops(self) -> list[_Stop]:
         """All kept values, from results to operands."""
-        found: list[_Stop] = []
+        stops: list[_Stop] = []
         for node in reversed(self.graph.nodes):
             if node.name in self.kept:
                 kind = "product" if node.name in self.contractions else node.category if node.category == "reduce" else "map"
                 reads = tuple((value, index, self.graph.type_of(value).shape) for value, index in self.touches(node.name)
                               if value in self.inside or kind == "product")
-                found.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
+                stops.append(_Stop(node.name, kind, node.type.dtype, node.name in self.graph.results, self.axes(node.name),
                                    {a: Span(number(0), e) for a, e in self.over(node.name)}, reads))
-        return found
+        return stops
 
     def _sources(self, pieces: list[Piece], reads: list[list[tuple[str, Region]]]) -> dict[int, list[int]] | Rejected:
         """The pieces that hold what each piece reads."""
@@ -159,24 +159,24 @@ class Stitcher(StitchPattern):
             sources[p.key] = list(needed)
         return sources
 
-    def _merged(self, wanted: list[Region], kind: str) -> list[Region]:
+    def _merged(self, requested: list[Region], kind: str) -> list[Region]:
         """Requested regions as few pieces; products keep regions apart that are read apart."""
-        found: list[Region] = []
-        for region in wanted:
-            if region in found:
+        merged: list[Region] = []
+        for region in requested:
+            if region in merged:
                 continue
             if kind != "product":
-                for n, other in enumerate(found):
+                for n, other in enumerate(merged):
                     both = joined(other, region)
                     if both is not None and num_elements(both) <= num_elements(other) + num_elements(region):
-                        found[n] = both
+                        merged[n] = both
                         break
                 else:
-                    found.append(region)
+                    merged.append(region)
             else:
-                found.append(region)
+                merged.append(region)
         # The region of a result comes first and stays whole: it is the one that is written.
-        return found
+        return merged
 
     # -- bounds -----------------------------------------------------------------------------------------------------------
 
@@ -187,9 +187,9 @@ class Stitcher(StitchPattern):
     def arithmetic(self, product: str) -> str | None:
         """`matrix_arithmetic` of a product."""
         if product not in self._arithmetic:
-            found = self.contractions[product]
-            types = (self.graph.type_of(v).dtype for v in (found.left, found.right))
-            self._arithmetic[product] = matrix_arithmetic(found, *types)
+            contraction = self.contractions[product]
+            types = (self.graph.type_of(v).dtype for v in (contraction.left, contraction.right))
+            self._arithmetic[product] = matrix_arithmetic(contraction, *types)
         return self._arithmetic[product]
 
     @cached_property
@@ -225,9 +225,9 @@ class Stitcher(StitchPattern):
                 tiling = self._tiling(pieces, plan, products, threads, matrix_unit)
                 if isinstance(tiling, Rejected):
                     return tiling
-                made = Stage("product", (p.key,), products, tiling)
-                if not self._add_to_product(plan, p, made, threads):
-                    plan.stages.append(made)
+                product_stage = Stage("product", (p.key,), products, tiling)
+                if not self._add_to_product(plan, p, product_stage, threads):
+                    plan.stages.append(product_stage)
             elif not self._add_to_rows(plan, p):
                 if p.kind == "reduce":
                     self._add_reduction(plan, p, threads)
@@ -264,19 +264,19 @@ class Stitcher(StitchPattern):
 
     def _register_products(self, pieces: list[Piece], users: dict[int, list[int]]) -> set[int]:
         """Products that one map alone reads, element for element: their sums stay in the registers of that map's stage."""
-        found: set[int] = set()
+        in_registers: set[int] = set()
         for p in pieces:
             if p.kind != "product" or p.written or len(users[p.key]) != 1:
                 continue
             user = pieces[users[p.key][0]]
             if user.kind == "map" and self._one_to_one(p, user):
-                found.add(p.key)
+                in_registers.add(p.key)
         # All products of a stage share its loop over the tile: lead dimensions and shape must agree.
         for p in pieces:
-            mine = [q for q in found if users[q][0] == p.key]
+            mine = [q for q in in_registers if users[q][0] == p.key]
             if len({(self.contractions[pieces[q].value].inner, tuple(s.extent for s in pieces[q].region)) for q in mine}) > 1:
-                found -= set(mine[1:])
-        return found
+                in_registers -= set(mine[1:])
+        return in_registers
 
     def _one_to_one(self, p: Piece, user: Piece) -> bool:
         """Whether each element of `user` reads the element of `p` at its own place, shifted by constants."""
@@ -294,8 +294,8 @@ class Stitcher(StitchPattern):
         first = pieces[products[0]]
         contraction = self.contractions[first.value]
         rows, columns = first.region[-2].extent, first.region[-1].extent
-        found = [self.contractions[pieces[k].value] for k in products]
-        types = [(self.graph.type_of(c.left).dtype, self.graph.type_of(c.right).dtype) for c in found]
+        contractions = [self.contractions[pieces[k].value] for k in products]
+        types = [(self.graph.type_of(c.left).dtype, self.graph.type_of(c.right).dtype) for c in contractions]
         arithmetic = matrix_arithmetic(contraction, *types[0])
         if matrix_unit and len(set(types)) == 1 and mma_fits(rows, columns, contraction.inner, arithmetic) and all(
                 self._plain_rows(plan, k, not arithmetic) for k in products):
@@ -327,10 +327,10 @@ class Stitcher(StitchPattern):
     def _plain_rows(self, plan: StitchPlan, product: int, vectors: bool) -> bool:
         """Whether the rows of both operands' tiles are runs of elements: of whole 16-byte ones if `vectors`."""
         p = plan.pieces[product]
-        found = self.contractions[p.value]
-        starts = {a: s.offset for a, s in zip(found.axes, p.region, strict=True)} | {INNER: number(0)}
-        for value, index, last in ((found.left, found.left_index, INNER if found.inner_last_left else ROW),
-                                   (found.right, found.right_index, INNER if found.inner_last_right else COLUMN)):
+        contraction = self.contractions[p.value]
+        starts = {a: s.offset for a, s in zip(contraction.axes, p.region, strict=True)} | {INNER: number(0)}
+        for value, index, last in ((contraction.left, contraction.left_index, INNER if contraction.inner_last_left else ROW),
+                                   (contraction.right, contraction.right_index, INNER if contraction.inner_last_right else COLUMN)):
             unit = 16 // self.graph.type_of(value).dtype.itemsize if vectors else 1
             run = index[-1]
             if not all(e.is_linear for e in index) or run.coefficient(last) != 1 or any(c % unit for a, c in run.terms if a != last):
@@ -361,17 +361,17 @@ class Stitcher(StitchPattern):
             lanes //= 2
         if -(-columns // (lanes * vector)) * vector > self.fitted.row_elements or columns < 8:
             return False
-        made = Stage("rows", (p.key,), lanes=lanes, columns=columns, vector=vector)
-        if not self._row_read(plan, made, p):
+        stage = Stage("rows", (p.key,), lanes=lanes, columns=columns, vector=vector)
+        if not self._row_read(plan, stage, p):
             return False
-        if last is not None and last.kind == "map" and all(self._fits_rows(plan, made, plan.pieces[k]) for k in last.pieces) and any(
+        if last is not None and last.kind == "map" and all(self._fits_rows(plan, stage, plan.pieces[k]) for k in last.pieces) and any(
                 k in plan.sources[p.key] for k in last.pieces):
-            made = made.but(pieces=(*last.pieces, p.key))
-            if self._fits_rows(plan, made, p):
-                plan.stages[-1] = made
+            stage = stage.but(pieces=(*last.pieces, p.key))
+            if self._fits_rows(plan, stage, p):
+                plan.stages[-1] = stage
                 return True
-            made = made.but(pieces=(p.key,))
-        plan.stages.append(made)
+            stage = stage.but(pieces=(p.key,))
+        plan.stages.append(stage)
         return True
 
     def _fits_rows(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:

@@ -76,10 +76,10 @@ class StitchPattern:
         """Facts that do not depend on the tiles. A rejection where the pattern holds what no stage can compute."""
         for node in self.graph.nodes:
             if node.category == "library":
-                found = contraction_of(node, self.graph)
-                if found is None:
+                contraction = contraction_of(node, self.graph)
+                if contraction is None:
                     return Rejected(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
-                self.contractions[node.name] = self._behind_views(found)
+                self.contractions[node.name] = self._behind_views(contraction)
             elif node.category not in ("map", "gather", "reduce"):
                 return Rejected(Reason.UNSUPPORTED_OP, f"%{node.name} is a {node.category}: no stage computes it")
             if not node.type.num_elements or any(e == 0 for _, e in node.over):
@@ -91,11 +91,11 @@ class StitchPattern:
             self._link(node)
         return None
 
-    def _behind_views(self, found: Contraction) -> Contraction:
+    def _behind_views(self, contraction: Contraction) -> Contraction:
         """The contraction on what its operands are views of, where they are plain views of something."""
-        left, left_index = self._behind(found.left, found.left_index)
-        right, right_index = self._behind(found.right, found.right_index)
-        return replace(found, left=left, left_index=left_index, right=right, right_index=right_index,
+        left, left_index = self._behind(contraction.left, contraction.left_index)
+        right, right_index = self._behind(contraction.right, contraction.right_index)
+        return replace(contraction, left=left, left_index=left_index, right=right, right_index=right_index,
                        inner_last_left=left_index[-1].coefficient(INNER) == 1, inner_last_right=right_index[-1].coefficient(INNER) == 1)
 
     def _behind(self, value: str, index: tuple[Affine, ...]) -> tuple[str, tuple[Affine, ...]]:
@@ -127,8 +127,8 @@ class StitchPattern:
             if node.category in ("library", "reduce"):
                 kept.add(node.name)
             if node.category == "library":
-                found = self.contractions[node.name]
-                kept.update(v for v in (found.left, found.right, found.bias) if v in self.inside)
+                contraction = self.contractions[node.name]
+                kept.update(v for v in (contraction.left, contraction.right, contraction.bias) if v in self.inside)
                 kept.add(self._all_that_is_left(node))
         for node in self.graph.nodes:
             if node.body is None or node.name in kept:
@@ -159,13 +159,13 @@ class StitchPattern:
 
     def axes(self, name: str) -> tuple[str, ...]:
         """Result axes of a node."""
-        found = self.contractions.get(name)
-        return found.axes if found is not None else self.graph.node_by_name[name].axes
+        contraction = self.contractions.get(name)
+        return contraction.axes if contraction is not None else self.graph.node_by_name[name].axes
 
     def over(self, name: str) -> tuple[tuple[str, int], ...]:
         """Reduced axes of a node."""
-        found = self.contractions.get(name)
-        return (("inner", found.inner),) if found is not None else self.graph.node_by_name[name].over
+        contraction = self.contractions.get(name)
+        return (("inner", contraction.inner),) if contraction is not None else self.graph.node_by_name[name].over
 
     def steps(self, name: str) -> int:
         """Elements of a node's reduced axes: 1 for a map."""
@@ -194,17 +194,17 @@ class StitchPattern:
 
     def touches(self, name: str) -> list[tuple[str, tuple[Affine, ...]]]:
         """(value, subscripts over the node's axes) of every read that ends at a kept or a boundary value."""
-        found = self._touches.get(name)
-        if found is None:
+        touches = self._touches.get(name)
+        if touches is None:
             contraction = self.contractions.get(name)
             if contraction is not None:
-                found = [(contraction.left, contraction.left_index), (contraction.right, contraction.right_index)]
+                touches = [(contraction.left, contraction.left_index), (contraction.right, contraction.right_index)]
                 if contraction.bias:
-                    found.append((contraction.bias, contraction.bias_index))
+                    touches.append((contraction.bias, contraction.bias_index))
             else:
-                found = list(self._walk(self.graph.node_by_name[name], {}))
-            self._touches[name] = found
-        return found
+                touches = list(self._walk(self.graph.node_by_name[name], {}))
+            self._touches[name] = touches
+        return touches
 
     def _walk(self, node: Node, at: dict[str, Affine]) -> Iterator[tuple[str, tuple[Affine, ...]]]:
         assert node.body is not None
@@ -231,10 +231,10 @@ class StitchPattern:
 
     def flops(self, name: str) -> int:
         """Operations of one element (one step, for a reduction), what is evaluated on the way included."""
-        found = self._flops.get(name)
-        if found is None:
-            found = self._flops[name] = self._counted_flops(self.graph.node_by_name[name])
-        return found
+        flops = self._flops.get(name)
+        if flops is None:
+            flops = self._flops[name] = self._counted_flops(self.graph.node_by_name[name])
+        return flops
 
     def _counted_flops(self, node: Node) -> int:
         if node.body is None:

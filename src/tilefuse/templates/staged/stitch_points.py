@@ -36,12 +36,12 @@ def at_point(w: StitchValues, pieces: list[Piece], local: Point, width: int) -> 
     """Computes `width` neighbouring elements of every piece and stores them where they belong."""
     region = pieces[0].region
     if width > 1 and _straddles(w, pieces[0], width):
-        made, place = w.before_lane, w.keep_at
+        before, place = w.before_lane, w.keep_at
         for v in range(width):
-            w.before_lane = None if made is None else lambda u, v=v: made(u + v)
+            w.before_lane = None if before is None else lambda u, v=v: before(u + v)
             w.keep_at = None if place is None else lambda u, v=v: place(u + v)
             at_point(w, pieces, (*local[:-1], local[-1] + v), 1)
-        w.before_lane, w.keep_at = made, place
+        w.before_lane, w.keep_at = before, place
         return
     start = tuple(w.index(s.offset) + x for s, x in zip(region, local, strict=True))
     facts = inside(region, start, w.graph.type_of(pieces[0].value).shape, dict(w.plan.grid))
@@ -97,13 +97,13 @@ def _compute(w: StitchValues, pieces: list[Piece], local: Point, width: int) -> 
         for value, index, array, dtype in held:
             w.remember(value, tuple(w.simplified(substitute(e, {lane: v})) for e in index), Reg(array, dtype, v))
         for p in pieces:
-            made = _value_of(w, p, at)
-            w.remember(p.value, tuple(w.simplified(e) for e in at), made)
+            element = _value_of(w, p, at)
+            w.remember(p.value, tuple(w.simplified(e) for e in at), element)
             if width > 1:
-                w.emit(Assign(Reg(arrays[p.key], p.dtype, v), made))
+                w.emit(Assign(Reg(arrays[p.key], p.dtype, v), element))
             else:
-                store(w, p, at, made)
-                keep(w, p, [made])
+                store(w, p, at, element)
+                keep(w, p, [element])
     if width > 1:
         for p in pieces:
             store_vector(w, p, w.start(region, local, number(0)), arrays[p.key], number(0), width)
@@ -147,12 +147,12 @@ def store_vector(w: StitchValues, p: Piece, start: Point, array: str, at: Affine
 
 def prefetch(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, width: int) -> list[tuple[str, Point, str, DType]]:
     """Loads that are vectors along the lanes, before the loop over the lanes; those that a choice guards stand under its bounds."""
-    found: list[tuple[str, Point, str, DType]] = []
-    made = {p.value for p in pieces if p.kind != "copy"}
+    vectors: list[tuple[str, Point, str, DType]] = []
+    computed = {p.value for p in pieces if p.kind != "copy"}
     for (value, index), paths in _vector_reads(w, pieces, moving, lane, width).items():
         # A value that several branches read, or lanes that chose differently, is read where it is needed.
         path = () if () in paths else next(iter(paths))
-        if value in made or w.known(value, index) is not None or path is None or len(paths) > 1 and path:
+        if value in computed or w.known(value, index) is not None or path is None or len(paths) > 1 and path:
             continue
         if value not in w.nodes and value not in w.readable:
             place: tuple[str, Affine, DType] | None = (w.buffers[value].name, w.global_offset(value, index),
@@ -170,17 +170,17 @@ def prefetch(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, wid
             for facts, holds in reversed(path):
                 loads = (If(facts, loads),) if holds else (If(facts, (), loads),)
             w.emit(*loads)
-            found.append((value, index, array, place[2]))
-    return found
+            vectors.append((value, index, array, place[2]))
+    return vectors
 
 
 def _vector_reads(w: StitchValues, pieces: list[Piece], moving: Point, lane: str, width: int) -> dict[tuple[str, Point], set[Path | None]]:
     """Reads of the pieces at a point, in order, each with the choices under which they do."""
-    found: dict[tuple[str, Point], set[Path | None]] = {}
+    paths_by_read: dict[tuple[str, Point], set[Path | None]] = {}
     for p in pieces:
         body = None if p.kind == "copy" else w.nodes[p.value].body
         reads: Iterable[tuple[str, Point, Path | None]] = [(p.value, moving, ())] if body is None else \
             w.chosen_reads(body, dict(zip(w.nodes[p.value].axes, moving, strict=True)), lane, width)
         for value, index, path in reads:
-            found.setdefault((value, tuple(w.simplified(e) for e in index)), set()).add(path)
-    return found
+            paths_by_read.setdefault((value, tuple(w.simplified(e) for e in index)), set()).add(path)
+    return paths_by_read

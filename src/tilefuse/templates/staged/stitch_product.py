@@ -36,13 +36,13 @@ def _lead(w: StitchValues, piece: Piece, item: Affine, each: int) -> tuple[list[
     extents = [s.extent for s in piece.region[:-2]]
     if prod(extents) == 1:
         return [number(0)] * len(extents), item
-    found: list[Affine] = []
+    coordinates: list[Affine] = []
     place = item // each
     for n, extent in reversed(list(enumerate(extents))):
-        found.append(number(0) if extent == 1 else w.let(f"lead{n}", place % extent if n else place, extent))
+        coordinates.append(number(0) if extent == 1 else w.let(f"lead{n}", place % extent if n else place, extent))
         place = place // extent if extent > 1 else place
-    found.reverse()
-    return found, item % each
+    coordinates.reverse()
+    return coordinates, item % each
 
 
 def _operand(w: StitchValues, contraction: Contraction, piece: Piece, lead: list[Affine], which: str, row: Affine, column: Affine,
@@ -162,10 +162,10 @@ def _scatter_sums(w: StitchValues, reg: Reg, t: Tiling, part: Affine) -> None:
     while count > 1:
         count //= 2
         upper = (Bound(part // amount % 2, 1, 2),)
-        other, given = w.fresh(f"{reg.name}_other"), w.fresh(f"{reg.name}_given")
-        w.emit(Declare(other, reg.dtype), Declare(given, reg.dtype))
+        other, sent = w.fresh(f"{reg.name}_other"), w.fresh(f"{reg.name}_given")
+        w.emit(Declare(other, reg.dtype), Declare(sent, reg.dtype))
         with w.loop("n", count, unroll=w.unroll) as n:
-            low, high, away = Reg(reg.name, reg.dtype, n), Reg(reg.name, reg.dtype, n + count), Reg(given, reg.dtype)
+            low, high, away = Reg(reg.name, reg.dtype, n), Reg(reg.name, reg.dtype, n + count), Reg(sent, reg.dtype)
             w.emit(Assign(away, Guard(upper, low, high)), Assign(low, Guard(upper, high, low)),
                    Shuffle(Reg(other, reg.dtype), away, "xor", amount * t.side),
                    Assign(low, Call("add", (low, Reg(other, reg.dtype)))))

@@ -78,10 +78,10 @@ class Row:
             index = tuple(w.simplified(e) for e in index)
             if not any(lane in e.axes() for e in index) or self._has(value, index, lane):
                 continue
-            found = w.place(value, index)
-            if found is None:
+            place_of_vector = w.place(value, index)
+            if place_of_vector is None:
                 continue
-            buffer, offset, dtype = found
+            buffer, offset, dtype = place_of_vector
             parts = vector_parts(offset, lane, vector, dtype)
             array = w.fresh(f"{value}_v")
             w.emit(Declare(array, dtype, vector))
@@ -207,11 +207,11 @@ class Row:
             count *= 2
         return q
 
-    def _finish(self, p: Piece, made: KExpr) -> None:
+    def _finish(self, p: Piece, result: KExpr) -> None:
         """Result of a reduction of a row, stored where it is needed."""
         w = self.w
         name = w.fresh(p.value)
-        w.emit(Declare(name, p.dtype, None, made))
+        w.emit(Declare(name, p.dtype, None, result))
         self._store_row(p, Reg(name, p.dtype))
         w.remember(p.value, tuple(w.simplified(e) for e in self.row), Reg(name, p.dtype))
 

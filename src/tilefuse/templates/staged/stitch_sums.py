@@ -125,10 +125,10 @@ class SumRows:
             keep(w, p, [const(0, p.dtype)] * self.width, lambda v: place.element(v + first))
         w.emit(*((If(beyond, tuple(inner.statements), tuple(other.statements)),) if beyond else inner.statements))
 
-    def _array(self, p: Piece, wanted: str, start: Const) -> str:
+    def _array(self, p: Piece, stem: str, start: Const) -> str:
         """A new array with an element for each row of the lane."""
         w = self.w
-        name = w.fresh(wanted)
+        name = w.fresh(stem)
         w.emit(Declare(name, start.dtype, 2 * self.tiling.rows))
         with self._rows() as (n, _):
             w.emit(Assign(Reg(name, start.dtype, n), start))
@@ -189,8 +189,8 @@ class SumRows:
             amount //= 2
         total = self._array(p, f"{p.value}_all", const(0, p.dtype))
         with self._rows() as (n, row):
-            made = KERNEL_MONOIDS[node.detail].finish(tuple(Reg(name, kind, n) for name, kind in arrays), dtype)
-            w.emit(Assign(Reg(total, p.dtype, n), made))
+            result = KERNEL_MONOIDS[node.detail].finish(tuple(Reg(name, kind, n) for name, kind in arrays), dtype)
+            w.emit(Assign(Reg(total, p.dtype, n), result))
             self._store_row(p, self._point(row), Reg(total, p.dtype, n))
         self.of_row[p.key] = p, total
 

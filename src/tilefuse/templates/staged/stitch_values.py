@@ -72,20 +72,20 @@ class StitchValues(GraphStatements):
         operand: the element is read as a product's operand. Tiles of boundary values hold what products read of them; elements that a
         map reads beside them may lie elsewhere.
         """
-        found = self.readable.get(value, [])
+        tiles = self.readable.get(value, [])
         surely = operand or value in self.nodes
-        if len(found) == 1 and surely:
-            return found[0]
+        if len(tiles) == 1 and surely:
+            return tiles[0]
         extents = self.extents
-        for piece in found:
+        for piece in tiles:
             local = [(e - self.index(s.offset), s.extent) for e, s in zip(index, piece.region, strict=True)]
             if all(within(e, Span(number(0), n), extents) for e, n in local):
                 return piece
-        if found and surely:
+        if tiles and surely:
             known = [(b.index, b.high) for b in self.active] + [(self.index(axis(name)), count) for name, count in self.plan.grid]
             extents = dict(extents) | {name: most for e, most in known for name in e.axes() if e == axis(name)}
             shape = self.graph.type_of(value).shape
-            for piece in found:
+            for piece in tiles:
                 if all(self._covers(e, s, full, extents) for e, s, full in zip(index, piece.region, shape, strict=True)):
                     return piece
             raise InternalError(f"no tile of %{value} provably holds {', '.join(map(str, index))}; please report")
@@ -134,11 +134,11 @@ class StitchValues(GraphStatements):
         if held is not None:
             return held
         place = self.place(value, index, False)
-        made = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
-        if guarded or isinstance(made, (Reg, Const)):
-            return made
+        element = Load(place[0], place[2], place[1]) if place is not None else self.body(self.nodes[value], index, guarded)
+        if guarded or isinstance(element, (Reg, Const)):
+            return element
         dtype = self.graph.type_of(value).dtype
-        reg = self.register(made, dtype, value if place is None else f"{value}_at")
+        reg = self.register(element, dtype, value if place is None else f"{value}_at")
         self.remember(value, index, reg)
         return reg
 

@@ -30,17 +30,17 @@ TILES_AXIS = "tile"
 MAX_STEPS_OF_ONE_BLOCK = 1 << 16
 
 
-def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Stitched | None = None) -> TileProgram | Rejected:
-    """The stitched tile program of a pattern given as a graph of its own, or why there is none. `wanted`: tiles made by hand.
+def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, by_hand: Stitched | None = None) -> TileProgram | Rejected:
+    """The stitched tile program of a pattern given as a graph of its own, or why there is none. `by_hand`: tiles made by hand.
 
     Units: bytes_read counts every boundary value once, however many blocks read it (the second-level cache serves the others).
     """
-    if device.kind != "cuda" and wanted is None:
+    if device.kind != "cuda" and by_hand is None:
         return Rejected(Reason.LIBRARY_CALL, "the host's library multiplies matrices faster")
-    found = choose_stitch(graph, device, wanted)
-    if isinstance(found, Rejected):
-        return found
-    choice, plan = found.choice, found.plan
+    candidate = choose_stitch(graph, device, by_hand)
+    if isinstance(candidate, Rejected):
+        return candidate
+    choice, plan = candidate.choice, candidate.plan
     own = {v: layouts[v] for v in graph.type_by_name if v in layouts}
     launch, work = plan.work.grid, plan.work
     assert launch is not None, "stitched kernels have a grid"
@@ -64,10 +64,10 @@ def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSp
     again = schedule_stitched(graph, layouts, device, known[form]) if form in known else None
     if isinstance(again, TileProgram):
         return again
-    found = schedule_stitched(graph, layouts, device)
-    if isinstance(found, TileProgram) and isinstance(found.choice, Stitched):
-        known[form] = found.choice
-    return found
+    program = schedule_stitched(graph, layouts, device)
+    if isinstance(program, TileProgram) and isinstance(program.choice, Stitched):
+        known[form] = program.choice
+    return program
 
 
 def template_of_stages(choice: Stitched, plan: StitchPlan, launch: Launch) -> Template:

@@ -62,7 +62,7 @@ def test_attention_is_product_rows_product() -> None:
     program, plan = made(attention(2, 20, 8), tiles(1, 8, 8))
     assert [s for s in told(plan) if s != "copy"] == ["product of 1", "rows", "product of 1"]
     assert plan.grid == (("tile0", 2), ("tile1", 3)) and program.launch.num_blocks == 6
-    assert program.levels and {e.level for e in program.levels} <= {Level.SHARED, Level.REGISTER}
+    assert program.levels and {e.level for e in program.levels} <= {Level.SHARED, Level.REGISTER, Level.WARP}
 
 
 def test_layers_keep_sums_in_registers() -> None:

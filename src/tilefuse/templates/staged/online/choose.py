@@ -21,20 +21,20 @@ from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.online.turn_work import score_of, with_blocks, with_traffic
 
 
-def choose_online(form: OnlineForm, device: DeviceSpec, wanted: Online | None = None) -> OnlinePlan | Rejected:
-    """The tiles whose work has the least price, or why there are none. `wanted`: tiles made by hand or by a tuner."""
+def choose_online(form: OnlineForm, device: DeviceSpec, by_hand: Online | None = None) -> OnlinePlan | Rejected:
+    """The tiles whose work has the least price, or why there are none. `by_hand`: tiles made by hand or by a tuner."""
     best: tuple[float, float, OnlinePlan] | None = None
     why: Rejected | None = None
     arithmetic, score, boundary = _arithmetic(form), score_of(form), boundary_work(form.graph)
-    for choice in [wanted] if wanted is not None else _candidates(form):
-        found = _fit(form, choice, arithmetic, device)
-        if isinstance(found, Rejected):
-            why = why or found
+    for choice in [by_hand] if by_hand is not None else _candidates(form):
+        plan = _fit(form, choice, arithmetic, device)
+        if isinstance(plan, Rejected):
+            why = why or plan
             continue
-        found = with_blocks(found, boundary, score, device)
-        price = price_candidate(found.work, device)
+        plan = with_blocks(plan, boundary, score, device)
+        price = price_candidate(plan.work, device)
         if best is None or (price.us, price.arithmetic_us) < best[:2]:
-            best = (price.us, price.arithmetic_us, found)
+            best = (price.us, price.arithmetic_us, plan)
     return with_traffic(best[2]) if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
@@ -47,13 +47,13 @@ def _unit(arithmetic: str | None, choice: Online, device: DeviceSpec) -> str:
 
 def _arithmetic(form: OnlineForm) -> str | None:
     """How the matrix unit multiplies the operands of all products (`contraction.Tiling`); None where it does not, or differently."""
-    found: set[str | None] = set()
+    kinds: set[str | None] = set()
     for name in (*(s.value for s in form.scores), *(w.value for w in form.weighted)):
         contraction = contraction_of(form.graph.node_by_name[name], form.graph)
         assert contraction is not None, "the form holds products only"
-        found.add(matrix_arithmetic(contraction, form.graph.type_of(contraction.left).dtype, form.graph.type_of(contraction.right).dtype))
+        kinds.add(matrix_arithmetic(contraction, form.graph.type_of(contraction.left).dtype, form.graph.type_of(contraction.right).dtype))
     types = {o.dtype.name for o in operands(form)}
-    return found.pop() if len(found) == 1 and len(types) == 1 else None
+    return kinds.pop() if len(kinds) == 1 and len(types) == 1 else None
 
 
 def _candidates(form: OnlineForm) -> Iterator[Online]:
@@ -74,15 +74,15 @@ def _fit(form: OnlineForm, choice: Online, arithmetic: str | None, device: Devic
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{choice.rows} rows are no multiple of {each}, or stages are not 1 or 2")
     widest = max((w.width for w in form.weighted), default=0)
     vector = next(v for v in (4, 2, 1) if v == 1 or widest >= v * LANES)
-    made = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0, arithmetic or "" if unit == "mma" else "")
-    registers = registers_of(made, device)
+    plan = OnlinePlan(form, choice, unit, choice.rows // each, vector, (), 0, arithmetic or "" if unit == "mma" else "")
+    registers = registers_of(plan, device)
     if registers > min(device.max_registers_per_thread, device.registers_per_multiprocessor // choice.threads):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {choice.rows} x {choice.columns} scores")
-    made = replace(made, tiles=tuple(_placed(_tiles(made))))
-    made = replace(made, shared_bytes=max((t.offset_bytes + t.num_bytes for t in made.tiles), default=0))
-    if made.shared_bytes > device.shared_bytes_per_block:
-        return Rejected(Reason.SHARED_MEMORY, f"{made.shared_bytes} bytes of shared memory, at most {device.shared_bytes_per_block}")
-    return made
+    plan = replace(plan, tiles=tuple(_placed(_tiles(plan))))
+    plan = replace(plan, shared_bytes=max((t.offset_bytes + t.num_bytes for t in plan.tiles), default=0))
+    if plan.shared_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of shared memory, at most {device.shared_bytes_per_block}")
+    return plan
 
 
 def _tiles(plan: OnlinePlan) -> Iterator[OnChip]:

@@ -111,16 +111,16 @@ class _Walk:
             if t.value not in read:
                 continue
             own = self.w.carried[t.value]
-            made: KExpr = Reg(own.name, own.dtype, i)
+            total: KExpr = Reg(own.name, own.dtype, i)
             if t.value in self.lazy:
-                made = self.lazy[t.value].maximum(i)
+                total = self.lazy[t.value].maximum(i)
             if t.top in self.lazy:
-                made = Call("mul", (made, self.lazy[t.top].whole(i)))
+                total = Call("mul", (total, self.lazy[t.top].whole(i)))
             elif t.top and t.shift == self.w.form.reads[t.top]:
-                made = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), made))
+                total = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), total))
             for fn, e in t.late:
-                made = Call(fn, (made, self.w.element(e)))
-            self.w.remember(self._read_of(t.value), self.w.register(made, t.dtype, t.value))
+                total = Call(fn, (total, self.w.element(e)))
+            self.w.remember(self._read_of(t.value), self.w.register(total, t.dtype, t.value))
 
     def _is_empty(self, top: str, i: Affine) -> KExpr:
         """Whether a maximum is -inf, as of a row of nothing else: differences from it are NaN."""
@@ -138,10 +138,10 @@ class _Walk:
             factors.append(("mul", self.w.register(nan, own.dtype, "whole")))
         with self.w.loop("g", here.groups, unroll=self.w.unroll) as g, self.w.loop("v", here.vector, unroll=self.w.unroll) as v:
             reg = Reg(own.name, own.dtype, here.place(i, g, v))
-            made: KExpr = reg
+            element: KExpr = reg
             for fn, factor in factors:
-                made = Call(fn, (made, factor))
-            self.w.emit(Assign(reg, made))
+                element = Call(fn, (element, factor))
+            self.w.emit(Assign(reg, element))
 
     def _read_of(self, value: str) -> Read:
         """The read by which expressions know a value of the walk."""
@@ -150,9 +150,9 @@ class _Walk:
     def store(self, name: str, e: Expr) -> None:
         """One element of a result."""
         dtype = self.w.buffers[name].dtype
-        made = self.w.element(e)
-        made = made if kernel_dtype(made) == dtype else Call(dtype.name, (made,))
-        self.w.emit(Store(self.w.buffers[name].name, self.w.global_offset(name, self.w.form.points[name]), made))
+        element = self.w.element(e)
+        element = element if kernel_dtype(element) == dtype else Call(dtype.name, (element,))
+        self.w.emit(Store(self.w.buffers[name].name, self.w.global_offset(name, self.w.form.points[name]), element))
 
     def _store_wide(self, name: str, e: Expr, products: list[Fragment], i: Affine) -> None:
         """A row of a result with the columns of a weighted product."""
@@ -168,10 +168,10 @@ class _Walk:
                     with self.w.nested() as one, self.w.at(**{WIDTH: column + v}):
                         for w, other in zip(self.w.form.weighted, products, strict=True):
                             own = self.w.carried[w.value]
-                            made: KExpr = Reg(own.name, own.dtype, other.place(i, g, number(v)))
+                            element: KExpr = Reg(own.name, own.dtype, other.place(i, g, number(v)))
                             if w.bias is not None:
-                                made = Call("add", (made, Call(own.dtype.name, (self.w.element(w.bias),))))
-                            self.w.remember(self._read_of(w.value), made)
+                                element = Call("add", (element, Call(own.dtype.name, (self.w.element(w.bias),))))
+                            self.w.remember(self._read_of(w.value), element)
                         value = self.w.element(e)
                         value = value if kernel_dtype(value) == dtype else Call(dtype.name, (value,))
                         self.w.emit(Assign(Reg(array, dtype, number(v)), value))

@@ -62,8 +62,8 @@ def _lanes(w: OnlineState, operand: Operand, place: dict[str, Affine], along: st
     with w.loop("v", width, unroll=w.unroll) as v, w.at(**(place | {along: place[along] + v})), w.nested() as inner:
         for read, name, dtype in held:
             w.remember(read, Reg(name, dtype, v))
-        made = w.element(operand.body)
-        inner.statements.append(Assign(Reg(array, operand.dtype, first + v), made))
+        element = w.element(operand.body)
+        inner.statements.append(Assign(Reg(array, operand.dtype, first + v), element))
         w.frames[-2].statements.extend(inner.statements)
 
 

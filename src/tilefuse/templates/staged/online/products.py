@@ -141,11 +141,11 @@ def online_form(graph: Graph) -> OnlineForm | Rejected:
 def shape_at(shape: tuple[int, ...], last: tuple[Affine, ...]) -> tuple[Affine, ...]:
     """Subscripts of the element of a value of `shape` at lead place LEAD and at `last` in its last dimensions."""
     leads = shape[:len(shape) - len(last)]
-    found: list[Affine] = []
+    places: list[Affine] = []
     for n, (extent, stride) in enumerate(zip(leads, row_major_strides(leads), strict=True)):
         place = axis(LEAD) // stride if stride > 1 else axis(LEAD)
-        found.append(number(0) if extent == 1 else place % extent if n and prod(leads[:n]) > 1 else place)
-    return (*found, *last)
+        places.append(number(0) if extent == 1 else place % extent if n and prod(leads[:n]) > 1 else place)
+    return (*places, *last)
 
 
 class _Finder:
@@ -202,13 +202,13 @@ class _Finder:
         return None
 
     def _product(self, node: Node) -> None:
-        found = contraction_of(node, self.graph)
-        if found is None:
+        contraction = contraction_of(node, self.graph)
+        if contraction is None:
             return self.fail(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
-        left, right = (self.kinds.get(v, frozenset()) for v in (found.left, found.right))
+        left, right = (self.kinds.get(v, frozenset()) for v in (contraction.left, contraction.right))
         if right or "width" in left or left and "wide" not in left:
             return self.fail(Reason.NEEDS_GRID_SYNC, f"%{node.name} multiplies by what the walk gives only at its end")
-        types = {self.graph.type_of(v).dtype.name for v in (found.left, found.right)}
+        types = {self.graph.type_of(v).dtype.name for v in (contraction.left, contraction.right)}
         if len(types) > 1 or types & {"f16", "bf16", "f32", "f64"} != types or node.type.dtype.name not in types:
             return self.fail(Reason.UNSUPPORTED_OP, f"%{node.name} is a product of {' and '.join(sorted(types))}")
         shape = node.type.shape
@@ -219,48 +219,48 @@ class _Finder:
             if shape[-1] == 1:
                 return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} has one column: nothing to walk")
             self.extents = extents
-            self.scores.append((node, found))
+            self.scores.append((node, contraction))
             self.kinds[node.name] = frozenset(["wide"])
             self.at[node.name] = self._simple(shape_at(shape, (axis(ROW), axis(WALK))))
             return None
-        if prod(shape[:-2]) != self.extents[LEAD] or shape[-2] != self.extents[ROW] or found.inner != self.extents[WALK]:
+        if prod(shape[:-2]) != self.extents[LEAD] or shape[-2] != self.extents[ROW] or contraction.inner != self.extents[WALK]:
             return self.fail(Reason.DOMAIN_MISMATCH, f"%{node.name} does not go along the columns of %{self.scores[0][0].name}")
-        at = self._places(found, shape) | {"row": axis(ROW), "column": axis(WIDTH), INNER: axis(WALK)}
-        index = tuple(substitute(e, at, self.extents) for e in found.left_index)
-        parts = self._parts(node.name, self._typed(self._read(found.left, index))[0])
+        at = self._places(contraction, shape) | {"row": axis(ROW), "column": axis(WIDTH), INNER: axis(WALK)}
+        index = tuple(substitute(e, at, self.extents) for e in contraction.left_index)
+        parts = self._parts(node.name, self._typed(self._read(contraction.left, index))[0])
         if parts is None:
             return None
         self.extents[WIDTH] = shape[-1]
-        right_at = self._operand(found, shape, "right", WALK, WIDTH)
-        total = Total(found.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.shift, parts.late)
-        self.weighted.append(Weighted(node.name, total, right_at, shape[-1], self._bias(found, at)))
+        right_at = self._operand(contraction, shape, "right", WALK, WIDTH)
+        total = Total(contraction.left, "sum", self._sum_dtype(), parts.early, parts.top, parts.shift, parts.late)
+        self.weighted.append(Weighted(node.name, total, right_at, shape[-1], self._bias(contraction, at)))
         self.kinds[node.name] = frozenset(["width"])
         self.at[node.name] = self._simple(shape_at(shape, (axis(ROW), axis(WIDTH))))
         return None
 
-    def _places(self, found: Contraction, shape: tuple[int, ...]) -> dict[str, Affine]:
+    def _places(self, contraction: Contraction, shape: tuple[int, ...]) -> dict[str, Affine]:
         leads = self._simple(shape_at(shape, (axis(ROW), axis(WALK))))[:-2]
-        return dict(zip(found.axes, leads, strict=False))
+        return dict(zip(contraction.axes, leads, strict=False))
 
-    def _score(self, node: Node, found: Contraction) -> Score:
-        at = self._places(found, node.type.shape) | {"row": axis(ROW), "column": axis(WALK)}
-        left = self._operand(found, node.type.shape, "left", ROW, INNER)
-        right = self._operand(found, node.type.shape, "right", WALK, INNER)
-        return Score(node.name, left, right, found.inner, self._bias(found, at))
+    def _score(self, node: Node, contraction: Contraction) -> Score:
+        at = self._places(contraction, node.type.shape) | {"row": axis(ROW), "column": axis(WALK)}
+        left = self._operand(contraction, node.type.shape, "left", ROW, INNER)
+        right = self._operand(contraction, node.type.shape, "right", WALK, INNER)
+        return Score(node.name, left, right, contraction.inner, self._bias(contraction, at))
 
-    def _bias(self, found: Contraction, at: dict[str, Affine]) -> Expr | None:
-        if not found.bias:
+    def _bias(self, contraction: Contraction, at: dict[str, Affine]) -> Expr | None:
+        if not contraction.bias:
             return None
-        return self._read(found.bias, tuple(substitute(e, at, self.extents) for e in found.bias_index))
+        return self._read(contraction.bias, tuple(substitute(e, at, self.extents) for e in contraction.bias_index))
 
-    def _operand(self, found: Contraction, shape: tuple[int, ...], which: str, rows: str, columns: str) -> Operand:
+    def _operand(self, contraction: Contraction, shape: tuple[int, ...], which: str, rows: str, columns: str) -> Operand:
         """An operand; `rows` and `columns` are exchanged where memory runs along `rows`."""
-        value, index = (found.left, found.left_index) if which == "left" else (found.right, found.right_index)
+        value, index = (contraction.left, contraction.left_index) if which == "left" else (contraction.right, contraction.right_index)
         # "row", "column" and INNER of the contraction under the names of the form.
         renamed = {"row": axis(ROW), "column": axis(columns if columns == WIDTH else WALK),
                    INNER: axis(INNER if INNER in (rows, columns) else WALK)}
-        at = self._places(found, shape) | renamed
-        body = self._read(value, tuple(substitute(e, at, self.extents | {INNER: found.inner}) for e in index))
+        at = self._places(contraction, shape) | renamed
+        body = self._read(value, tuple(substitute(e, at, self.extents | {INNER: contraction.inner}) for e in index))
         last = [e.index[-1] for e in walk(body) if isinstance(e, Read) and e.index]
         turned = sum(e.coefficient(rows) == 1 for e in last) > sum(e.coefficient(columns) == 1 for e in last)
         dtype = self.graph.type_of(value).dtype
@@ -326,19 +326,19 @@ class _Finder:
 
     def _read(self, value: str, index: tuple[Affine, ...]) -> Expr:
         """An element of a value with the bodies of inner maps written out."""
-        wanted = self.at.get(value)
+        axes_of_read = self.at.get(value)
         index = self._simple(index)
-        if wanted is not None:
-            if index != wanted:
+        if axes_of_read is not None:
+            if index != axes_of_read:
                 self.fail(Reason.DOMAIN_MISMATCH, f"%{value} is read at another element than the one at hand")
-            return Read(value, wanted)
+            return Read(value, axes_of_read)
         node = self.nodes.get(value)
         if node is None:
             return Read(value, index)
-        found = self.expanded.get((value, index))
-        if found is None:
-            found = self.expanded[value, index] = self._body(node, index, {})
-        return found
+        expanded = self.expanded.get((value, index))
+        if expanded is None:
+            expanded = self.expanded[value, index] = self._body(node, index, {})
+        return expanded
 
     def _body(self, node: Node, index: tuple[Affine, ...], over: dict[str, Affine]) -> Expr:
         assert node.body is not None
@@ -372,19 +372,20 @@ class _Finder:
                     return e, self.totals[value].dtype
                 return e, self._sum_dtype() if value in self.at else self.graph.type_of(value).dtype
             case Call(fn, (inner,)) if fn in DTYPES:
-                made, dtype = self._typed(inner)
-                if made != inner and dtype.is_float and fn in NARROW or dtype.name == fn:
-                    return made, dtype
-                return (made, dtype) if fn in NARROW and dtype == F32 and self._inside(inner) else (cast(made, DTYPES[fn]), DTYPES[fn])
+                operand, dtype = self._typed(inner)
+                if operand != inner and dtype.is_float and fn in NARROW or dtype.name == fn:
+                    return operand, dtype
+                stays_wide = fn in NARROW and dtype == F32 and self._inside(inner)
+                return (operand, dtype) if stays_wide else (cast(operand, DTYPES[fn]), DTYPES[fn])
             case Call(fn, args):
                 typed = [self._typed(a) for a in args]
                 floats = {d.name for _, d in typed if d.is_float}
                 if len(floats) > 1:
                     widest = F64 if "f64" in floats else F32
                     typed = [(_as(a, widest), widest) if d.is_float and d != widest else (a, d) for a, d in typed]
-                made = Call(fn, tuple(a for a, _ in typed))
+                operand = Call(fn, tuple(a for a, _ in typed))
                 op = SCALAR_OPS[fn]
-                return made, typed[1][1] if fn == "select" else typed[0][1] if op.result == "same" else DTYPES[op.result]
+                return operand, typed[1][1] if fn == "select" else typed[0][1] if op.result == "same" else DTYPES[op.result]
             case Guard(facts, then, otherwise):
                 (a, x), (b, y) = self._typed(then), self._typed(otherwise)
                 if x != y and x.is_float and y.is_float:
@@ -400,10 +401,10 @@ class _Finder:
     # -- what a growing maximum does to an element -----------------------------------------------------------------------
 
     def _parts(self, name: str, e: Expr) -> _Parts | None:
-        found = self._split(e) if self.problem is None else None
-        if found is None:
+        parts = self._split(e) if self.problem is None else None
+        if parts is None:
             self.fail(Reason.REDUCTION_MISMATCH, f"%{name} depends on reductions in a way that no factor makes good when they change")
-        return found
+        return parts
 
     def _split(self, e: Expr) -> _Parts | None:
         """`e` as a factor that is known while walking and row values that are known at the end; None where it is no such product."""
@@ -439,16 +440,16 @@ class _Finder:
                 return inner and replace(inner, early=Call(fn, (inner.early,)))
         return None
 
-    def _either(self, a: Expr, b: Expr, made: Callable[[Expr, Expr], Expr]) -> _Parts | None:
+    def _either(self, a: Expr, b: Expr, join: Callable[[Expr, Expr], Expr]) -> _Parts | None:
         """Two elements that are relative to the same maximum and wait for the same row values; zero is relative to anything."""
         one, two = self._split(a), self._split(b)
         if one is None or two is None:
             return None
         for x, y in ((one, two), (two, one)):
             if isinstance(x.early, Const) and x.early.value == 0 and not x.top:
-                return replace(y, early=made(one.early, two.early))
+                return replace(y, early=join(one.early, two.early))
         same = (one.top, one.shift, one.late) == (two.top, two.shift, two.late)
-        return replace(one, early=made(one.early, two.early)) if same else None
+        return replace(one, early=join(one.early, two.early)) if same else None
 
     def _reads_totals(self, e: Expr) -> bool:
         return any(isinstance(x, Read) and x.value in self.totals for x in walk(e))

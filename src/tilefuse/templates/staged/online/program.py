@@ -16,15 +16,15 @@ from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.online.tree import online_tree
 
 
-def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Online | None = None) -> TileProgram | Rejected:
-    """The tile program of a pattern given as a graph of its own, or why there is none. `wanted`: tiles made by hand or by a tuner.
+def schedule_online(graph: Graph, layouts: Layouts, device: DeviceSpec, by_hand: Online | None = None) -> TileProgram | Rejected:
+    """The tile program of a pattern given as a graph of its own, or why there is none. `by_hand`: tiles made by hand or by a tuner.
 
     Units: bytes_read counts every boundary value once, however many blocks read it (the second-level cache serves the others).
     """
     form = online_form(graph)
     if isinstance(form, Rejected):
         return form
-    plan = choose_online(form, device, wanted)
+    plan = choose_online(form, device, by_hand)
     if isinstance(plan, Rejected):
         return plan
     choice = plan.choice

@@ -63,16 +63,16 @@ class OnlineState(GraphStatements):
         """An expression of the form at the current point."""
         return self.here.expression(e, guarded)
 
-    def keep(self, e: Expr, made: KExpr, wanted: str) -> KExpr:
+    def keep(self, e: Expr, value: KExpr, stem: str) -> KExpr:
         """A value in a register of its own, so that what follows finds it."""
-        reg = self.register(made, kernel_dtype(made), wanted)
+        reg = self.register(value, kernel_dtype(value), stem)
         self.remember(e, reg)
         return reg
 
     def beyond(self, **point: Affine) -> tuple[Bound, ...]:
         """The bounds under which a point lies in the walked value, those that always hold left out."""
-        found = tuple(Bound(self.simplified(e), 0, self.tails[a]) for a, e in point.items())
-        return tuple(b for b in found if not self.always(b))
+        tails = tuple(Bound(self.simplified(e), 0, self.tails[a]) for a, e in point.items())
+        return tuple(b for b in tails if not self.always(b))
 
 
 class _Here(GraphResolver):
@@ -91,12 +91,12 @@ class _Here(GraphResolver):
         w = self.writer
         if e.value not in w.buffers:
             raise InternalError(f"%{e.value} is read before it is computed; please report")
-        made = Load(w.buffers[e.value].name, w.buffers[e.value].dtype, self.offset(e))
-        return made if guarded else w.keep(e, made, e.value)
+        load = Load(w.buffers[e.value].name, w.buffers[e.value].dtype, self.offset(e))
+        return load if guarded else w.keep(e, load, e.value)
 
     def offset(self, e: Read) -> Affine:
         return self.writer.global_offset(e.value, e.index)
 
     def call(self, e: Call[Expr], guarded: bool) -> KExpr:
-        made = super().call(e, guarded)
-        return self.writer.keep(e, made, e.fn) if e.fn in SPECIAL and not guarded else made
+        result = super().call(e, guarded)
+        return self.writer.keep(e, result, e.fn) if e.fn in SPECIAL and not guarded else result

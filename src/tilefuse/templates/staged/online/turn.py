@@ -67,10 +67,10 @@ class Turn:
     def _scores_known(self, place: Affine) -> None:
         w = self.w
         for s, reg in zip(w.form.scores, self.sums, strict=True):
-            made: KExpr = Reg(reg.name, reg.dtype, place)
+            score: KExpr = Reg(reg.name, reg.dtype, place)
             if s.bias is not None:
-                made = Call("add", (made, Call(reg.dtype.name, (w.element(s.bias),))))
-            w.remember(w.form.reads[s.value], made)
+                score = Call("add", (score, Call(reg.dtype.name, (w.element(s.bias),))))
+            w.remember(w.form.reads[s.value], score)
 
     def _maximum(self, t: Total, shifts: dict[Expr, Reg]) -> None:
         """The running maximum with this tile's elements; rescales what is relative to it. `shifts`: what is subtracted from now on."""
@@ -114,9 +114,9 @@ class Turn:
         target = Reg(elements.name, t.dtype, self._place(i, j))
         with w.nested() as inner:
             self._scores_known(self._place(i, j))
-            made = w.element(t.body if lazy is None else lazy.body)
-            if made != target:
-                w.emit(Assign(target, made))
+            element = w.element(t.body if lazy is None else lazy.body)
+            if element != target:
+                w.emit(Assign(target, element))
         lowest = (Assign(target, const(-INFINITY, t.dtype)),)
         w.emit(*([If(facts, tuple(inner.statements), lowest)] if facts else inner.statements))
 
@@ -150,9 +150,9 @@ class Turn:
         """The shift that belongs to a maximum."""
         with self.w.nested() as inner, self.w.at(**{ROW: row}):
             self.w.remember(self.w.form.reads[t.value], top)
-            made = self.w.element(shift)
+            shift_here = self.w.element(shift)
         self.w.emit(*inner.statements)
-        return made
+        return shift_here
 
     def _rescale(self, reg: Reg, factor: Reg) -> None:
         by: KExpr = factor if factor.dtype == reg.dtype else Call(reg.dtype.name, (factor,))
@@ -207,14 +207,14 @@ class Turn:
                 self._when(facts, weighted.total, place if biased else None, put, const(0, form.sum_dtype))
         return held
 
-    def _add(self, total: Reg, made: KExpr) -> None:
-        self.w.emit(Assign(total, Call("add", (total, made))))
+    def _add(self, total: Reg, element: KExpr) -> None:
+        self.w.emit(Assign(total, Call("add", (total, element))))
 
-    def _assign(self, target: Reg, made: KExpr) -> None:
-        self.w.emit(Assign(target, made if kernel_dtype(made) == target.dtype else Call(target.dtype.name, (made,))))
+    def _assign(self, target: Reg, value: KExpr) -> None:
+        self.w.emit(Assign(target, value if kernel_dtype(value) == target.dtype else Call(target.dtype.name, (value,))))
 
-    def _store(self, tile: OnChip, offset: Affine, made: KExpr) -> None:
-        self.w.emit(Store(self.w.shared[tile].name, offset, made))
+    def _store(self, tile: OnChip, offset: Affine, value: KExpr) -> None:
+        self.w.emit(Store(self.w.shared[tile].name, offset, value))
 
     def _when(self, facts: tuple[Bound, ...], total: Total, place: Affine | None, put: Callable[[KExpr], None],
               otherwise: Const | None) -> None:

@@ -39,7 +39,7 @@ def operand_copy(form: ProductForm, tile: OperandTile, slots: int) -> TreeStage:
 
 
 def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
-    """Reductions of whole rows in their order, what is computed from them once a row, then the results."""
+    """Reductions of whole rows in their order, maps with one value a row, then the results."""
     rows, choice = plan.form.reduced, plan.choice
     exchanged = Level.CLUSTER if choice.cluster > 1 else Level.WARP
     stages: list[TreeStage] = []
