@@ -30,7 +30,7 @@ from tilefuse.templates.staged.stitched import schedule_stitched
 from tilefuse.templates.staged.streamed.program import schedule_stream
 from tilefuse.templates.staged.streamed.template import StreamedTemplate
 
-IN_CLUSTERS = Pipelined(128, 256, 64, 3, 2, 8, 128, cluster=4)
+IN_CLUSTERS = Pipelined(128, 256, 64, 2, 2, 8, 128, cluster=4)
 PROGRAMS: dict[str, TileProgram | Rejected] = {
     "plain": schedule_product(plain(300, 520, 200), {}, H200),
     "gated": schedule_product(gated(8192, 4096, 1024, BF16), {}, H200),
@@ -123,13 +123,14 @@ def test_operands_that_threads_compute_lie_in_shared_memory() -> None:
 
 RESIDUAL_NORM = """
 block tile (row 128, column 256), 128 blocks in clusters of 4; moves 29.0 MiB global, 96.0 MiB shared
+  copy by tensor copies: %residual [128, 256] shared in the place of %add_1
   loop inner in steps of 64, 8 times
-    copy by tensor copies: %x [128, 64] shared, 3 slots of 16.0 KiB
-    copy by tensor copies: %w [256, 64] shared, 3 slots of 32.0 KiB
+    copy by tensor copies: %x [128, 64] shared, 2 slots of 16.0 KiB
+    copy by tensor copies: %w [256, 64] shared, 2 slots of 32.0 KiB
     product by tensor cores: %matmul [128, 256] register
   reduce: %layer_norm_sum [128] cluster, 2 slots of 4.0 KiB, %layer_norm_m2 [128] cluster
   map: %layer_norm_mean [128] register, %layer_norm_rstd [128] register
-  map: %add_1 [128, 256] register, written through 4 slots of 8.0 KiB of shared memory, %layer_norm [128, 256] register, \
+  map: %add_1 [128, 256] register, written through 8 slots of 8.0 KiB of shared memory, %layer_norm [128, 256] register, \
 written through 4 slots of 8.0 KiB of shared memory
 """.replace("\\\n", "")
 ATTENTION = """
