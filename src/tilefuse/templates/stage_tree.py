@@ -46,7 +46,7 @@ class TreeValue:
 
 @dataclass(frozen=True, slots=True)
 class TreeStage:
-    """Values computed together. by: the unit that copies or multiplies, as readers see it; barrier: all threads of the block meet in front of it."""
+    """Values computed together. by: the unit that copies or multiplies; barrier: all threads of the block meet in front of it."""
 
     kind: StageKind
     values: tuple[TreeValue, ...]

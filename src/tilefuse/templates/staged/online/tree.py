@@ -1,4 +1,4 @@
-"""The tree of stages of a walk between products: left operands, then a loop along the walked axis, then values that are known at its end."""
+"""The tree of stages of a walk between products: left operands, then a loop along the walked axis, then values known at its end."""
 from __future__ import annotations
 
 from tilefuse.domain.tile import Level
