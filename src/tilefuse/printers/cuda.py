@@ -181,6 +181,8 @@ class _CudaPrinter:
             self.out.line(f"tf_bulk_init(tf_arrivals, {self.kernel.num_barriers});")
         for m in self.kernel.maps:
             self.out.line(f"tf_tensor_prefetch({identifier(m.name)});")
+        if self.kernel.pipeline is not None:
+            self.pipeline.make_barriers(self.kernel.pipeline)
         if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
             self.out.line("tf_wait_for_earlier_kernel();")
 

@@ -122,11 +122,10 @@ class CudaPipeline:
 
     # -- roles -------------------------------------------------------------------------------------------------------------
 
-    def _pipeline(self, s: Pipeline[Stmt]) -> None:
-        out, cluster = self.printer.out, self.printer.kernel.launch.cluster
-        shares_slots = any(r.cluster for r in s.rings) and cluster > 1
-        fills = {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
-        turns = [t for t in statements(s.body) if isinstance(t, EachWarpgroup)]
+    def make_barriers(self, s: Pipeline[Stmt]) -> None:
+        """Prints the barriers of all rings, ready for use. They touch shared memory alone: a kernel that starts early makes them first."""
+        out = self.printer.out
+        fills, turns = _producing_threads(s), _turns_of(s)
         of_one = {u.ring for t in turns for u in statements(t.body) if isinstance(u, Consume)}
         self.warpgroups = s.consumer_threads // WARPGROUP
         for r in s.rings:
@@ -135,12 +134,21 @@ class CudaPipeline:
             self.most_held[r.name] = min(max(uses, default=0), r.slots)
             full, empty = f"{ring_name(r.name)}_full", f"{ring_name(r.name)}_empty"
             out.line(f"__shared__ __align__(8) unsigned long long {full}[{r.slots}], {empty}[{r.slots}];")
-            arrivals = (WARPGROUP if r.name in of_one else s.consumer_threads) // 32 * (cluster if r.cluster else 1)
+            blocks = self.printer.kernel.launch.cluster if r.cluster else 1
+            arrivals = (WARPGROUP if r.name in of_one else s.consumer_threads) // 32 * blocks
             out.line(f"tf_ring_init({full}, {empty}, {r.slots}, {fills.get(r.name, 1)}, {arrivals});")
         if turns:
             out.line(f"__shared__ __align__(8) unsigned long long tf_turns[{self.warpgroups}];")
             out.line(f"tf_turns_init(tf_turns, {self.warpgroups});")
-        out.line("tf_cluster_meet();" if shares_slots else "tf_rings_ready();")
+        out.line("tf_cluster_meet();" if self._shares_slots(s) else "tf_rings_ready();")
+
+    def _shares_slots(self, s: Pipeline[Stmt]) -> bool:
+        """Whether the blocks of a cluster fill each other's slots."""
+        return any(r.cluster for r in s.rings) and self.printer.kernel.launch.cluster > 1
+
+    def _pipeline(self, s: Pipeline[Stmt]) -> None:
+        out = self.printer.out
+        fills, turns = _producing_threads(s), _turns_of(s)
         producers = max(fills.values(), default=0)
         with out.block(f"if (threadIdx.x >= {s.consumer_threads})"):
             if s.producer_registers:
@@ -163,7 +171,7 @@ class CudaPipeline:
             self.consumers = s.consumer_threads
             self.printer.body(consumer_tree(s.body))
             self.consumers = 0
-        if shares_slots:
+        if self._shares_slots(s):
             # Other blocks still arrive at this block's barriers.
             out.line("tf_cluster_barrier();")
 
@@ -307,6 +315,16 @@ class CudaPipeline:
         text = self.printer.scope.text(index)
         place = identifier(b.name) if text == "0" else f"{identifier(b.name)} + {text}"
         self.printer.out.line(f"const unsigned long long {name} = tf_operand<{b.swizzle}>({place}, {leading}, {stride});")
+
+
+def _producing_threads(s: Pipeline[Stmt]) -> dict[str, int]:
+    """Threads that fill each ring."""
+    return {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
+
+
+def _turns_of(s: Pipeline[Stmt]) -> list[EachWarpgroup[Stmt]]:
+    """The statements that one warpgroup after the other runs."""
+    return [t for t in statements(s.body) if isinstance(t, EachWarpgroup)]
 
 
 def _inner_bytes(b: Buffer, panel: int, across: bool, k: int) -> int:

@@ -51,12 +51,14 @@ class Overlaps:
     turns            numbering its blocks backwards turns that walk round
     waits_itself     it may begin before the kernel ahead ends whatever it moves: its loads wait, and nothing of it stands in the way
     fetches_settled  it may fetch operands that the kernel ahead does not write while that kernel still runs
+    one_wave         its blocks, one a multiprocessor at most, take all tiles in turn. Each waits once, whatever the kernel moves
     """
 
     walks_memory: bool
     turns: bool
     waits_itself: bool
     fetches_settled: bool
+    one_wave: bool = False
 
 
 class KernelTemplate(ABC, Generic[C]):

@@ -126,7 +126,10 @@ class _Lowering:
     def _starts_early(self, program: TileProgram) -> bool:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
-        if self._overlaps(program).waits_itself and not self.calls_library:
+        overlaps = self._overlaps(program)
+        if overlaps.one_wave:
+            return True
+        if overlaps.waits_itself and not self.calls_library:
             return waits_itself(program.bytes_moved, program.launch)
         return program.bytes_moved <= MAX_EARLY_BYTES
 

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilefuse.ir.affine import axis
-from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier, Prefetch
+from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier
 from tilefuse.kernel.early import PAST_CACHE_BYTES
 from tilefuse.kernel.ir import Buffer, Load, VectorLoad
 from tilefuse.kernel.visit import parts, statements
-from tilefuse.target.memory import LINE_BYTES
+from tilefuse.templates.staged.prefetch import prefetch_lines
 from tilefuse.templates.staged.stitch_plan import Stage
 from tilefuse.templates.staged.stitch_values import StitchValues
 
@@ -28,14 +26,15 @@ def begin(w: StitchValues, stages: Sequence[Stage], num_blocks: int, emit_stage:
     first = next((n for n, s in enumerate(stages) if s.kind != "copy" or s.barrier), len(stages))
     early = [s for s in stages[:first] if _started(w, s, emit_stage)]
     direct = _direct(w)
+    # A chain of small products otherwise waits for memory once a product.
     asked = bool(direct) and all(b.origin in w.settled for b in direct)
     if asked:
-        ask_ahead(w, direct, num_blocks)
+        prefetch_lines(w, direct, num_blocks, w.threads)
     late = [s for s in stages[:first] if s not in early]
     if early or asked:
         w.emit(AwaitEarlier())
     if not asked:
-        ask_ahead(w, direct, num_blocks)
+        prefetch_lines(w, direct, num_blocks, w.threads)
     return [*late, *stages[first:]]
 
 
@@ -66,17 +65,3 @@ def _direct(w: StitchValues) -> list[Buffer]:
         return []
     return buffers
 
-
-def ask_ahead(w: StitchValues, buffers: Sequence[Buffer], num_blocks: int) -> None:
-    """Such operands come into the cache while the first stages run. Each block asks for its share of the lines.
-
-    A chain of small products otherwise waits for memory once a product.
-    """
-    for buffer in buffers:
-        step = LINE_BYTES // buffer.dtype.itemsize
-        lines, everyone = -(-buffer.num_elements // step), num_blocks * w.threads
-        turns = -(-lines // everyone)
-        with w.loop("ask", turns) as turn:
-            line = w.let("line", turn * everyone + axis("block") * w.threads + axis("thread"), turns * everyone)
-            with w.when([Bound(line, 0, lines)]):
-                w.emit(Prefetch(buffer.name, line * step))

@@ -4,6 +4,8 @@
 """
 from __future__ import annotations
 
+from collections.abc import Set
+
 from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
@@ -16,14 +18,16 @@ from tilefuse.templates.staged.chain.fragments import left_operand
 from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer, consumer_registers
 from tilefuse.templates.staged.chain.state import ChainState
 from tilefuse.templates.staged.pipelined.results import store_results
+from tilefuse.templates.staged.prefetch import prefetch_settled
 
 
-def compose_chain(program: TileProgram, device: DeviceSpec) -> Kernel:
-    """The kernel IR of a chain of products."""
+def compose_chain(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel IR of a chain of products. settled: as of `KernelTemplate.compose`."""
     plan = program.internal
     assert isinstance(plan, ChainPlan)
     choice = plan.choice
     w = ChainState(program, plan, device)
+    prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
     w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
     with w.nested() as roles:
         if plan.stays:
@@ -34,7 +38,7 @@ def compose_chain(program: TileProgram, device: DeviceSpec) -> Kernel:
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.shared_bytes} bytes of shared memory; right operands {'stay' if plan.stays else 'come for each tile'}")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes)
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
     narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
     slots = {b.name: b for b in w.slots.values()}
     return Kernel(program.name, (*w.buffers.values(), *slots.values(), *w.stages.values()), launch, (*w.frame.statements, pipeline), header,

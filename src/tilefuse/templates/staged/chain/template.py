@@ -43,11 +43,11 @@ class ProductChainTemplate(OwnLaunchTemplate[ProductChain]):
 
     def overlaps(self, choice: ProductChain) -> Overlaps:
         """Blocks take tiles in turns."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=True, one_wave=True)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""
-        return compose_chain(program, device)
+        return compose_chain(program, device, settled)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[ProductChain, ...]:
         """Other rows, warpgroups and slots."""

@@ -4,7 +4,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 from tilefuse.domain.contraction import sum_dtype
@@ -32,17 +32,19 @@ from tilefuse.templates.staged.pipelined.results import await_values, fetch_valu
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
 from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.state import ProductState
+from tilefuse.templates.staged.prefetch import prefetch_settled
 
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
 REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
-def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
-    """The kernel IR of pipelined products."""
+def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel IR of pipelined products. settled: as of `KernelTemplate.compose`."""
     plan = program.internal
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
-    # Producers are as many threads or fewer.
+    prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
+    # Inside the roles; producers are as many threads or fewer.
     cluster = plan.choice.cluster
     w.frame.extents |= {"block": plan.choice.blocks, "thread": plan.choice.consumer_threads, "rank": cluster,
                         "cluster": plan.choice.num_clusters}
@@ -56,7 +58,7 @@ def compose_product(program: TileProgram, device: DeviceSpec) -> Kernel:
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes)
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, device.starts_early)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()))

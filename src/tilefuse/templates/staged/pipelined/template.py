@@ -46,11 +46,11 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
         """Blocks take tiles in bands."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=False)
+        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=True, one_wave=True)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""
-        return compose_product(program, device)
+        return compose_product(program, device, settled)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Pipelined, ...]:
         """Other tiles, slots and bands."""

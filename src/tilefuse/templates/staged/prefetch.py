@@ -1,0 +1,48 @@
+"""Operands that come into the second-level cache before the kernel uses them: each block prefetches its share of the lines.
+
+    prefetch weights | wait for the kernel ahead | ... the first copy of a weight finds it in L2
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from tilefuse.ir.affine import axis
+from tilefuse.ir.scalar import Bound, Lookup, walk
+from tilefuse.kernel.asynchronous import AwaitEarlier, Prefetch
+from tilefuse.kernel.ir import Buffer
+from tilefuse.target.memory import LINE_BYTES
+from tilefuse.templates.staged.graph_values import GraphStatements
+
+
+def prefetch_lines(w: GraphStatements, buffers: Sequence[Buffer], num_blocks: int, num_threads: int) -> None:
+    """Prefetches of all lines of some global buffers, spread over the threads of all blocks."""
+    for buffer in buffers:
+        step = LINE_BYTES // buffer.dtype.itemsize
+        lines, everyone = -(-buffer.num_elements // step), num_blocks * num_threads
+        turns = -(-lines // everyone)
+        with w.loop("ask", turns) as turn:
+            line = w.let("line", turn * everyone + axis("block") * num_threads + axis("thread"), turns * everyone)
+            with w.when([Bound(line, 0, lines)]):
+                w.emit(Prefetch(buffer.name, line * step))
+
+
+def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num_threads: int) -> None:
+    """Prefetches of settled operands, then the wait for the kernel ahead; nothing where none is prefetched.
+
+    settled: as of `KernelTemplate.compose`. Of the operands that lie densely in memory and are read whole, in order, those that together
+    fit the share of L2 that pending operands may take.
+    """
+    partly = {e.value for n in w.graph.nodes if n.body is not None for e in walk(n.body) if isinstance(e, Lookup)}
+    w.frame.extents |= {"block": num_blocks, "thread": num_threads}
+    left_bytes = w.device.l2_bytes * w.device.fitted.traffic.pending_l2_share
+    chosen: list[Buffer] = []
+    for value in w.graph.inputs:
+        buffer = w.buffers[value.name]
+        num_bytes = buffer.num_elements * buffer.dtype.itemsize
+        if value.name in settled - partly and buffer.num_elements == value.type.num_elements and num_bytes <= left_bytes:
+            left_bytes -= num_bytes
+            chosen.append(buffer)
+    prefetch_lines(w, chosen, num_blocks, num_threads)
+    if chosen:
+        w.emit(AwaitEarlier())
+
