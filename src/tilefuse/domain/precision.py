@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilefuse.domain.contraction import contraction_of
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.ops import dtype_of
@@ -19,14 +20,15 @@ from tilefuse.ir.scalar import Call, Const, Expr, Guard, Lookup, Read, cast, chi
 NARROW = ("f16", "bf16")
 
 
-def keep_precision(pattern: Graph) -> Graph:
+def keep_precision(pattern: Graph, products: bool = False) -> Graph:
     """The pattern with internal f16 and bf16 values in f32 if that saves conversions; the same object if none does.
 
+    products: products of matrices stay in f32 too, the type of their sums, as maps read them.
     Requires: the pattern's results are all values that outlive the kernel.
     Exact: no. A result differs from the eager one by the omitted roundings, each at most half a unit in the last place of the narrow type.
         The wide values do not overflow the narrow type.
     """
-    widened = _worth_widening(pattern)
+    widened = _worth_widening(pattern, products)
     if not widened:
         return pattern
     rewriter = _Rewriter(pattern, widened)
@@ -47,17 +49,23 @@ def _parts_read(e: Expr) -> Iterator[str]:
     return (x.value for x in _parts(e) if isinstance(x, Read))
 
 
-def _worth_widening(pattern: Graph) -> frozenset[str]:
-    """Internal maps that end in a rounding and whose users convert back to f32, directly or through selects, guards and views."""
-    candidates = {n.name: n for n in pattern.nodes if n.category in ("map", "gather") and n.type.dtype.name in NARROW}
+def _worth_widening(pattern: Graph, products: bool) -> frozenset[str]:
+    """Internal maps that end in a rounding and whose users convert back to f32, directly or through selects, guards and views.
+
+    products: internal products whose users do so as well.
+    """
+    categories = ("map", "gather", *(("library",) if products else ()))
+    candidates = {n.name: n for n in pattern.nodes if n.category in categories and n.type.dtype.name in NARROW
+                  and (n.category != "library" or contraction_of(n, pattern) is not None)}
     if not candidates:
         return frozenset()
     for name in (*pattern.results, *(v for n in pattern.nodes for v in n.operands)):
         candidates.pop(name, None)
     rounded: set[str] = set()
     for name, node in candidates.items():
-        assert node.body is not None
-        if any(_is_rounding(x, pattern) or isinstance(x, Read) and x.value in rounded for x in _parts(node.body)):
+        if node.body is None:
+            rounded.add(name)
+        elif any(_is_rounding(x, pattern) or isinstance(x, Read) and x.value in rounded for x in _parts(node.body)):
             rounded.add(name)
     converted: set[str] = set()
     for node in reversed(pattern.nodes):
@@ -87,7 +95,7 @@ class _Rewriter:
 
     def node(self, n: Node) -> Node:
         if n.body is None:
-            return n
+            return replace(n, type=Type(F32, n.type.shape)) if n.name in self.widened else n
         if n.name in self.widened:
             return replace(n, type=Type(F32, n.type.shape), body=self.wide(n.body))
         if any(v in self.widened for v in _parts_read(n.body)):

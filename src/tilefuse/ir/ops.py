@@ -267,8 +267,9 @@ NARROW_FLOPS: dict[str, int] = {
     "exp": 2, "exp2": 1, "expm1": 8, "log": 9, "log2": 9, "log1p": 7, "div": 6, "reciprocal": 4, "sigmoid": 4, "sqrt": 4, "tanh": 10,
     "erf": 17, "random_normal": 25,
 }
-# Texts of 1 + f(a), as in GELU: where f is near -1, adding the two would lose the approximation's accuracy.
-NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0})", "tanh": "tf_narrow_one_plus_tanh({0})"}
+# Texts of factor * (1 + f(scale * a)), as in GELU: where f is near -1, adding the two would lose the approximation's accuracy. {1}: scale,
+# factor and the factor's binary logarithm, constants of f32.
+NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0}, {1})", "tanh": "tf_narrow_one_plus_tanh({0}, {1})"}
 
 # Functions that the texts of the records call. T is any dtype of the function's record; all are inline, for host and device, and none
 # traps.

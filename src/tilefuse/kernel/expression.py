@@ -6,6 +6,7 @@ cheaper truncating one. A division of a value that fits 32 bits prints as a 32-b
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -252,8 +253,8 @@ class ExpressionPrinter:
         raise InternalError(f"not a kernel expression: {e!r}")
 
     def _call(self, e: Call[KExpr]) -> tuple[str, DType]:
-        if self.narrow and e.fn == "add" and (one_plus := self._one_plus(e)):
-            return one_plus, F32
+        if self.narrow and (folded := self._one_plus(e, 1.0) if e.fn == "add" else self._folded_product(e) if e.fn == "mul" else ""):
+            return folded, F32
         typed = [self.typed(a) for a in e.args]
         texts = [text for text, _ in typed]
         if e.fn.startswith("random_") and isinstance(e.args[1], Index):
@@ -269,11 +270,29 @@ class ExpressionPrinter:
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
 
-    def _one_plus(self, e: Call[KExpr]) -> str:
-        """Text of 1 + f(a) in f32 for functions f with a fused form of it; "" for any other sum."""
-        for one, other in (e.args, e.args[::-1]):
+    def _one_plus(self, e: KExpr, factor: float) -> str:
+        """Text of factor * (1 + f(a)) in f32 for functions f with a short form of it; "" for any other expression.
+
+            0.5 * (1 + erf(0.7 * x))    ->    tf_narrow_one_plus_erf(x, 0.7f, 0.5f, -1.0f)
+
+        Constants become part of the form's coefficients, so that they cost no instruction.
+        """
+        for one, other in (e.args, e.args[::-1]) if isinstance(e, Call) and e.fn == "add" else ():
             if one == const(1, F32) and isinstance(other, Call) and other.fn in ops.NARROW_ONE_PLUS:
-                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(other.args[0]))
+                scale, argument = _scaled(other.args[0])
+                numbers = ", ".join(const_text(const(n, F32)) for n in (scale, factor, math.log2(factor)))
+                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(argument), numbers)
+        return ""
+
+    def _folded_product(self, e: KExpr) -> str:
+        """Text of a product in f32 of factors of which one is a short form that takes a constant one; "" for any other product."""
+        factors = list(_factors(e))
+        known = [f for f in factors if isinstance(f, Const) and f.dtype == F32 and isinstance(f.value, float) and 0 < f.value <= 1]
+        for n, form in enumerate(factors if known else ()):
+            text = self._one_plus(form, float(known[0].value))
+            if text:
+                rest = [self.text(f) for m, f in enumerate(factors) if m != n and f is not known[0]]
+                return f"({' * '.join((*rest, text))})" if rest else text
         return ""
 
     def _counter(self, counter: Affine) -> str:
@@ -294,3 +313,20 @@ class ExpressionPrinter:
                 text = f"({self.scope.index_type}){text}"
             parts.append(text if stride == 1 else f"{text} * {stride}")
         return " + ".join(parts)
+
+
+def _factors(e: KExpr) -> Iterator[KExpr]:
+    """Factors of a product of products."""
+    if isinstance(e, Call) and e.fn == "mul":
+        for a in e.args:
+            yield from _factors(a)
+    else:
+        yield e
+
+
+def _scaled(e: KExpr) -> tuple[float, KExpr]:
+    """(scale, operand) of a product with a positive constant of f32; other expressions have the scale 1."""
+    for factor, other in (e.args, e.args[::-1]) if isinstance(e, Call) and e.fn == "mul" else ():
+        if isinstance(factor, Const) and factor.dtype == F32 and isinstance(factor.value, float) and 2.0**-20 < factor.value < 2.0**20:
+            return factor.value, other
+    return 1.0, e

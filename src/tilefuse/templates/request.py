@@ -156,6 +156,12 @@ class Request:
         return has_products(self.graph)
 
     @cached_property
+    def with_sums_kept(self) -> Graph:
+        """The pattern for kernels that hold a product's sums in f32: maps read these, and inner values stay in f32 until a product reads
+        them."""
+        return self.graph if self.eager_rounding else keep_precision(self.graph, products=True)
+
+    @cached_property
     def walked(self) -> WalkedPattern | Rejected:
         """The pattern over one iteration domain, or why it has none. Products with vectors are sums there."""
         graph = in_precision(with_sums(self.graph), self.eager_rounding) if self.has_products else self.graph
@@ -172,5 +178,5 @@ def has_products(graph: Graph) -> bool:
 
 
 def in_precision(graph: Graph, eager_rounding: bool) -> Graph:
-    """The pattern with inner values in the precision of the kernel. Products round their own operands."""
+    """The pattern with inner values in the precision of the kernel. Products round their own operands, and templates decide about results."""
     return graph if eager_rounding or has_products(graph) else keep_precision(graph)

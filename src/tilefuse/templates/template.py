@@ -51,7 +51,7 @@ class Overlaps:
     turns            numbering its blocks backwards turns that walk round
     waits_itself     it may begin before the kernel ahead ends whatever it moves: its loads wait, and nothing of it stands in the way
     fetches_settled  it may fetch operands that the kernel ahead does not write while that kernel still runs
-    one_wave         its blocks, one a multiprocessor at most, take all tiles in turn. Each waits once, whatever the kernel moves
+    one_wave         its blocks, one a multiprocessor at most, take all tiles in turn, and each waits once
     """
 
     walks_memory: bool

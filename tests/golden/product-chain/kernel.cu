@@ -40,6 +40,7 @@ k_clamp_2(
   __shared__ __align__(8) unsigned long long tf_right2_full[1], tf_right2_empty[1];
   tf_ring_init(tf_right2_full, tf_right2_empty, 1, 1, 16);
   tf_rings_ready();
+  tf_wait_for_earlier_kernel();
   if (threadIdx.x >= 512) {
     tf_lower_registers<40>();
     if (threadIdx.x == 512) {

@@ -105,3 +105,24 @@ def test_the_option_reaches_the_kernel(eager: bool) -> None:
     plan = plan_graph(graph, {}, H200, Options(eager_rounding=eager))
     (kernel,) = plan.kernels
     assert ("%t: f16" in print_graph(kernel.program.graph)) == eager
+
+
+@pytest.mark.parametrize(("results", "kept"), [("%y", True), ("%y, %p", False)])
+def test_products_stay_in_the_type_of_their_sums_where_a_kernel_holds_these(results: str, kept: bool) -> None:
+    """Only where asked; a product that is written is read rounded, and one that another product reads is rounded for it."""
+    types = ", ".join("f16[8, 8]" for _ in results.split(","))
+    graph = parse_graph(f"""graph @g(%x: f16[8, 8], %w: f16[8, 8]) -> ({types}) {{
+  %p: f16[8, 8] = library.matmul (%x, %w)
+  %t: f16[8, 8] = map [i, j] {{ f16(tanh(f32(%p[i, j]))) }}
+  %y: f16[8, 8] = map [i, j] {{ f16(mul(f32(%t[i, j]), f32(%p[i, j]))) }}
+  return {results}
+}}""")
+    assert {n.name: n.type.dtype.name for n in keep_precision(graph).nodes} == {"p": "f16", "t": "f32", "y": "f16"}
+    after = keep_precision(graph, products=True)
+    assert {n.name: n.type.dtype.name for n in after.nodes} == {"p": "f32" if kept else "f16", "t": "f32", "y": "f16"}
+    between = parse_graph("""graph @g(%x: f16[8, 8], %w: f16[8, 8]) -> (f16[8, 8]) {
+  %p: f16[8, 8] = library.matmul (%x, %w)
+  %y: f16[8, 8] = library.matmul (%p, %w)
+  return %y
+}""")
+    assert keep_precision(between, products=True) is between

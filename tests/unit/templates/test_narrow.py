@@ -16,6 +16,7 @@ from tilefuse.ir import meaning
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import NARROW_CUDA, NARROW_ONE_PLUS
 from tilefuse.ir.text import parse_graph
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_graph
@@ -74,17 +75,28 @@ static float tf_hardware_sqrt(float a) { return (float)(std::sqrt((double)a) * (
 APPLY = """
 extern "C" void apply_{name}(const float* x, float* y, long n, int a, int b) {{
   first = a; second = b;
-  for (long i = 0; i < n; ++i) y[i] = tf_narrow_{name}(x[i]);
+  for (long i = 0; i < n; ++i) y[i] = tf_narrow_{call};
 }}
 """
+# Scale and factor of GELU, and the factor's binary logarithm.
+SCALE, FACTOR, LOG2_FACTOR = float(np.float32(0.5**0.5)), 0.5, -1.0
+# Calls of forms that take constants; others are called with the operand alone.
+CALLS = {
+    "one_plus_erf": "one_plus_erf(x[i], 1.0f, 1.0f, 0.0f)", "one_plus_tanh": "one_plus_tanh(x[i], 1.0f, 1.0f, 0.0f)",
+    "scaled_one_plus_erf": f"one_plus_erf(x[i], {SCALE!r}f, {FACTOR}f, {LOG2_FACTOR}f)",
+    "scaled_one_plus_tanh": f"one_plus_tanh(x[i], {SCALE!r}f, {FACTOR}f, {LOG2_FACTOR}f)",
+}
 # Functions of one operand: the exact one in f64.
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "reciprocal": lambda x: 1 / x,
     "sigmoid": meaning.sigmoid, "sqrt": np.sqrt, "tanh": np.tanh, "erf": meaning.erf,
     "one_plus_erf": lambda x: meaning.erfc(-x), "one_plus_tanh": lambda x: 2 * meaning.sigmoid(2 * x),
+    "scaled_one_plus_erf": lambda x: FACTOR * meaning.erfc(-SCALE * x), "scaled_one_plus_tanh": lambda x: 2 * FACTOR * meaning.sigmoid(2 * SCALE * x),
 }
 # one_plus_erf: what the fit leaves where erfc is small.
-FLOOR = {"one_plus_erf": 3e-11 + 1e-12}
+FLOOR = dict.fromkeys(("one_plus_erf", "scaled_one_plus_erf"), 3e-11 + 1e-12)
+# Functions that lose what rounding a large operand costs.
+OF_LARGE = ("exp", "exp2", "one_plus_tanh", "scaled_one_plus_tanh", "sigmoid")
 
 
 def samples() -> np.ndarray:
@@ -102,7 +114,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if compiler() is None:
         pytest.skip("no C++ compiler")
     header = (resources.files("tilefuse.printers.support") / "cuda_narrow.cuh").read_text()
-    source = HARDWARE + header.partition("//@ tf_narrow_random_normal")[0] + "".join(APPLY.format(name=name) for name in EXACT)
+    source = HARDWARE + header.partition("//@ tf_narrow_random_normal")[0] + "".join(APPLY.format(name=name, call=CALLS.get(name, f"{name}(x[i])")) for name in EXACT)
     return build(source, tmp_path_factory.mktemp("narrow"), (*FLAGS, "-ffp-contract=off", "-Wno-unused-function"))
 
 
@@ -122,14 +134,15 @@ def test_approximations_keep_their_error(name: str, library: ctypes.CDLL) -> Non
             # Next to an overflow the error may decide; what is below 2^-124 may be lost.
             overflow = (np.abs(exact) > 3e38) & (np.abs(got) > 3e38)
             assert (same | overflow)[special].all(), (name, x[special & ~same][:5], got[special & ~same][:5])
-            bound = 2.0**-16 + (np.abs(x.astype(np.float64)) * 2.0**-23 if name in ("exp", "exp2", "one_plus_tanh", "sigmoid") else 0)
+            bound = 2.0**-16 + (np.abs(x.astype(np.float64)) * 2.0**-23 if name in OF_LARGE else 0)
             near = np.abs(got - exact) <= bound * np.abs(exact) + FLOOR.get(name, 0.0)
             wrong = ~special & ~near & ~same & ~overflow
             assert not wrong.any(), (name, x[wrong][:5], got[wrong][:5], exact[wrong][:5])
 
 
 def test_every_approximation_is_tried_here() -> None:
-    assert set(NARROW_CUDA) - {"random_normal", "div"} | {f"one_plus_{name}" for name in NARROW_ONE_PLUS} == set(EXACT)
+    forms = {f"{kind}one_plus_{name}" for name in NARROW_ONE_PLUS for kind in ("", "scaled_")}
+    assert set(NARROW_CUDA) - {"random_normal", "div"} | forms == set(EXACT)
 
 
 def test_coefficients_are_those_of_the_fit() -> None:
@@ -140,3 +153,25 @@ def test_coefficients_are_those_of_the_fit() -> None:
         written = [float(number) for number in re.findall(r"-?\d+\.\d+(?:e-?\d+)?(?=f)", body)]
         for c in coefficients:
             assert any(abs(w - c) <= 2e-5 * abs(c) for w in written), (name, c)
+
+
+FORMS = {
+    "mul(mul({x}, 0.5:f32), add(1:f32, erf(mul({x}, 0.75:f32))))": "tf_narrow_one_plus_erf({x}, 0.75f, 0.5f, (-1.0f))",
+    "mul(add(erf(mul(0.75:f32, {x})), 1:f32), mul(0.25:f32, {x}))": "tf_narrow_one_plus_erf({x}, 0.75f, 0.25f, (-2.0f))",
+    "mul({x}, add(1:f32, tanh(mul({x}, 0.75:f32))))": "tf_narrow_one_plus_tanh({x}, 0.75f, 1.0f, 0.0f)",
+    "add(1:f32, erf(mul({x}, -0.75:f32)))": "tf_narrow_one_plus_erf(({x} * (-0.75f)), 1.0f, 1.0f, 0.0f)",
+    "mul(2:f32, add(1:f32, erf({x})))": "(2.0f * tf_narrow_one_plus_erf({x}, 1.0f, 1.0f, 0.0f))",
+    "mul({x}, add(2:f32, erf({x})))": "(2.0f + tf_narrow_erf({x}))",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_constants_become_part_of_short_forms(form: str) -> None:
+    """Positive factors up to 1 and positive scales; others stay multiplications."""
+    graph = parse_graph(f"graph @g(%x: f16[512]) -> (f16[512]) {{\n  %y: f16[512] = map [i] {{ f16({form.format(x='f32(%x[i])')}) }}\n  return %y\n}}")
+    tile = schedule_graph(graph, {}, H200)
+    assert isinstance(tile, TileProgram)
+    text = print_cuda(compose(tile, H200), H200)
+    (line,) = (ln for ln in text[text.index('extern "C"'):].splitlines() if "one_plus" in ln or "narrow_erf(" in ln)
+    operand = re.search(r"tf_narrow_\w+\(\(?([\w\[\]]+(?:\([\w\[\]]+\))?)", line)
+    assert operand and FORMS[form].format(x=operand.group(1)) in line, line

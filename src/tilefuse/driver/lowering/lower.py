@@ -128,7 +128,7 @@ class _Lowering:
             return False
         overlaps = self._overlaps(program)
         if overlaps.one_wave:
-            return True
+            return program.bytes_moved <= self.device.fitted.pipelined.most_early_bytes
         if overlaps.waits_itself and not self.calls_library:
             return waits_itself(program.bytes_moved, program.launch)
         return program.bytes_moved <= MAX_EARLY_BYTES

@@ -60,35 +60,38 @@ TF_INLINE float tf_narrow_tanh(float a) {
 }
 
 //@ tf_narrow_one_plus_tanh
-// 2 / (1 + exp(-2a)): where tanh is near -1 it is closer to 1 + tanh(a) than a sum would be.
-TF_INLINE float tf_narrow_one_plus_tanh(float a) {
-  return 2.0f * tf_hardware_reciprocal_normal(1.0f + tf_hardware_exp2(a * -2.8853900817779268f));
+// factor (1 + tanh(scale a)) = 2 factor / (1 + exp(-2 scale a)): where tanh is near -1 it is closer to 1 + tanh than a sum would be.
+// Constants are part of the coefficients.
+TF_INLINE float tf_narrow_one_plus_tanh(float a, float scale, float factor, float) {
+  return 2.0f * factor * tf_hardware_reciprocal_normal(1.0f + tf_hardware_exp2(a * (scale * -2.8853900817779268f)));
 }
 
 //@ tf_narrow_erfc_of_size
-// erfc(size) = 2^(size * polynomial(size)) for size >= 0: relative error below 2^-18 down to results of 10^-5, below 3 * 10^-11
-// absolute beyond. The leading coefficient is negative, so that it goes to 0 without a clamp.
-TF_INLINE float tf_narrow_erfc_of_size(float size) {
-  float p = fmaf(-1.3592192640993744e-05f, size, 0.0004124645784031600f);
-  p = fmaf(p, size, -0.004912578035145998f);
-  p = fmaf(p, size, 0.03327422961592674f);
-  p = fmaf(p, size, -0.15178541839122772f);
-  p = fmaf(p, size, -0.9173740148544312f);
-  p = fmaf(p, size, -1.6280205249786377f);
-  return tf_hardware_exp2(p * size);
+// factor erfc(scale size) = 2^(size * polynomial(size) + log2(factor)) for size >= 0 and constants scale and factor: relative error below
+// 2^-18 down to results of 10^-5, below 3 * 10^-11 absolute beyond. The leading coefficient is negative, so that it goes to 0 without a
+// clamp.
+TF_INLINE float tf_narrow_erfc_of_size(float size, float scale, float log2_factor) {
+  const float square = scale * scale, fourth = square * square;
+  float p = fmaf(-1.3592192640993744e-05f * (fourth * square * scale), size, 0.0004124645784031600f * (fourth * square));
+  p = fmaf(p, size, -0.004912578035145998f * (fourth * scale));
+  p = fmaf(p, size, 0.03327422961592674f * fourth);
+  p = fmaf(p, size, -0.15178541839122772f * (square * scale));
+  p = fmaf(p, size, -0.9173740148544312f * square);
+  p = fmaf(p, size, -1.6280205249786377f * scale);
+  return tf_hardware_exp2(fmaf(p, size, log2_factor));
 }
 
 //@ tf_narrow_one_plus_erf
-// 1 + erf(a) = erfc(-a), with the relative error of that also where erf is near -1.
-TF_INLINE float tf_narrow_one_plus_erf(float a) {
-  const float tail = tf_narrow_erfc_of_size(fabsf(a));
-  return a < 0.0f ? tail : 2.0f - tail;
+// factor (1 + erf(scale a)) = factor erfc(-scale a), with the relative error of that also where erf is near -1.
+TF_INLINE float tf_narrow_one_plus_erf(float a, float scale, float factor, float log2_factor) {
+  const float tail = tf_narrow_erfc_of_size(fabsf(a), scale, log2_factor);
+  return a < 0.0f ? tail : 2.0f * factor - tail;
 }
 
 //@ tf_narrow_erf
 // 1 - erfc has no digits near 0: a polynomial there.
 TF_INLINE float tf_narrow_erf(float a) {
-  const float far = copysignf(1.0f - tf_narrow_erfc_of_size(fabsf(a)), a), square = a * a;
+  const float far = copysignf(1.0f - tf_narrow_erfc_of_size(fabsf(a), 1.0f, 0.0f), a), square = a * a;
   const float near = fmaf(fmaf(0.10802458971738815f, square, -0.37590646743774414f), square, 1.1283776760101318f) * a;
   return fabsf(a) < 0.35f ? near : far;
 }

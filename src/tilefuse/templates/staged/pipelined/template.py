@@ -74,7 +74,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         reductions = [n for n in request.graph.nodes if n.category == "reduce"]
         if reductions:
             return Rejected(Reason.OTHER_TEMPLATE, f"%{reductions[0].name} is a {reductions[0].kind}, which plans leave to other kernels")
-        return schedule_product(request.graph, request.layouts, request.device)
+        return schedule_product(request.with_sums_kept, request.layouts, request.device)
 
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
         """Products of a type that warpgroup instructions multiply."""

@@ -170,10 +170,11 @@ PLAN = """plan @steps for h200 objective 1us unfused 1us {
 }"""
 
 
-@pytest.mark.parametrize(("option", "early", "fetches"), [("inputs", True, True), ("ready", True, False), ("off", False, False)])
-@pytest.mark.parametrize("rows", [256, 65536])
-def test_products_of_any_size_begin_early(rows: int, option: str, early: bool, fetches: bool) -> None:
-    """Their blocks wait once each. Weights are inputs that no kernel of the program writes."""
+@pytest.mark.parametrize(("rows", "option", "early", "fetches"), [
+    (256, "inputs", True, True), (256, "ready", True, False), (256, "off", False, False), (16384, "inputs", True, True),
+    (65536, "inputs", False, False)])
+def test_products_begin_early_and_prefetch_weights(rows: int, option: str, early: bool, fetches: bool) -> None:
+    """But large ones, which gain nothing. Weights are inputs that no kernel of the program writes."""
     spec = generate(two_steps(rows), constants={}, device=H200, options=Options(plan=PLAN, early_start=option)).spec
     kernel = spec.kernels[[s.kernel for s in spec.steps if isinstance(s, KernelStep)][-1]]
     assert kernel.launch.early is early and kernel.name.endswith("_early") is fetches

@@ -34,7 +34,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BF16, F16, F32, I64
+from tilefuse.ir.dtype import BF16, F16, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
@@ -45,6 +45,7 @@ from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
+from tilefuse.templates.request import Request
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -380,3 +381,36 @@ def test_other_devices_have_none() -> None:
     device = replace(H200, capabilities=replace(H200.capabilities, warpgroup_products=False))
     made = schedule_product(plain(64, 64, 64), {}, device)
     assert isinstance(made, Rejected) and made.reason is Reason.OTHER_TEMPLATE
+
+
+# -- precision ---------------------------------------------------------------------------------------------------------------
+
+
+def _linear_gelu(dtype: DType) -> Graph:
+    b = TensorBuilder("linear_gelu")
+    x, w, bias = b.input("x", dtype, (130, 136)), b.input("w", dtype, (72, 136)), b.input("bias", dtype, (72,))
+    h = b.elementwise("add", b.matmul(x, w, transpose_b=True), bias)
+    scaled = b.elementwise("mul", h, b.full((1, 1), 0.5, dtype))
+    erf = b.elementwise("erf", b.elementwise("mul", h, b.full((1, 1), 0.5**0.5, dtype)))
+    return normal(b, [b.elementwise("mul", scaled, b.elementwise("add", erf, b.full((1, 1), 1.0, dtype)))])
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("eager", [False, True])
+def test_maps_read_sums_that_are_not_rounded(dtype: DType, eager: bool, tmp_path: Path) -> None:
+    """One rounding on the way from the sums to the result, so that the error is half a unit of it and what the sums lose; with
+    `eager_rounding` every value is rounded."""
+    made = PipelinedTemplate().propose(Request(_linear_gelu(dtype), {}, H200, eager_rounding=eager))
+    assert isinstance(made, TileProgram)
+    assert (made.graph.nodes[0].type.dtype == F32) is not eager
+    assert product_by_hand(made, parse_template(made.notation), H200).graph == made.graph
+    kernel, values = compose_product(made, H200), drawn(made.graph)
+    memory, status, report = run(kernel, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    assert status == 0, report
+    wanted, = interpret(in_double(_linear_gelu(dtype)), {n: v.astype(np.float64) for n, v in values.items()})
+    name, = (b.name for b in kernel.parameters if b.role == "out")
+    error = np.abs(memory[name].astype(np.float64) - np.asarray(wanted).ravel())
+    unit = ROUNDOFF[dtype.name] * np.abs(np.asarray(wanted).ravel())
+    beyond = error > 1.01 * unit + 1e-4
+    assert bool(beyond.any()) is eager
