@@ -63,9 +63,8 @@ def _worth_widening(pattern: Graph, products: bool) -> frozenset[str]:
         candidates.pop(name, None)
     rounded: set[str] = set()
     for name, node in candidates.items():
-        if node.body is None:
-            rounded.add(name)
-        elif any(_is_rounding(x, pattern) or isinstance(x, Read) and x.value in rounded for x in _parts(node.body)):
+        body = node.body
+        if body is None or any(_is_rounding(x, pattern) or isinstance(x, Read) and x.value in rounded for x in _parts(body)):
             rounded.add(name)
     converted: set[str] = set()
     for node in reversed(pattern.nodes):

@@ -178,5 +178,5 @@ def has_products(graph: Graph) -> bool:
 
 
 def in_precision(graph: Graph, eager_rounding: bool) -> Graph:
-    """The pattern with inner values in the precision of the kernel. Products round their own operands, and templates decide about results."""
+    """The pattern with inner values in the precision of the kernel. Products round their operands; templates decide about results."""
     return graph if eager_rounding or has_products(graph) else keep_precision(graph)

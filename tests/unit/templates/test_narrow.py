@@ -91,7 +91,8 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p, "reciprocal": lambda x: 1 / x,
     "sigmoid": meaning.sigmoid, "sqrt": np.sqrt, "tanh": np.tanh, "erf": meaning.erf,
     "one_plus_erf": lambda x: meaning.erfc(-x), "one_plus_tanh": lambda x: 2 * meaning.sigmoid(2 * x),
-    "scaled_one_plus_erf": lambda x: FACTOR * meaning.erfc(-SCALE * x), "scaled_one_plus_tanh": lambda x: 2 * FACTOR * meaning.sigmoid(2 * SCALE * x),
+    "scaled_one_plus_erf": lambda x: FACTOR * meaning.erfc(-SCALE * x),
+    "scaled_one_plus_tanh": lambda x: 2 * FACTOR * meaning.sigmoid(2 * SCALE * x),
 }
 # one_plus_erf: what the fit leaves where erfc is small.
 FLOOR = dict.fromkeys(("one_plus_erf", "scaled_one_plus_erf"), 3e-11 + 1e-12)
@@ -114,7 +115,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if compiler() is None:
         pytest.skip("no C++ compiler")
     header = (resources.files("tilefuse.printers.support") / "cuda_narrow.cuh").read_text()
-    source = HARDWARE + header.partition("//@ tf_narrow_random_normal")[0] + "".join(APPLY.format(name=name, call=CALLS.get(name, f"{name}(x[i])")) for name in EXACT)
+    source = HARDWARE + header.partition("//@ tf_narrow_random_normal")[0]
+    source += "".join(APPLY.format(name=name, call=CALLS.get(name, f"{name}(x[i])")) for name in EXACT)
     return build(source, tmp_path_factory.mktemp("narrow"), (*FLAGS, "-ffp-contract=off", "-Wno-unused-function"))
 
 
@@ -168,7 +170,8 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_constants_become_part_of_short_forms(form: str) -> None:
     """Positive factors up to 1 and positive scales; others stay multiplications."""
-    graph = parse_graph(f"graph @g(%x: f16[512]) -> (f16[512]) {{\n  %y: f16[512] = map [i] {{ f16({form.format(x='f32(%x[i])')}) }}\n  return %y\n}}")
+    body = form.format(x="f32(%x[i])")
+    graph = parse_graph(f"graph @g(%x: f16[512]) -> (f16[512]) {{\n  %y: f16[512] = map [i] {{ f16({body}) }}\n  return %y\n}}")
     tile = schedule_graph(graph, {}, H200)
     assert isinstance(tile, TileProgram)
     text = print_cuda(compose(tile, H200), H200)

@@ -406,7 +406,8 @@ def test_maps_read_sums_that_are_not_rounded(dtype: DType, eager: bool, tmp_path
     assert (made.graph.nodes[0].type.dtype == F32) is not eager
     assert product_by_hand(made, parse_template(made.notation), H200).graph == made.graph
     kernel, values = compose_product(made, H200), drawn(made.graph)
-    memory, status, report = run(kernel, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    given = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
+    memory, status, report = run(kernel, given, tmp_path, check=True)
     assert status == 0, report
     wanted, = interpret(in_double(_linear_gelu(dtype)), {n: v.astype(np.float64) for n, v in values.items()})
     name, = (b.name for b in kernel.parameters if b.role == "out")
