@@ -14,10 +14,10 @@ from tilefuse.ir.affine import Affine, axis
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Barrier, Comment, Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.kernel_ends import finished_kernel
 from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_ahead import begin
 from tilefuse.templates.staged.stitch_copies import meet
-from tilefuse.templates.staged.stitch_finish import finished_kernel
 from tilefuse.templates.staged.stitch_items import Items
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.stitch_points import at_point, point_of_item

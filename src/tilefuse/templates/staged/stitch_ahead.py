@@ -10,7 +10,7 @@ from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier
 from tilefuse.kernel.early import PAST_CACHE_BYTES
 from tilefuse.kernel.ir import Buffer, Load, VectorLoad
 from tilefuse.kernel.visit import parts, statements
-from tilefuse.templates.staged.prefetch import prefetch_lines
+from tilefuse.templates.staged.kernel_ends import prefetch_lines
 from tilefuse.templates.staged.stitch_plan import Stage
 from tilefuse.templates.staged.stitch_values import StitchValues
 

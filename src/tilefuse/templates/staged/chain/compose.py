@@ -17,8 +17,8 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.chain.fragments import left_operand
 from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer, consumer_registers
 from tilefuse.templates.staged.chain.state import ChainState
+from tilefuse.templates.staged.kernel_ends import prefetch_settled
 from tilefuse.templates.staged.pipelined.results import store_results
-from tilefuse.templates.staged.prefetch import prefetch_settled
 
 
 def compose_chain(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:

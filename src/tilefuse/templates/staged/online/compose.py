@@ -15,6 +15,7 @@ from tilefuse.ir.scalar import Bound, Call, Expr, Read, const, walk
 from tilefuse.kernel.asynchronous import AsyncGroup, AsyncWait
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Kernel, KExpr, Reg, Store, VectorStore
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.kernel_ends import finished_kernel
 from tilefuse.templates.staged.online.fragments import Fragment, clear, fragment, hold_left, over_lanes, place_of_thread
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online.operands import fetch
@@ -22,7 +23,6 @@ from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import LEAD, ROW, WIDTH, Total, Weighted
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.online.turn import Turn
-from tilefuse.templates.staged.stitch_finish import finished_kernel
 
 INFINITY = float("inf")
 

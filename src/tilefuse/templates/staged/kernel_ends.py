@@ -1,4 +1,4 @@
-"""Operands that come into the second-level cache before the kernel uses them: each block prefetches its share of the lines.
+"""The beginning and the end of kernels that read the graph's own expressions: prefetches into the second-level cache, the finished kernel.
 
     prefetch weights | wait for the kernel ahead | ... the first copy of a weight finds it in L2
 """
@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound, Lookup, walk
 from tilefuse.kernel.asynchronous import AwaitEarlier, Prefetch
-from tilefuse.kernel.ir import Buffer
+from tilefuse.kernel.ir import Buffer, Kernel, Stmt
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
 from tilefuse.target.memory import LINE_BYTES
 from tilefuse.templates.staged.graph_values import GraphStatements
 
@@ -46,3 +49,14 @@ def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num
     if chosen:
         w.emit(AwaitEarlier())
 
+
+def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,
+                    told: str, min_blocks: int) -> Kernel:
+    """The kernel: buffers in parameter order, launch, header for the reader. `told`: what the header says of shared memory."""
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, shared_bytes, device.starts_early)
+    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {told}")
+    # Hardware approximations are lost in the rounding of the results where all of these are floats of 16 bits or fewer.
+    results = [program.graph.type_of(r).dtype for r in program.graph.results]
+    narrow = all(t.is_float and t.bits <= 16 for t in results)
+    return Kernel(program.name, tuple(buffers), launch, tuple(body), header, min_blocks=min_blocks, narrow=narrow)
