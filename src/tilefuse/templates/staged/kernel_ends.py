@@ -52,7 +52,7 @@ def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num
 
 def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,
                     told: str, min_blocks: int) -> Kernel:
-    """The kernel: buffers in parameter order, launch, header for the reader. `told`: what the header says of shared memory."""
+    """The kernel: buffers in parameter order, launch, header for the reader. `told`: the header's text about shared memory."""
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, shared_bytes, device.starts_early)
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {told}")
