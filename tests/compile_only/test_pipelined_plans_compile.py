@@ -8,11 +8,16 @@ import pytest
 from tests.compile_only.assembler import assembled, without_spills
 from tests.compile_only.machine_code import products_in
 from tests.unit.plan.model_products import MODEL_SIZED
-from tests.unit.templates.staged.pipelined.product_graphs import pair, queries_keys_values
+from tests.unit.templates.staged.pipelined.product_graphs import gated, pair, plain, queries_keys_values
+from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import generate_sources
 from tilefuse.ir.dtype import BF16
 from tilefuse.ir.graph import Graph
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
 
 
 @pytest.mark.parametrize("name", MODEL_SIZED)
@@ -28,6 +33,19 @@ def test_a_model_sized_product_compiles_and_is_explained(name: str) -> None:
     assert [tile["level"] for tile in explained["tiles"]] == ["grid", "block", "warpgroup"]
     assert [place["value"] for place in explained["shared"]][:2] == ["slots of %x", "slots of %w"]
     assert "pipelined" in made.explain()
+
+
+@pytest.mark.parametrize("choice", [
+    Pipelined(128, 128, 64, 4, 1, 2, 96, cluster=8, split=24), Pipelined(64, 64, 64, 8, 1, 4, 128, split=8),
+    Pipelined(128, 128, 64, 5, 2, 2, 128, cluster=4, split=32), Pipelined(128, 64, 64, 4, 2, 2, 128, cluster=8, split=16),
+], ids=["both", "a workspace", "both, two warpgroups", "eight columns a block"])
+@pytest.mark.parametrize("graph", [lambda: plain(256, 256, 65536, BF16), lambda: gated(256, 256, 65536, BF16)], ids=["plain", "gated"])
+def test_parts_of_the_inner_axis_meet_without_spills(choice: Pipelined, graph: Callable[[], Graph]) -> None:
+    """Sums of parts stay in registers before they are sent and behind their addition."""
+    program = schedule_product(graph(), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    _, report = assembled(print_cuda(compose_product(program, H200), H200), "sm_90a")
+    assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
 
 
 @pytest.mark.parametrize(("graph", "operands"), [

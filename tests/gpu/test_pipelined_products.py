@@ -9,6 +9,7 @@ from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
 from tests.unit.templates.staged.pipelined.row_cases import ROW_CASES
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm, soft
 from tests.unit.templates.staged.pipelined.test_pipelined import CASES, ROUNDOFF, Case, drawn
+from tests.unit.templates.staged.pipelined.test_split import SPLIT_CASES, scaled
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
@@ -74,6 +75,29 @@ def test_large_products(size: tuple[int, int, int], turned: tuple[bool, bool]) -
     x, w = values["x"].float(), values["w"].float()
     wanted = (x.T if turned[0] else x) @ (w.T if turned[1] else w)
     assert float((got.float() - wanted).norm() / wanted.norm()) < 2.0**-8
+
+
+@pytest.mark.parametrize("name", SPLIT_CASES)
+def test_kernel_adds_its_parts(name: str) -> None:
+    """Every element of every result, equal from call to call: counters are zero again."""
+    case = SPLIT_CASES[name]
+    program = schedule_product(case.graph(), case.layouts, present_device()[0], case.wanted)
+    assert isinstance(program, TileProgram), program
+    graph = program.graph
+    values, results = run_thrice(program, scaled(graph), case.layouts)
+    wanted = interpret(in_double(graph), {n: (v.double() if v.is_floating_point() else v).cpu().numpy() for n, v in values.items()})
+    for result, got, value in zip(graph.results, results, wanted, strict=True):
+        error = np.abs(got.double().cpu().numpy() - np.asarray(value).reshape(tuple(got.shape))).max()
+        assert error <= 8 * ROUNDOFF[graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
+
+
+@pytest.mark.parametrize("size", [(256, 256, 65536), (512, 512, 16384), (128, 768, 3072), (1, 4096, 4096), (100, 200, 30000)])
+def test_few_tiles(size: tuple[int, int, int]) -> None:
+    """The chosen tiles, whose inner axes are divided, equal from call to call; bf16 against products in f64."""
+    program, values, (got,) = on_device(Case(lambda: plain(*size, BF16)))
+    assert isinstance(program.choice, Pipelined) and program.choice.split > 1
+    wanted = values["x"].double() @ values["w"].double().T
+    assert float((got.double() - wanted).norm() / wanted.norm()) < 2.0**-8
 
 
 def test_two_large_results() -> None:

@@ -311,13 +311,23 @@ class ClusterLoad:
 @dataclass(frozen=True, slots=True)
 class ClusterStore:
     """shared buffer[index] of the block with cluster rank `rank` = value; asynchronous, counted on that block's transaction
-    barrier `signal`, if one is given (elements of 4 or 8 bytes)."""
+    barrier `signal`, if one is given (elements of 4 or 8 bytes).
+
+    further  values of the elements behind it, which one access stores together: 4 elements of 4 bytes each, aligned to 16 bytes; with a
+             signal
+    """
 
     buffer: str
     index: Affine
     rank: Affine
     value: KExpr
     signal: Affine | None = None
+    further: tuple[KExpr, ...] = ()
+
+    @property
+    def values(self) -> tuple[KExpr, ...]:
+        """Values of neighbouring elements, from `index` on."""
+        return (self.value, *self.further)
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,7 @@ class CheckedPrinter(HostPrinter):
     def signalled(self, s: ClusterStore) -> None:
         """Prints the count of a store's bytes on the receiving block's transaction barrier."""
         if s.signal is not None and self.cluster > 1:
-            num_bytes = self.buffers[s.buffer].dtype.itemsize
+            num_bytes = self.buffers[s.buffer].dtype.itemsize * len(s.values)
             home = f"tf_home_of(homes, {self.scope.text(s.rank)}, {self.site})"
             self.out.line(f"{home}.signalled({self.scope.text(s.signal)}, {num_bytes}, {self.site});")
 

@@ -378,8 +378,10 @@ class _CudaPrinter:
                 return f"{self._register(target)} = tf_shuffle_{mode}<{self._lane_mask()}>({self._register(source)}, {amount}, {width});"
             case ClusterLoad(target, buffer, index, rank):
                 return f"{self._register(target)} = tf_cluster_load({self._element(buffer, index)}, {text(rank)});"
-            case ClusterStore(buffer, index, rank, value, signal) if signal is not None:
-                return (f"tf_cluster_send({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)}, "
+            case ClusterStore(buffer, index, rank, signal=signal) if signal is not None:
+                values = ", ".join(map(self.expressions.text, s.values))
+                called = "tf_cluster_send_four" if s.further else "tf_cluster_send"
+                return (f"{called}({self._element(buffer, index)}, {text(rank)}, {values}, "
                         f"tf_arrivals + {self.scope.operand(signal)});")
             case ClusterStore(buffer, index, rank, value):
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"

@@ -169,8 +169,9 @@ class ThreadPrinter:
                 out.line(self.atomic(op, buffer, self.expressions.address(index, dynamic), self.expressions.text(value)))
             case ClusterLoad(target, buffer, index, rank):
                 out.line(self.assign(target, self.cluster_load(buffer, index, rank)))
-            case ClusterStore(buffer, index, rank, value):
-                out.line(self.cluster_store(buffer, index, rank, self.expressions.text(value)))
+            case ClusterStore(buffer, index, rank):
+                for n, value in enumerate(s.values):
+                    out.line(self.cluster_store(buffer, index + n, rank, self.expressions.text(value)))
                 self.signalled(s)
             case RoutineCall():
                 self.routine(s)

@@ -199,6 +199,17 @@ template <class T> TF_INLINE void tf_cluster_send(T* memory, unsigned int rank, 
   }
 }
 
+//@ tf_cluster_send_four
+// As tf_cluster_send, for four neighbouring elements of 4 bytes at a multiple of 16 bytes.
+template <class T> TF_INLINE void tf_cluster_send_four(T* memory, unsigned int rank, T a, T b, T c, T d, unsigned long long* barrier) {
+  static_assert(sizeof(T) == 4, "elements of four together have 4 bytes");
+  const unsigned int remote = tf_cluster_address(memory, rank), arrival = tf_cluster_address(barrier, rank);
+  unsigned int words[4];
+  memcpy(&words[0], &a, 4), memcpy(&words[1], &b, 4), memcpy(&words[2], &c, 4), memcpy(&words[3], &d, 4);
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+               :: "r"(remote), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]), "r"(arrival) : "memory");
+}
+
 //@ tf_cluster_receive
 // Announces the bytes that the cluster sends to this block, or to each TEAM threads of it, and waits for them.
 template <int TEAM = 1024> TF_INLINE void tf_cluster_receive(unsigned long long* barrier, unsigned int phase, unsigned int num_bytes) {

@@ -9,6 +9,7 @@ from tilefuse.target.fitted.stages import OverlapFigures
 _TIMED = ("one H200, e5314384, 27 products in all tiles (benchmarks/results/pipelined-h200-20261123.txt): predicted over measured 1.02, "
           "quartiles 0.96 and 1.07, the chosen tiles 0.86 to 1.16 and at most 1.08 of the fastest; cycles are those of "
           "`roofline.clock_hz`, 1.43 GHz, and tensor cores run at up to 1.76 GHz")
+_ASSUMED = "assumption: latencies of distributed shared memory and of L2 (Luo et al. 2024, arXiv:2402.13499, H100)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
@@ -20,6 +21,22 @@ class PipelineOverlapFigures(OverlapFigures):
                                   "producers and consumers are different warps")
     waits_hidden: bool = measured(False, "1", "Whether blocks of a multiprocessor wait at different times.", "one block a multiprocessor")
     counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", _TIMED)
+
+
+@dataclass(frozen=True, slots=True)
+class PartFigures:
+    """Sums of parts of the inner axis that different blocks have multiplied, on their way to the block that finishes a tile."""
+
+    sent_bytes_per_cycle: float = measured(
+        32.0, "bytes a cycle and multiprocessor", "Rate of sums that the blocks of a cluster send each other.", _ASSUMED)
+    exchange_cycles: float = measured(
+        1000.0, "cycles", "Wait of a block for the sums of the slowest of its cluster, beside their bytes.", _ASSUMED)
+    stored_bytes_per_cycle: float = measured(
+        48.0, "bytes a cycle and multiprocessor", "Rate of sums that blocks store in a workspace and the last one loads.", _ASSUMED)
+    arrival_cycles: float = measured(
+        1500.0, "cycles", "Arrival at a tile's counter: the block's stores have reached L2, then an atomic increment.", _ASSUMED)
+    part_cycles: float = measured(
+        500.0, "cycles", "Wait of the last block for the sums of one part.", _ASSUMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +107,5 @@ class PipelinedFigures:
         128, "registers a thread", "Registers of producers that load and store themselves: a multiple of 8.", "assembler, sm_90a")
     barrier_bytes: int = measured(
         1024, "bytes", "Shared memory that a pipeline takes beside its slots: transaction barriers, padding.", "printed kernels")
+    parts: PartFigures = field(default=PartFigures())
     overlap: PipelineOverlapFigures = field(default=PipelineOverlapFigures())

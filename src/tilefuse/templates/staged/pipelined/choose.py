@@ -15,6 +15,7 @@ from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
 from tilefuse.templates.staged.pipelined.swapped import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
 
@@ -110,7 +111,10 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 yield Pipelined(tall, columns, depth, 1, warpgroups, 1, clusters * cluster, pingpong, cluster)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            yield Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
+            whole = Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
+            yield whole
+            if not pingpong and not form.reduced.stages:
+                yield from split_shapes(form.inner, whole, tiles, device)
 
 
 def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipelined:
@@ -123,8 +127,7 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
     """Slots that shared memory holds beside so many stages for each result."""
     least = placed(form, choice, stages)
-    beside = sum(t.num_bytes(choice.warpgroups) for t in least.beside.tiles) + sum(e.num_bytes for e in least.exchanges)
-    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - beside
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.beside_bytes
     most = MOST_SWAPPED_SLOTS if choice.swapped else MOST_SLOTS
     return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), most)
 
@@ -155,7 +158,8 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
              (1 <= choice.cluster <= device.max_cluster_blocks,
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
-             (choice.cluster * choice.columns >= form.columns if form.reduced.stages else choice.cluster == 1,
+             *split_rules(form, choice),
+             (choice.cluster_columns * choice.columns >= form.columns if form.reduced.stages else choice.cluster_columns == 1,
               f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.columns}"
               f"{'' if form.reduced.stages else ' that nothing reduces'}"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
@@ -174,4 +178,5 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes > room:
         return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    return replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
+    return placed(form, replace(choice, blocks=min(choice.blocks, plan.num_items * choice.cluster)), plan.stages)
+

@@ -12,7 +12,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Bound, Call, const
-from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Kernel, KExpr, Reg, Stmt
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, Kernel, KExpr, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
@@ -32,6 +32,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
 from tilefuse.templates.staged.pipelined.row_tile import row_tile
+from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
@@ -51,7 +52,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     with w.nested() as roles:
         _tiles(w)
     # The blocks of a cluster send each other signals once all of them run and their barriers are ready.
-    meeting = (Barrier("cluster", memory=False),) if plan.exchanges else ()
+    meeting = (Barrier("cluster", memory=False),) if cluster > 1 else ()
     threads = plan.choice.consumer_threads
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles)) for f in fillings_of(plan))
     pipeline = Pipeline(rings, tuple(roles.statements), threads, *_registers(plan, producer_threads(plan), device))
@@ -61,9 +62,10 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, device.starts_early)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()))
-    signals = plan.first_signal + sum(e.num_slots for e in plan.exchanges)
-    return Kernel(program.name, buffers, launch, (*w.frame.statements, *meeting, pipeline), header, min_blocks=1, num_barriers=signals,
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()), *w.received,
+               *w.workspaces, *([w.counter] if w.counter is not None else []))
+    body = (*w.frame.statements, *meeting, pipeline)
+    return Kernel(program.name, buffers, launch, body, header, min_blocks=1, num_barriers=plan.num_signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
 
 
@@ -78,22 +80,49 @@ def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[i
 
 
 def _tiles(w: ProductState) -> None:
-    """The tiles of a block, one after another. Loops are the same for all blocks of a cluster, so that these exchange in step."""
+    """The tiles of a block, or parts of tiles, one after another. Loops are the same for all blocks of a cluster, so that these exchange
+    in step."""
     plan, choice = w.plan, w.plan.choice
     if choice.pingpong:
         _tiles_in_turn(w)
         return
-    count, step = plan.num_tiles // choice.cluster, choice.num_clusters
-    with w.loop("tile", number(count), start=axis("cluster" if choice.cluster > 1 else "block"), step=step, extent=count) as tile:
-        w.turn = w.let("turn", tile // step, plan.turns) if plan.exchanges else tile // step
+    count, step = plan.num_items, choice.num_clusters
+    with w.loop("tile" if choice.memory_parts == 1 else "item", number(count), start=axis("cluster" if choice.cluster > 1 else "block"),
+                step=step, extent=count) as item:
+        w.turn = w.let("turn", item // step, plan.turns) if plan.exchanges or plan.received else item // step
+        tile, part = _tile_and_part(w, item)
         first_row, first_column = _place(w, tile)
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         own_row = first_row + group * choice.warpgroup_rows
-        fetch_values(w, group, own_row, first_column)
-        _main_loop(w, group, first_row, first_column)
+        own_column = w.simplified(first_column + finisher(w) * choice.result_columns)
+        fetch_values(w, group, own_row, own_column)
+        _main_loop(w, group, first_row, first_column, part)
         w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
-        _end(w, group, first_row, first_column)
+        if plan.received is not None:
+            receive_sums(w, w.turn)
+        with w.when([Bound(axis("rank"), 0, choice.finishers)] if choice.finishers < choice.cluster_parts else []):
+            _end_of_parts(w, tile, part, lambda: _end(w, group, first_row, own_column))
+
+
+def _end_of_parts(w: ProductState, tile: Affine, part: Affine, end: Callable[[], None]) -> None:
+    """The end of a tile: of parts that meet in the workspace, in the block that is the last to store its part."""
+    if w.plan.choice.memory_parts == 1:
+        end()
+        return
+    last = store_sums(w, tile, part)
+    with w.nested() as finished:
+        load_sums(w, tile)
+        end()
+    w.emit(IfValue(last, tuple(finished.statements), uniform=True))
+
+
+def _tile_and_part(w: ProductState, item: Affine) -> tuple[Affine, Affine]:
+    """The tile of an item, and the number of its part among those that meet in the workspace: neighbouring items are other tiles."""
+    plan = w.plan
+    if plan.choice.memory_parts == 1:
+        return item, number(0)
+    return w.let("tile", item % plan.num_tiles, plan.num_tiles), w.let("part", item // plan.num_tiles, plan.choice.memory_parts)
 
 
 def _tiles_in_turn(w: ProductState) -> None:
@@ -109,7 +138,7 @@ def _tiles_in_turn(w: ProductState) -> None:
             first_row, first_column = _place(w, w.let("tile", place, count))
             _declare_sums(w)
             fetch_values(w, axis(group), first_row, first_column)
-            _main_loop(w, number(0), first_row, first_column)
+            _main_loop(w, number(0), first_row, first_column, number(0))
             end = len(turn.statements)
             w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
             _end(w, axis(group), first_row, first_column)
@@ -134,17 +163,18 @@ def _place(w: ProductState, tile: Affine) -> tuple[Affine, Affine]:
     Blocks of a cluster have neighbouring columns of the same rows; `tile` counts the tiles of whole clusters.
     """
     plan, form, choice = w.plan, w.plan.form, w.plan.choice
-    per_lead = plan.row_tiles * plan.column_tiles // choice.cluster
+    cluster = choice.cluster_columns
+    per_lead = plan.row_tiles * plan.column_tiles // cluster
     lead = tile // per_lead if form.num_leads > 1 else number(0)
     place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
     for a in form.leads:
         stride //= form.extents[a]
         w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
-    per_band = choice.band * plan.column_tiles // choice.cluster
+    per_band = choice.band * plan.column_tiles // cluster
     band, within = place // per_band, place % per_band
     row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
-    rank = axis("rank") if choice.cluster > 1 else number(0)
-    column_tile = w.let("column_tile", within // choice.band * choice.cluster + rank, plan.column_tiles)
+    rank = axis("rank") if cluster > 1 else number(0)
+    column_tile = w.let("column_tile", within // choice.band * cluster + rank, plan.column_tiles)
     return row_tile * choice.rows, column_tile * choice.columns
 
 
@@ -154,16 +184,27 @@ def _declare_sums(w: ProductState) -> None:
     w.emit(*(Declare(total.name, total.dtype, w.plan.sums) for total in w.totals))
 
 
-def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
-    """Fills and multiplies. group: the warpgroup's part of the tile's rows."""
+def _first_step(w: ProductState, part: Affine) -> Affine:
+    """First step of the block's part of the inner axis. part: its number among those that meet in the workspace."""
+    choice = w.plan.choice
+    if choice.split == 1:
+        return number(0)
+    number_of = part * choice.cluster_parts + (axis("rank") if choice.cluster_parts > 1 else 0)
+    return w.let("first_step", number_of * w.plan.fillings, choice.split * w.plan.fillings)
+
+
+def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine, part: Affine) -> None:
+    """Fills and multiplies. group: the warpgroup's part of the tile's rows; part: as of `_first_step`."""
     plan = w.plan
     choice = plan.choice
     fillings = fillings_of(plan)
     slot_by_key: dict[str, str] = {}
-    w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the inner axis in {plan.fillings} steps"))
+    first_step = _first_step(w, part)
+    of_part = f"part of the inner axis, one of {choice.split}," if choice.split > 1 else "inner axis"
+    w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the {of_part} in {plan.fillings} steps"))
     accumulators = _partial_sums(w) if plan.form.adds_partial_sums else w.totals
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
-        inner = step * choice.depth
+        inner = (first_step + step) * choice.depth
         for filling in fillings:
             slot = w.fresh(f"{filling.ring}_slot")
             w.frame.extents[slot] = choice.slots

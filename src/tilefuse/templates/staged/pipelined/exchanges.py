@@ -70,6 +70,32 @@ class Exchange:
         return self.offset_bytes + self.slot_elements * self.num_slots * sum(p.sent.itemsize for p in before)
 
 
+@dataclass(frozen=True)
+class ReceivedSums:
+    """Sums that the blocks of a cluster send each other, where each has a part of a tile's inner axis.
+
+        block 0    columns 0 .. 127 of its part      ->  block 0    columns 0 .. 63 of parts 0 and 1
+        block 1    columns 0 .. 127 of its part      ->  block 1    columns 64 .. 127 of parts 0 and 1
+
+    elements  that a block receives for one tile, over all products: its columns of every part
+    copies    that tiles use in turn: a block that has received all parts may send those of its next tile while another still reads
+    """
+
+    offset_bytes: int
+    elements: int
+    copies: int
+
+    @property
+    def phase_bytes(self) -> int:
+        """Bytes that reach a block for one tile."""
+        return self.elements * F32.itemsize
+
+    @property
+    def num_bytes(self) -> int:
+        """Shared memory of a block."""
+        return self.phase_bytes * self.copies
+
+
 def parts_of(graph: Graph, stage: RowStage) -> tuple[Part, ...]:
     """The parts of a stage's reductions, the widest types first."""
     parts = [p for r in stage.reductions for p in reduction_parts(graph, stage, r)]
@@ -104,7 +130,7 @@ def exchanges_of(graph: Graph, rows: RowForm, choice: Pipelined, offset_bytes: i
     """The exchanges of a tile, one after another in shared memory; none without a cluster."""
     exchanges: list[Exchange] = []
     copies = 2 if len(rows.stages) == 1 else 1
-    for stage in rows.stages if choice.cluster > 1 else ():
+    for stage in rows.stages if choice.cluster_columns > 1 else ():
         exchanges.append(Exchange(parts_of(graph, stage), offset_bytes, choice.warpgroup_rows, choice.cluster, choice.warpgroups, copies))
         offset_bytes += exchanges[-1].num_bytes
     return tuple(exchanges)

@@ -124,7 +124,7 @@ class ProductForm:
     def adds_partial_sums(self) -> bool:
         """Whether sums of each slot leave the accumulators of the tensor cores, and threads add them in f32.
 
-        The tensor cores align products of 8-bit floats with their accumulator and drop what lies below its last bits.
+        The tensor cores align products of 8-bit floats with their accumulator and drop the bits below its last.
         """
         return self.left.dtype.is_float and self.left.dtype.bits == 8 and self.contraction.precision != FAST_SUMS
 

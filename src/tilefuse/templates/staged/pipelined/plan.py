@@ -1,14 +1,14 @@
 """The plan of a pipelined product: its form, its tiles, their places in shared memory, and how operands come there."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
-from tilefuse.templates.staged.pipelined.exchanges import Exchange, exchanges_of, parts_of
+from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -61,7 +61,8 @@ class ProductPlan:
     """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result, where no boundary
     value or product shares them. `work` and `flops`: as of `Work` and `TileProgram`.
 
-    beside  tiles in shared memory beside the slots
+    beside    tiles in shared memory beside the slots
+    received  sums of a tile's parts that the blocks of a cluster send each other; None without such parts
     """
 
     form: ProductForm
@@ -71,6 +72,7 @@ class ProductPlan:
     beside: Stages = Stages()
     stages: int = STAGES
     exchanges: tuple[Exchange, ...] = ()
+    received: ReceivedSums | None = None
     work: Work = Work()
     flops: int = 0
 
@@ -85,7 +87,19 @@ class ProductPlan:
         last = self.rights[-1]
         slots = last.offset_bytes + last.elements * last.operand.dtype.itemsize * self.choice.slots
         return max([slots, *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
-                    *(e.offset_bytes + e.num_bytes for e in self.exchanges)])
+                    *(e.offset_bytes + e.num_bytes for e in self.exchanges),
+                    self.received.offset_bytes + self.received.num_bytes if self.received else 0])
+
+    @property
+    def beside_bytes(self) -> int:
+        """Shared memory beside the slots. Units: bytes."""
+        exchanges = sum(e.num_bytes for e in self.exchanges) + (self.received.num_bytes if self.received else 0)
+        return sum(t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles) + exchanges
+
+    @property
+    def num_signals(self) -> int:
+        """Transaction barriers of a block beside those of its rings: one a warpgroup for fetched values, then one a copy of exchanges."""
+        return self.first_signal + sum(e.num_slots for e in self.exchanges) + (self.received.copies if self.received else 0)
 
     @property
     def staged(self) -> tuple[StagedTile, ...]:
@@ -110,7 +124,7 @@ class ProductPlan:
     @property
     def column_tiles(self) -> int:
         """Tiles along the columns: as many as a cluster has blocks, where nothing else divides them."""
-        return max(-(-self.form.columns // self.choice.columns), self.choice.cluster)
+        return max(-(-self.form.columns // self.choice.columns), self.choice.cluster_columns)
 
     @property
     def num_tiles(self) -> int:
@@ -118,19 +132,35 @@ class ProductPlan:
         return self.form.num_leads * self.row_tiles * self.column_tiles
 
     @property
+    def num_items(self) -> int:
+        """Items of work that clusters (or single blocks) take one after another: tiles of a cluster's columns, or parts of tiles."""
+        return self.num_tiles // self.choice.cluster_columns * self.choice.memory_parts
+
+    @property
+    def workspace_elements(self) -> int:
+        """Sums of all parts that meet in the workspace; 0 where none do."""
+        choice = self.choice
+        return 0 if choice.memory_parts == 1 else self.num_tiles * choice.memory_parts * choice.rows * choice.columns * len(self.rights)
+
+    @property
     def turns(self) -> int:
-        """Tiles that a block takes at most."""
-        return -(-self.num_tiles // self.choice.cluster // self.choice.num_clusters)
+        """Items that a block takes at most."""
+        return -(-self.num_items // self.choice.num_clusters)
 
     @property
     def fillings(self) -> int:
-        """Steps of the main loop: fillings of a slot for one tile."""
-        return -(-self.form.inner // self.choice.depth)
+        """Steps of the main loop: fillings of a slot for one tile, or for a part of its inner axis."""
+        return fillings_of_part(self.form.inner, self.choice)
 
     @property
     def sums(self) -> int:
         """Accumulators of one product that a consumer thread has."""
         return self.choice.warpgroup_rows * self.choice.columns // WARPGROUP
+
+    @property
+    def result_sums(self) -> int:
+        """Sums of one product from which a consumer thread computes results."""
+        return self.choice.warpgroup_rows * self.choice.result_columns // WARPGROUP
 
     @property
     def all_sums(self) -> int:
@@ -144,6 +174,11 @@ class ProductPlan:
         parts = max((sum(p.dtype.itemsize for p in parts_of(graph, s)) for s in rows.stages), default=0)
         values = sum(graph.type_of(v).dtype.itemsize for s in rows.stages for v in (*s.reductions, *s.values))
         return -(-(parts + values) // F32.itemsize) * self.choice.rows_of_thread
+
+
+def fillings_of_part(inner: int, choice: Pipelined) -> int:
+    """Fillings of a slot for one part of the inner axis; slots beyond the end of the axis hold zeros."""
+    return -(-inner // choice.depth // choice.split)
 
 
 @dataclass(frozen=True)
@@ -190,4 +225,8 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
-    return ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges)
+    plan = ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges)
+    if choice.cluster_parts == 1:
+        return plan
+    elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts
+    return replace(plan, received=ReceivedSums(end, elements, 1 if plan.turns == 1 else 2))

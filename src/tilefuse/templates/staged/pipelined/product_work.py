@@ -13,7 +13,7 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import ProductPlan
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
@@ -27,7 +27,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
     flops = result_operations(plan, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
-    stages: tuple[StageWork, ...] = (main, ending)
+    stages: tuple[StageWork, ...] = (main, *_meetings(plan, device), ending)
     once = fitted.fill_cycles
     if choice.pingpong:
         # Nothing hides the results of the last tile.
@@ -40,7 +40,8 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
     work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations,
-                   flight_bytes=choice.slots * _slot_bytes(plan), shared_bytes=2 * plan.num_tiles * plan.fillings * _slot_bytes(plan))
+                   flight_bytes=choice.slots * _slot_bytes(plan),
+                   shared_bytes=2 * plan.num_tiles * choice.split * plan.fillings * _slot_bytes(plan))
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
@@ -51,7 +52,7 @@ def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
     """
     fitted = device.fitted.pipelined
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
-    fillings = -(-tiles // choice.blocks) * -(-form.inner // choice.depth)
+    fillings = -(-tiles * choice.split // choice.blocks) * fillings_of_part(form.inner, choice)
     products = len(form.products) * choice.rows * choice.columns * choice.depth
     cycles = fillings * max(products / _rate(form, device), fitted.step_cycles) + fitted.fill_cycles
     return fitted.overlap.counted_share * cycles / clock_hz(device) * 1e6
@@ -98,16 +99,32 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """
     choice, fitted = plan.choice, device.fitted.pipelined
     rows, *columns = (t.elements * t.operand.read_bytes for t in plan.operands)
-    own, shared = (rows, sum(columns)) if choice.band > 1 or choice.cluster > 1 else (sum(columns), rows)
-    num_bytes = (own + fitted.shared_reads * shared) * plan.fillings
+    own, shared = (rows, sum(columns)) if choice.band > 1 or choice.cluster_columns > 1 else (sum(columns), rows)
+    # Blocks of a cluster have other parts of the inner axis.
+    num_bytes = (own + (fitted.shared_reads if choice.cluster_parts == 1 else 1.0) * shared) * plan.fillings
     a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     return num_bytes * a_port / fitted.port_bytes_per_cycle
+
+
+def _meetings(plan: ProductPlan, device: DeviceSpec) -> tuple[StageWork, ...]:
+    """The sums of a tile's parts, through the shared memory of a cluster, then through a workspace: of one block that finishes a tile."""
+    choice, fitted = plan.choice, device.fitted.pipelined.parts
+    meetings: list[StageWork] = []
+    sum_bytes = len(plan.rights) * choice.rows * choice.result_columns * F32.itemsize
+    if choice.cluster_parts > 1:
+        sent = sum_bytes * choice.cluster_parts
+        meetings.append(StageWork(((("l2", sent / fitted.sent_bytes_per_cycle),),), fitted.exchange_cycles))
+    if choice.memory_parts > 1:
+        moved = sum_bytes * (1 + choice.memory_parts)
+        waits = fitted.arrival_cycles + choice.memory_parts * fitted.part_cycles
+        meetings.append(StageWork(((("l2", moved / fitted.stored_bytes_per_cycle),),), waits))
+    return tuple(meetings)
 
 
 def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     """The end of a tile: reductions of rows, maps on the sums, and stores. flops: operations of all these on one element."""
     choice, graph, fitted = plan.choice, plan.form.graph, device.fitted.pipelined
-    elements = choice.rows * choice.columns
+    elements = choice.rows * choice.result_columns
     staged = {r.name for r in plan.staged}
     direct_bytes = sum(graph.type_of(r).dtype.itemsize for r in plan.form.tile_results if r not in staged) * elements
     direct = len(plan.form.tile_results) - len(staged)
@@ -142,7 +159,7 @@ def _result_loads(plan: ProductPlan) -> int:
     """Groups of loads, one after another, with which a consumer thread gets the operands of a tile's maps: one for each half of its
     rows in a stage of 64 columns."""
     choice = plan.choice
-    return HALVES * (choice.warpgroup_rows // WARPGROUP_ROWS) * max(choice.columns // STAGE_COLUMNS, 1)
+    return HALVES * (choice.warpgroup_rows // WARPGROUP_ROWS) * max(choice.result_columns // STAGE_COLUMNS, 1)
 
 
 def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:

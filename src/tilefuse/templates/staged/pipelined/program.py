@@ -3,6 +3,8 @@
     linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
     linear [GRID-CTA_128,GRID-CLUSTER_4-CTA_256,LOOP_64]R; ...       the blocks of a cluster hold whole rows and reduce them together
     linear [GRID-CTA_16,GRID-CTA_128,LOOP_64]R; swapped; ...         128 columns are the rows of instructions
+    linear [GRID-CTA_64,GRID-CTA_64,CLUSTER_4-LOOP_64]R; ...         the blocks of a cluster have a part each of the inner axis
+    linear [GRID-CTA_64,GRID-CTA_64,GRID_3-CLUSTER_4-LOOP_64]R; ...  three clusters with four parts each: twelve parts of the inner axis
 """
 from __future__ import annotations
 
@@ -46,9 +48,9 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
-                    ("columns", choice.columns), ("depth", choice.depth),
-                    ("pingpong", int(choice.pingpong)), ("rows", choice.rows), ("slots", choice.slots),
-                    ("swapped", int(choice.swapped)), ("warpgroups", choice.warpgroups)),
+                    ("columns", choice.columns), ("depth", choice.depth), ("pingpong", int(choice.pingpong)), ("rows", choice.rows),
+                    ("slots", choice.slots), ("split", choice.split), ("swapped", int(choice.swapped)),
+                    ("warpgroups", choice.warpgroups)),
         levels=edge_levels(graph, product_tree(plan)),
         launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
@@ -59,14 +61,20 @@ def template_of_product(plan: ProductPlan) -> Template:
     """The products with their tile and their main loop; maps on the sums have the same tile and no schedule."""
     choice, form = plan.choice, plan.form
     rows: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.rows))
-    columns: Attr = (Step(Worker.GRID), *((Step(Worker.CLUSTER, choice.cluster),) if choice.cluster > 1 else ()),
-                     Step(Worker.CTA, choice.columns))
-    tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), *((columns, rows) if choice.swapped else (rows, columns)))
-    products = tuple(Schedule(n.name, (*tile, (Step(Worker.LOOP, choice.depth),)),
+    columns: Attr = (Step(Worker.GRID), *_shared(Worker.CLUSTER, choice.cluster_columns), Step(Worker.CTA, choice.columns))
+    inner: Attr = (*_shared(Worker.GRID, choice.memory_parts), *_shared(Worker.CLUSTER, choice.cluster_parts),
+                   Step(Worker.LOOP, choice.depth))
+    tile: tuple[Attr, ...] = (*((Step(Worker.GRID),) for _ in form.leads), *((columns, rows) if choice.swapped else (rows, columns)), inner)
+    products = tuple(Schedule(n.name, tile,
                               (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
     turns = tuple(Setting(name, True) for name in FLAGS if getattr(choice, name))
     return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), *turns,
                                Setting("band", choice.band), Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
+
+
+def _shared(worker: Worker, count: int) -> tuple[Step, ...]:
+    """A step that several workers share; none for a single one."""
+    return (Step(worker, count),) if count > 1 else ()
 
 
 def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
@@ -82,7 +90,7 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
                        bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster),
-                       bool(numbers.get("swapped", base.swapped)))
+                       bool(numbers.get("swapped", base.swapped)), numbers.get("split", base.split))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "
@@ -113,12 +121,23 @@ def _numbers(plan: ProductPlan, template: Template) -> Iterator[tuple[str, int]]
                                   hint=f"schedules: {', '.join(products)}")
         steps = [next((s.count for s in attr if s.worker in (Worker.CTA, Worker.LOOP) and s.count is not None), None)
                  for attr in schedule.attrs[-3:]]
-        clusters = [s.count for attr in schedule.attrs[-2:-1] for s in attr if s.worker is Worker.CLUSTER and s.count is not None]
-        yield from (("cluster", count) for count in clusters)
         if len(steps) == 3:
             yield from ((name, count) for name, count in zip(names, steps, strict=True) if count is not None)
+            yield from _parts(schedule.attrs[-3 + names.index("columns")], schedule.attrs[-1], plan.choice)
     for setting in template.settings:
         if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name in FLAGS):
             raise OptionError(f"a pipelined product has no setting {setting}", where=setting.span,
                               hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
         yield setting.name, setting.value
+
+
+def _parts(columns: Attr, inner: Attr, base: Pipelined) -> Iterator[tuple[str, int]]:
+    """(name, number) of clusters and of parts of the inner axis, from the attributes of the columns and of the inner axis."""
+    in_cluster = _count(inner, Worker.CLUSTER, base.cluster)
+    yield "cluster", max(_count(columns, Worker.CLUSTER, base.cluster), in_cluster)
+    yield "split", in_cluster * _count(inner, Worker.GRID, base.memory_parts)
+
+
+def _count(attr: Attr, worker: Worker, otherwise: int) -> int:
+    """Workers of a kind that share a loop; `otherwise` where the template writes no number."""
+    return next((otherwise if s.count is None else s.count for s in attr if s.worker is worker), 1)

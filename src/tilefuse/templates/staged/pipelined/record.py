@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import ClassVar
 
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.target.capabilities import MMA_COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,11 @@ class Pipelined:
     pingpong    each warpgroup has tiles of its own: one multiplies while another computes its results
     band        tiles of rows that are taken together before the next tile of columns, so that blocks at work share operands in L2
     blocks      persistent blocks
-    cluster     blocks that take neighbouring tiles of columns of the same rows in step, and exchange partial results of these rows
+    cluster     blocks that take neighbouring tiles of columns of the same rows in step, and exchange partial results of these rows; with
+                `split`, blocks that take parts of one tile's inner axis and exchange their sums
     swapped     the right operands are the instructions' left ones, whose 64 rows few rows of the product would not fill
+    split       parts of the inner axis, taken by different blocks. Sums of a cluster's blocks meet in shared memory, each block finishes
+                some columns of the tile. Sums of several clusters (or single blocks) meet in a workspace; the last one finishes the tile
     """
 
     template: ClassVar[str] = "pipelined"
@@ -35,6 +40,32 @@ class Pipelined:
     pingpong: bool = False
     cluster: int = 1
     swapped: bool = False
+    split: int = 1
+
+    @property
+    def cluster_columns(self) -> int:
+        """Blocks of a cluster that take neighbouring tiles of columns."""
+        return self.cluster if self.split == 1 else 1
+
+    @property
+    def cluster_parts(self) -> int:
+        """Parts of the inner axis whose sums meet in the shared memory of a cluster."""
+        return self.cluster if self.split > 1 else 1
+
+    @property
+    def memory_parts(self) -> int:
+        """Parts of the inner axis whose sums meet in a workspace: those of clusters, or of single blocks."""
+        return self.split // self.cluster_parts
+
+    @property
+    def finishers(self) -> int:
+        """Blocks that compute the results of a tile: those of a cluster with a part of it, as far as eight columns each divide the tile."""
+        return gcd(self.cluster_parts, self.columns // MMA_COLUMNS)
+
+    @property
+    def result_columns(self) -> int:
+        """Columns of a tile whose results one block computes."""
+        return self.columns // self.finishers
 
     @property
     def warpgroup_rows(self) -> int:

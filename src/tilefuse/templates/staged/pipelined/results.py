@@ -75,8 +75,8 @@ def _places_of_stages(w: ProductState, group: Affine, first_row: Affine, first_c
     """The stages of a tile in the order of their computation: rows first, so that the bias of a column stays in registers."""
     choice = w.plan.choice
     height = choice.warpgroup_rows // WARPGROUP_ROWS
-    steps = choice.columns // STAGE_COLUMNS if choice.columns % STAGE_COLUMNS == 0 else 1
-    width = choice.columns // steps
+    steps = choice.result_columns // STAGE_COLUMNS if choice.result_columns % STAGE_COLUMNS == 0 else 1
+    width = choice.result_columns // steps
     return [StagePlace(group, number(step * height + a), a, step, first_row + a * WARPGROUP_ROWS, first_column + step * width)
             for step in range(steps) for a in range(height)]
 
@@ -89,12 +89,12 @@ def await_values(w: ProductState, group: Affine) -> None:
 
 def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
     """Results of a warpgroup's rows, which begin at `first_row`. group: the warpgroup's number."""
-    choice = w.plan.choice
+    tile_columns = w.plan.choice.result_columns
     thread = axis("thread")
     w.emit(Comment(f"{', '.join('%' + r for r in w.form.tile_results)}: from the sums"))
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
-    columns = min(choice.columns, STAGE_COLUMNS) if choice.columns % STAGE_COLUMNS == 0 else choice.columns
+    columns = min(tile_columns, STAGE_COLUMNS) if tile_columns % STAGE_COLUMNS == 0 else tile_columns
     for at in _places_of_stages(w, group, first_row, first_column):
         _meet_before(w, at.number_of.const)
         with w.loop("half", 2, unroll=w.unroll) as half:
@@ -103,7 +103,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
             w.row_slot = half + at.a * 2
             with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                 stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
-                place = (at.a * (choice.columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
+                place = (at.a * (tile_columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
                 _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column))
         _store_stages(w, at)
     if w.plan.staged:

@@ -109,13 +109,14 @@ def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: i
     of the transposed product.
     stages: of a warpgroup for each result that shares none.
     """
-    if choice.columns % STAGE_COLUMNS or form.swapped:
+    if choice.result_columns % STAGE_COLUMNS or form.swapped:
         return Stages()
     types = form.graph.type_of
-    whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.columns // STAGE_COLUMNS)
+    whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.result_columns // STAGE_COLUMNS)
     results = [t for t in (StagedTile(n, types(n).dtype, m, 0, stages) for n, m in form.maps.items()) if t.is_copied]
     fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if t.is_copied]
-    if form.columns % NEIGHBOURS:
+    if form.columns % NEIGHBOURS or choice.memory_parts > 1 or choice.finishers < choice.cluster_parts:
+        # Not every block of those that share a tile computes results.
         fetched = []
     tile_by_source: dict[str, str] = {}
     for s in fetched:

@@ -5,11 +5,11 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilefuse.domain.contraction import COLUMN, INNER
+from tilefuse.domain.contraction import COLUMN, INNER, sum_dtype
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
-from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
@@ -45,6 +45,8 @@ class ProductState(GraphStatements):
         self.row_slot: Affine | None = None
         self.turn = number(0)
         self.exchanged = [self._exchanged(e) for e in plan.exchanges]
+        self.received = self._receiving()
+        self.workspaces, self.counter = self._workspaces()
         # Boundary values and offsets that elements have loaded so far, in order.
         self.loads: dict[tuple[str, Affine], None] = {}
         # The same for elements at subscripts that data give, with these and their strides.
@@ -66,6 +68,25 @@ class ProductState(GraphStatements):
         """The slots of an exchange, by part."""
         return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.slot_elements * e.num_slots, "shared", "", "",
                                e.part_offset_bytes(p)) for p in e.parts}
+
+    def _receiving(self) -> tuple[Buffer, ...]:
+        """Shared memory for the sums that blocks of a cluster receive, a buffer for each product."""
+        received, products = self.plan.received, self.form.products
+        if received is None:
+            return ()
+        each = received.elements // len(products) * received.copies
+        return tuple(Buffer(self.fresh(f"{p.node.name}_received"), sum_dtype(self.form.left.dtype), each, "shared", "", "",
+                            received.offset_bytes + n * each * F32.itemsize) for n, p in enumerate(products))
+
+    def _workspaces(self) -> tuple[tuple[Buffer, ...], Buffer | None]:
+        """Global memory for the sums of parts, a buffer for each product, and a counter for each tile whose parts meet there."""
+        plan, choice = self.plan, self.plan.choice
+        if choice.memory_parts == 1:
+            return (), None
+        each = plan.workspace_elements // len(self.form.products)
+        spaces = tuple(Buffer(self.fresh(f"{p.node.name}_parts"), sum_dtype(self.form.left.dtype), each, "global", "workspace")
+                       for p in self.form.products)
+        return spaces, Buffer(self.fresh("arrived"), I32, plan.num_tiles * choice.finishers, "global", "counter")
 
     def first_sum(self) -> Reg:
         """The register of the first product's sum at the current point, or of the value in its place."""

@@ -11,6 +11,7 @@ from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.split.shapes import split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE
 
 # Most rows of products whose operands are swapped: as many as an instruction has.
@@ -42,4 +43,6 @@ def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]
         tiles = form.num_leads * -(-form.rows // rows)
         for panels in TRIED_PANELS:
             depth = panels * panel_width(SWIZZLE, form.left.dtype.itemsize)
-            yield Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
+            whole = Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
+            yield whole
+            yield from split_shapes(form.inner, whole, tiles, device)

@@ -103,7 +103,8 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         plan, c = plan_of(program), self.choice_of(program)
         form = plan.form
         inner = ("inner", c.depth)
-        together = (LevelTile("cluster", (("row", c.rows), ("column", c.columns * c.cluster), inner)),) if c.cluster > 1 else ()
+        of_cluster = (("row", c.rows), ("column", c.columns * c.cluster_columns), ("inner", c.depth * c.cluster_parts))
+        together = (LevelTile("cluster", of_cluster),) if c.cluster > 1 else ()
         return (LevelTile("grid", (("lead", form.num_leads), ("row", form.rows), ("column", form.columns))), *together,
                 LevelTile("block", (("row", c.rows), ("column", c.columns), inner)),
                 LevelTile("warpgroup", (("row", c.warpgroup_rows), ("column", c.columns), inner), c.warpgroups))
@@ -121,6 +122,9 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         places += [SharedPlace(f"stages of %{r.name}", r.offset_bytes, r.num_bytes(plan.choice.warpgroups)) for r in plan.beside.tiles]
         places += [SharedPlace(f"parts of rows: {', '.join('%' + p.name for p in e.parts)}", e.offset_bytes, e.num_bytes)
                    for e in plan.exchanges]
+        if plan.received is not None:
+            places.append(SharedPlace(f"sums of {plan.choice.cluster} parts of the inner axis", plan.received.offset_bytes,
+                                      plan.received.num_bytes))
         return Staging((), tuple(places), plan.shared_bytes, plan.shared_bytes)
 
 

@@ -20,9 +20,22 @@ def product_tree(plan: ProductPlan) -> StageTree:
     tile = (choice.rows, choice.columns)
     products = TreeStage("product", tuple(value_on_sums(plan, n.name, tile) for n in form.nodes), TENSOR_CORES)
     loop = TreeLoop(INNER, choice.depth, plan.fillings, (*copies, products))
-    body: Body = (*_fetched(plan), loop, *sums_stages(plan))
+    body: Body = (*_fetched(plan), loop, *_sums_of_parts(plan), *sums_stages(plan))
     extents = ((form.row_axis, choice.rows), (form.column_axis, choice.columns))
     return StageTree(extents, choice.blocks, plan.num_tiles, in_turns(plan.turns, body), choice.cluster, moved_bytes(plan.work))
+
+
+def _sums_of_parts(plan: ProductPlan) -> tuple[TreeStage, ...]:
+    """The sums of a tile from those of parts of its inner axis: through the shared memory of a cluster, then through global memory."""
+    choice, stages = plan.choice, []
+    tile = (choice.rows, choice.result_columns)
+    if plan.received is not None:
+        first, *others = (value_on_sums(plan, n.name, tile, Level.CLUSTER) for n in plan.form.nodes)
+        first = replace(first, shared_bytes=plan.received.num_bytes, slots=plan.received.copies, written=False)
+        stages.append(TreeStage("reduce", (first, *others)))
+    if choice.memory_parts > 1:
+        stages.append(TreeStage("reduce", tuple(value_on_sums(plan, n.name, tile, Level.GLOBAL) for n in plan.form.nodes)))
+    return tuple(stages)
 
 
 def in_turns(turns: int, body: Body) -> Body:
