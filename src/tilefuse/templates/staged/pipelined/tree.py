@@ -31,7 +31,7 @@ def _sums_of_parts(plan: ProductPlan) -> tuple[TreeStage, ...]:
     tile = (choice.rows, choice.result_columns)
     if plan.received is not None:
         first, *others = (value_on_sums(plan, n.name, tile, Level.CLUSTER) for n in plan.form.nodes)
-        first = replace(first, shared_bytes=plan.received.num_bytes, slots=plan.received.copies, written=False)
+        first = replace(first, shared_bytes=plan.received.num_bytes, slots=plan.received.copies)
         stages.append(TreeStage("reduce", (first, *others)))
     if choice.memory_parts > 1:
         stages.append(TreeStage("reduce", tuple(value_on_sums(plan, n.name, tile, Level.GLOBAL) for n in plan.form.nodes)))
