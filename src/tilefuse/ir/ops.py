@@ -270,6 +270,8 @@ NARROW_FLOPS: dict[str, int] = {
 # Texts of factor * (1 + f(scale * a)), as in GELU: where f is near -1, adding the two would lose the approximation's accuracy. {1}: scale,
 # factor and the factor's binary logarithm, constants of f32.
 NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0}, {1})", "tanh": "tf_narrow_one_plus_tanh({0}, {1})"}
+# Costs of these forms. Units: as `NARROW_FLOPS`.
+NARROW_ONE_PLUS_FLOPS: dict[str, int] = {"erf": 10, "tanh": 4}
 
 # Functions that the texts of the records call. T is any dtype of the function's record; all are inline, for host and device, and none
 # traps.

@@ -6,7 +6,6 @@ cheaper truncating one. A division of a value that fits 32 bits prints as a 32-b
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -16,6 +15,7 @@ from tilefuse.ir import ops
 from tilefuse.ir.affine import Affine, Atom, FloorDiv, Mod, bounds, render, simplify
 from tilefuse.ir.dtype import DTYPES, F32, I64, DType
 from tilefuse.ir.scalar import NUMPY_DTYPES, Bound, Call, Const, Guard, Index, const
+from tilefuse.ir.short_forms import ShortForm, short_form
 from tilefuse.kernel.ir import Group, InRange, Kernel, KExpr, Load, OfTwo, Reg
 from tilefuse.kernel.writer import identifier
 
@@ -253,8 +253,8 @@ class ExpressionPrinter:
         raise InternalError(f"not a kernel expression: {e!r}")
 
     def _call(self, e: Call[KExpr]) -> tuple[str, DType]:
-        if self.narrow and (folded := self._one_plus(e, 1.0) if e.fn == "add" else self._folded_product(e) if e.fn == "mul" else ""):
-            return folded, F32
+        if self.narrow and (form := short_form(e)) is not None:
+            return self._short(form), F32
         typed = [self.typed(a) for a in e.args]
         texts = [text for text, _ in typed]
         if e.fn.startswith("random_") and isinstance(e.args[1], Index):
@@ -270,30 +270,11 @@ class ExpressionPrinter:
         by_dtype = op.cuda if self.target == "cuda" else op.host
         return by_dtype[dtype.name].format(*texts), dtype if op.result == "same" else DTYPES[op.result]
 
-    def _one_plus(self, e: KExpr, factor: float) -> str:
-        """Text of factor * (1 + f(a)) in f32 for functions f with a short form of it; "" for any other expression.
-
-            0.5 * (1 + erf(0.7 * x))    ->    tf_narrow_one_plus_erf(x, 0.7f, 0.5f, -1.0f)
-
-        Constants become part of the form's coefficients, so that they cost no instruction.
-        """
-        for one, other in (e.args, e.args[::-1]) if isinstance(e, Call) and e.fn == "add" else ():
-            if one == const(1, F32) and isinstance(other, Call) and other.fn in ops.NARROW_ONE_PLUS:
-                scale, argument = _scaled(other.args[0])
-                numbers = ", ".join(const_text(const(n, F32)) for n in (scale, factor, math.log2(factor)))
-                return ops.NARROW_ONE_PLUS[other.fn].format(self.text(argument), numbers)
-        return ""
-
-    def _folded_product(self, e: KExpr) -> str:
-        """Text of a product in f32 of factors of which one is a short form that takes a constant one; "" for any other product."""
-        factors = list(_factors(e))
-        known = [f for f in factors if isinstance(f, Const) and f.dtype == F32 and isinstance(f.value, float) and 0 < f.value <= 1]
-        for n, form in enumerate(factors if known else ()):
-            text = self._one_plus(form, float(known[0].value))
-            if text:
-                rest = [self.text(f) for m, f in enumerate(factors) if m != n and f is not known[0]]
-                return f"({' * '.join((*rest, text))})" if rest else text
-        return ""
+    def _short(self, form: ShortForm) -> str:
+        """Text of a short form."""
+        numbers = ", ".join(const_text(const(n, F32)) for n in form.constants)
+        text = ops.NARROW_ONE_PLUS[form.fn].format(self.text(form.argument), numbers)
+        return f"({' * '.join((*map(self.text, form.others), text))})" if form.others else text
 
     def _counter(self, counter: Affine) -> str:
         """The two arguments of a random function: the number of a block of four random numbers, and the place in it.
@@ -314,19 +295,3 @@ class ExpressionPrinter:
             parts.append(text if stride == 1 else f"{text} * {stride}")
         return " + ".join(parts)
 
-
-def _factors(e: KExpr) -> Iterator[KExpr]:
-    """Factors of a product of products."""
-    if isinstance(e, Call) and e.fn == "mul":
-        for a in e.args:
-            yield from _factors(a)
-    else:
-        yield e
-
-
-def _scaled(e: KExpr) -> tuple[float, KExpr]:
-    """(scale, operand) of a product with a positive constant of f32; other expressions have the scale 1."""
-    for factor, other in (e.args, e.args[::-1]) if isinstance(e, Call) and e.fn == "mul" else ():
-        if isinstance(factor, Const) and factor.dtype == F32 and isinstance(factor.value, float) and 2.0**-20 < factor.value < 2.0**20:
-            return factor.value, other
-    return 1.0, e

@@ -13,8 +13,11 @@ from tests.unit.templates.fit_narrow import fits
 from tests.unit.templates.host_build import FLAGS, build, compiler
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir import meaning
+from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.ops import NARROW_CUDA, NARROW_ONE_PLUS
+from tilefuse.ir.ops import NARROW_CUDA, NARROW_FLOPS, NARROW_ONE_PLUS, NARROW_ONE_PLUS_FLOPS, flops_of
+from tilefuse.ir.scalar import Read, call, const
+from tilefuse.ir.short_forms import short_flops, short_form
 from tilefuse.ir.text import parse_graph
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
@@ -178,3 +181,12 @@ def test_constants_become_part_of_short_forms(form: str) -> None:
     (line,) = (ln for ln in text[text.index('extern "C"'):].splitlines() if "one_plus" in ln or "narrow_erf(" in ln)
     operand = re.search(r"tf_narrow_\w+\(\(?([\w\[\]]+(?:\([\w\[\]]+\))?)", line)
     assert operand and FORMS[form].format(x=operand.group(1)) in line, line
+
+
+def test_prices_count_short_forms() -> None:
+    """GELU: seven multiply-adds, an exponential, a comparison, a difference, a product; and what is no short form as everywhere."""
+    x = Read("x", ())
+    form = call("mul", call("mul", x, const(0.5, F32)), call("add", const(1, F32), call("erf", call("mul", x, const(0.75, F32)))))
+    assert short_flops(form) == NARROW_ONE_PLUS_FLOPS["erf"] + 1
+    assert short_flops(call("erf", x)) == NARROW_FLOPS["erf"] and short_flops(call("add", x, x)) == flops_of(call("add", x, x)) == 1
+    assert short_form(call("mul", x, x)) is None and short_form(call("mul", call("add", const(1, F32), call("erf", x)), x)) is None

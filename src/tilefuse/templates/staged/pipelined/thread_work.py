@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
-from tilefuse.ir.scalar import Call, Expr, reads, walk
+from tilefuse.ir.ops import flops_of
+from tilefuse.ir.scalar import Expr, reads
+from tilefuse.ir.short_forms import short_flops
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -69,5 +70,4 @@ def _bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
 
 def _operations(expressions: Sequence[Expr], narrow: bool) -> int:
     """Operations of some expressions. narrow: their results have 16 bits."""
-    calls = [e for x in expressions for e in walk(x) if isinstance(e, Call) and e.fn in SCALAR_OPS]
-    return sum(NARROW_FLOPS.get(e.fn, SCALAR_OPS[e.fn].flops) if narrow else SCALAR_OPS[e.fn].flops for e in calls)
+    return sum(short_flops(e) if narrow else flops_of(e) for e in expressions)
