@@ -42,12 +42,12 @@ def short_form(e: object) -> ShortForm | None:
     if e.fn == "add":
         return _one_plus(e, 1.0)
     factors = list(_factors(e))
-    known = next((f for f in factors if _number(f) is not None and 0.0 < (_number(f) or 0.0) <= 1.0), None)
+    number = next((f for f in factors if _number(f) is not None and 0.0 < (_number(f) or 0.0) <= 1.0), None)
     for n, form in enumerate(factors):
-        made = None if known is None else _one_plus(form, _number(known) or 1.0)
-        if made is not None:
-            return ShortForm(made.fn, made.argument, made.scale, made.factor,
-                             tuple(f for m, f in enumerate(factors) if m != n and f is not known))
+        sum_form = None if number is None else _one_plus(form, _number(number) or 1.0)
+        if sum_form is not None:
+            return ShortForm(sum_form.fn, sum_form.argument, sum_form.scale, sum_form.factor,
+                             tuple(f for m, f in enumerate(factors) if m != n and f is not number))
     return None
 
 
