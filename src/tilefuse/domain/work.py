@@ -23,7 +23,7 @@ class Operations:
 
 
 # Units of a multiprocessor that stages keep busy: instructions of threads, tensor cores, special functions, shared memory, port to L2.
-Unit = Literal["threads", "tensor", "special", "shared", "l2"]
+Unit = Literal["threads", "tensor", "special", "shared", "l2", "global"]
 
 
 @dataclass(frozen=True, slots=True)

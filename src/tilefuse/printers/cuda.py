@@ -215,7 +215,7 @@ class _CudaPrinter:
             waiting = list(reversed(body))
             while waiting:
                 s = waiting.pop()
-                pair = rounded_pair(s, waiting[-1], self.expressions.text) if waiting else ""
+                pair = rounded_pair(s, waiting[-1], self.expressions.text, self.scope.operand) if waiting else ""
                 if pair:
                     self.out.line(pair)
                     waiting.pop()

@@ -72,6 +72,26 @@ TF_INLINE void tf_round_pair(tf_bf16* pair, float first, float second) {
   memcpy(pair, &word, sizeof word);
 }
 
+//@ tf_widen_pair
+// Two neighbouring 8-bit integers as elements of 16 bits, exactly; conversions by the unit for these take four times as long.
+// pair: at a multiple of four bytes; narrow: of two. 1024 + u has the bits 0x6400 + u in f16, for u = q + 128.
+TF_INLINE void tf_widen_pair(tf_f16* pair, const signed char* narrow) {
+  unsigned short both;
+  memcpy(&both, narrow, sizeof both);
+  unsigned int word = __byte_perm(both ^ 0x8080u, 0x64646464u, 0x4140);
+  asm("sub.f16x2 %0, %0, %1;" : "+r"(word) : "r"(0x64806480u));
+  memcpy(pair, &word, sizeof word);
+}
+// The mantissa of bf16 holds seven bits: 128 + q % 128 has the bits 0x4300 + q % 128, and the sign makes 128 (0x4300) or 256 (0x4380).
+TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed char* narrow) {
+  unsigned short both;
+  memcpy(&both, narrow, sizeof both);
+  const unsigned int bytes = __byte_perm(both, 0u, 0x4140);
+  unsigned int word = (bytes & 0x007f007fu) | 0x43004300u;
+  asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"((bytes & 0x00800080u) | 0x43004300u));
+  memcpy(pair, &word, sizeof word);
+}
+
 //@ tf_hardware_exp2
 // The tf_hardware_ functions are single instructions of the special function unit (a few more where operands may be subnormal).
 // Source: PTX ISA, ex2.approx, lg2.approx, rcp.approx, div.full, sqrt.approx, sin.approx, cos.approx.

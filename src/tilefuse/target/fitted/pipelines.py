@@ -10,6 +10,7 @@ _TIMED = ("one H200, e5314384, 27 products in all tiles (benchmarks/results/pipe
           "quartiles 0.96 and 1.07, the chosen tiles 0.86 to 1.16 and at most 1.08 of the fastest; cycles are those of "
           "`roofline.clock_hz`, 1.43 GHz, and tensor cores run at up to 1.76 GHz")
 _ASSUMED = "assumption: latencies of distributed shared memory and of L2 (Luo et al. 2024, arXiv:2402.13499, H100)"
+_FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/results/few-rows-h200-20261124.txt)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
@@ -85,6 +86,15 @@ class PipelinedFigures:
     computed_instructions: int = measured(
         4, "instructions an element", "Loads, addresses and stores of an operand that producers compute, beside its operators.",
         "assembler, sm_90a")
+    least_columns: int = measured(
+        32, "columns", "Columns of an instruction whose time is that of reading its left operand.",
+        "64 x 16 elements of 16 bits from shared memory at 128 bytes a cycle: 16 cycles; one H200, hand-written kernels")
+    run_bytes: float = measured(
+        8.0, "bytes", "Bytes that could be read in the time that a run of neighbours in global memory costs beside its own bytes.",
+        _FEW_ROWS + ": runs of 128, 256 and 512 bytes 34.2, 32.6 and 32.1 us, 16 x 4096 by 14336")
+    expanded_instructions: float = measured(
+        5.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
+        _FEW_ROWS + ": machine code of int8, 16 x 11008 by 4096: 300 instructions of a warp for 2048 elements")
     tile_cycles: float = measured(
         240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
     exchange_cycles: float = measured(

@@ -129,7 +129,7 @@ def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: Devic
     least = placed(form, choice, stages)
     room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.beside_bytes
     most = MOST_SWAPPED_SLOTS if choice.swapped else MOST_SLOTS
-    return min(room // sum(t.elements * t.operand.dtype.itemsize for t in least.operands), most)
+    return min(room // sum(t.slot_bytes for t in least.operands), most)
 
 
 def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:

@@ -27,6 +27,7 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.pipelined.expand import ExpandedProducts
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
@@ -199,10 +200,12 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
     choice = plan.choice
     fillings = fillings_of(plan)
     slot_by_key: dict[str, str] = {}
+    used: tuple[Stmt, ...]
     first_step = _first_step(w, part)
     of_part = f"part of the inner axis, one of {choice.split}," if choice.split > 1 else "inner axis"
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the {of_part} in {plan.fillings} steps"))
     accumulators = _partial_sums(w) if plan.form.adds_partial_sums else w.totals
+    expanding = ExpandedProducts(w, group, first_row)
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = (first_step + step) * choice.depth
         for filling in fillings:
@@ -212,11 +215,14 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             with w.nested() as produced:
                 fill(w, filling, axis(slot), first_row, first_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
-        products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
-                    for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
-        used: tuple[Stmt, ...] = (*products, WarpgroupWait(len(products)))
-        if plan.form.adds_partial_sums:
-            used = (*products, WarpgroupWait(0), *_added(w, accumulators))
+        if any(t.expanded for t in plan.rights):
+            used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
+        else:
+            products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
+                        for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
+            used = (*products, WarpgroupWait(len(products)))
+            if plan.form.adds_partial_sums:
+                used = (*products, WarpgroupWait(0), *_added(w, accumulators))
         for filling in reversed(fillings):
             used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=0 if plan.form.adds_partial_sums else 1),)
         w.emit(*used)

@@ -16,6 +16,7 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, cast, substitute_axes, walk
+from tilefuse.templates.staged.pipelined.stored import Stored, stored_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Operand:
     inner_is_contiguous: elements of the inner axis follow each other in memory; else those of the line axis do. Units: elements.
     element: over these axes, where maps of the kernel compute the operand: `value` is then their last node, and has no strides. None for a
              strided tensor
+    stored: the narrow tensor that such maps read an element of for each of the operand's, if there is one
     read_bytes: bytes that each element reads of values with both axes
     """
 
@@ -37,6 +39,7 @@ class Operand:
     inner_is_contiguous: bool
     read_bytes: int
     element: Expr | None = None
+    stored: Stored | None = None
 
 
 def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
@@ -84,7 +87,8 @@ def _computed(graph: Graph, layouts: Layouts, node: Node, index: tuple[Affine, .
     element = cast(substitute_axes(node.body, dict(zip(node.axes, index, strict=True)), sizes), node.type.dtype)
     read_bytes = sum(leaf.itemsize for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes)
     contiguous = _inner_first(graph, layouts, element, line, node.type.dtype, sizes)
-    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, contiguous, read_bytes, element)
+    stored = stored_of(graph, layouts, element, line, sizes)
+    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, contiguous, read_bytes, element, stored)
 
 
 def _above(graph: Graph, node: Node) -> dict[str, None]:

@@ -63,12 +63,22 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     if tile.key not in w.maps:
         name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name
         w.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
-    place = {operand.line: first_line, INNER: first_inner}
+    place = {operand.line: first_line, INNER: first_inner // tile.packing}
     for panel in range(tile.num_panels):
         coordinates = [place.get(a, w.env.get(a, number(0))) for a in m.axes]
         coordinates[-1] = coordinates[-1] + panel * tile.width
         w.emit(TensorCopy(w.maps[tile.key].name, tuple(map(w.simplified, coordinates)), w.slots[tile.key].name,
-                          w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))
+                          w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width), cache=_cache(w, tile)))
+
+
+def _cache(w: ProductState, tile: OperandTile) -> str:
+    """How long an operand stays in L2. Few rows are read again for every tile of columns, whose weights are read once.
+
+    Source: one H200, 16 x 4096 by 14336 in bf16 with cold weights: 32.3 us so, 34.3 with the usual priority.
+    """
+    if not w.plan.reads_weights_once:
+        return ""
+    return "last" if tile is w.plan.left else "first"
 
 
 def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
-from tilefuse.ir.dtype import F32
+from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
@@ -16,6 +16,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE, FetchedV
 
 # Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
 CHUNK_BYTES = 16
+# Types of a left operand in registers. Source: PTX ISA, wgmma.
+REGISTER_TYPES = (F16, BF16)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class OperandTile:
 
     key           "left", or "right" with the product's number
     offset_bytes  of slot 0 in the block's shared memory
+    expanded      the operand that consumers compute from the tile, in registers; `operand` is the narrow tensor then, of which one element
+                  holds `packing` inner elements: `depth` counts the tensor's elements
     """
 
     key: str
@@ -34,6 +38,8 @@ class OperandTile:
     lines: int
     depth: int
     offset_bytes: int
+    expanded: Operand | None = None
+    packing: int = 1
 
     @property
     def width(self) -> int:
@@ -44,6 +50,11 @@ class OperandTile:
     def elements(self) -> int:
         """Elements of one slot."""
         return self.lines * self.depth
+
+    @property
+    def slot_bytes(self) -> int:
+        """Shared memory of one slot."""
+        return self.elements * self.operand.dtype.itemsize
 
     @property
     def panel_lines(self) -> int:
@@ -85,7 +96,7 @@ class ProductPlan:
     def shared_bytes(self) -> int:
         """All slots of the operands, all stages, and the parts that blocks of a cluster exchange. Units: bytes."""
         last = self.rights[-1]
-        slots = last.offset_bytes + last.elements * last.operand.dtype.itemsize * self.choice.slots
+        slots = last.offset_bytes + last.slot_bytes * self.choice.slots
         return max([slots, *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
                     *(e.offset_bytes + e.num_bytes for e in self.exchanges),
                     self.received.offset_bytes + self.received.num_bytes if self.received else 0])
@@ -125,6 +136,11 @@ class ProductPlan:
     def column_tiles(self) -> int:
         """Tiles along the columns: as many as a cluster has blocks, where nothing else divides them."""
         return max(-(-self.form.columns // self.choice.columns), self.choice.cluster_columns)
+
+    @property
+    def reads_weights_once(self) -> bool:
+        """Whether one tile holds all rows of the products, so that each element of a right operand is read once."""
+        return (self.column_tiles if self.choice.swapped else self.row_tiles) == 1
 
     @property
     def num_tiles(self) -> int:
@@ -195,7 +211,7 @@ def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
     """The map of an operand; axes along which it does not move are none of the map's, and axes of one element have the least stride."""
     operand = tile.operand
     last, before = (INNER, operand.line) if operand.inner_is_contiguous else (operand.line, INNER)
-    strides, sizes = operand.stride_by_axis, {**form.extents, INNER: form.inner}
+    strides, sizes = operand.stride_by_axis, {**form.extents, INNER: form.inner // tile.packing}
     leads = sorted((a for a, s in strides.items() if a not in (INNER, operand.line) and s), key=lambda a: -strides[a])
     axes = (*leads, before, last)
     least = CHUNK_BYTES // operand.dtype.itemsize
@@ -212,6 +228,27 @@ def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
 
 
+def _operand_tile(form: ProductForm, key: str, operand: Operand, lines: int, depth: int, offset_bytes: int) -> OperandTile:
+    """The tile of an operand; of its narrow tensor, where the operand is the left one of instructions, which take that from registers."""
+    tile = OperandTile(key, operand, lines, depth, offset_bytes)
+    narrow = stored_tile(form, tile) if form.swapped and operand.line == form.row_axis else None
+    return tile if narrow is None else narrow
+
+
+def stored_tile(form: ProductForm, tile: OperandTile) -> OperandTile | None:
+    """The tile of the narrow tensor that an operand is computed from; None where it has none that tensor copies bring, or is of another
+    type than instructions take from registers."""
+    operand = tile.operand
+    stored = operand.stored
+    if stored is None or operand.dtype not in REGISTER_TYPES:
+        return None
+    tensor = Operand(stored.value, stored.dtype, operand.line, operand.lines, stored.stride_by_axis, stored.first, True,
+                     stored.dtype.itemsize)
+    narrow = replace(tile, operand=tensor, depth=tile.depth // stored.packing, expanded=operand, packing=stored.packing)
+    whole = tile.depth % (stored.packing * narrow.width) == 0
+    return narrow if whole and not why_no_copies(form, narrow) else None
+
+
 def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
     """The plan with the slots of all operands, stages of results and slots of exchanges one after the other in shared memory."""
     tiles: list[OperandTile] = []
@@ -219,8 +256,8 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     for n, operand in enumerate(form.operands):
         key = f"right{n - 1}" if n else "left"
         lines = choice.rows if operand.line == form.row_axis else choice.columns
-        tiles.append(OperandTile(key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
-        end = tiles[-1].offset_bytes + tiles[-1].elements * operand.dtype.itemsize * choice.slots
+        tiles.append(_operand_tile(form, key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
+        end = tiles[-1].offset_bytes + tiles[-1].slot_bytes * choice.slots
     beside = stages_of(form, choice, end, stages)
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES

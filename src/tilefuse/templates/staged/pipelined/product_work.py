@@ -16,6 +16,7 @@ from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
+from tilefuse.templates.staged.pipelined.stream_work import expanding_cycles, last_filling_cycles, step_cycles_of, streaming_cycles
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
@@ -28,7 +29,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     flops = result_operations(plan, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
     stages: tuple[StageWork, ...] = (main, *_meetings(plan, device), ending)
-    once = fitted.fill_cycles
+    once = fitted.fill_cycles + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
@@ -53,7 +54,7 @@ def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
     fitted = device.fitted.pipelined
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     fillings = -(-tiles * choice.split // choice.blocks) * fillings_of_part(form.inner, choice)
-    products = len(form.products) * choice.rows * choice.columns * choice.depth
+    products = len(form.products) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth
     cycles = fillings * max(products / _rate(form, device), fitted.step_cycles) + fitted.fill_cycles
     return fitted.overlap.counted_share * cycles / clock_hz(device) * 1e6
 
@@ -66,20 +67,20 @@ def _rate(form: ProductForm, device: DeviceSpec) -> float:
 
 def _slot_bytes(plan: ProductPlan) -> int:
     """Bytes of one filling of a slot: tiles of all operands."""
-    return (plan.choice.rows + len(plan.rights) * plan.choice.columns) * plan.choice.depth * plan.form.left.dtype.itemsize
+    return sum(t.slot_bytes for t in plan.operands)
 
 
 def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side."""
     choice, fitted = plan.choice, device.fitted.pipelined
-    products = len(plan.rights) * choice.rows * choice.columns * choice.depth * plan.fillings
-    sharing = choice.rows // choice.warpgroup_rows
+    products = len(plan.rights) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth * plan.fillings
     tensor_cycles = products / _rate(plan.form, device)
-    step_cycles = fitted.step_cycles + (sharing - 1) * fitted.further_step_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
-        (("threads", plan.fillings * step_cycles),), (("threads", computing_cycles(plan, device)),))
+        (("threads", plan.fillings * step_cycles_of(choice, device) + expanding_cycles(plan, device)),),
+        (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
     if plan.form.adds_partial_sums:
+        sharing = choice.rows // choice.warpgroup_rows
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", plan.fillings * _adding_cycles(plan, device))))
     return StageWork(paths, producer_wait_cycles(plan, device))
 
@@ -130,7 +131,8 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     direct = len(plan.form.tile_results) - len(staged)
     instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * direct
     issued = fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows)
-    in_pairs = plan.form.columns % NEIGHBOURS == 0
+    # Eight lanes store neighbours of one row of a swapped product, as four lanes store pairs.
+    in_pairs = choice.swapped or plan.form.columns % NEIGHBOURS == 0
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
                      fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * fitted.exchange_cycles)

@@ -25,6 +25,7 @@ class ProductState(GraphStatements):
     """The statements of one kernel so far. `env` gives the product's axes at the current point.
 
     sum       where the element of each product's sum lies there, in the register arrays `totals`
+    stored    registers with the one element of narrow tensors that the operand's element at hand reads
     source    the value whose elements the first array holds in place of the sums; "" for the sums
     by_row    register arrays of values that have one element a row, an element for each row of the thread
     row_slot  number of the current row among those
@@ -39,6 +40,7 @@ class ProductState(GraphStatements):
         self.stages = {t.name: self._stages(t) for t in plan.beside.tiles}
         self.maps: dict[str, TensorMap] = {}
         self.totals: tuple[Reg, ...] = ()
+        self.stored: dict[str, KExpr] = {}
         self.sum: Affine | None = None
         self.source = ""
         self.by_row: dict[str, Reg] = {}
@@ -152,6 +154,8 @@ class _Here(GraphResolver):
 
     def read(self, e: Read, guarded: bool) -> KExpr:
         w = self.writer
+        if e.value in w.stored:
+            return w.stored[e.value]
         at = tuple(self.index(i) for i in e.index)
         if e.value in self.products:
             return self.product(e.value, self._first(at[-1]))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import lcm
 
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS
@@ -17,7 +18,7 @@ from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE
 # Most rows of products whose operands are swapped: as many as an instruction has.
 MOST_ROWS = WARPGROUP_ROWS
 # Panels of the inner axis in a slot. Consumer warpgroups, which have 64 rows of a tile each.
-TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2)
+TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2, 4)
 # Slots whose barriers fit beside them.
 MOST_SWAPPED_SLOTS = 28
 
@@ -32,17 +33,23 @@ def column_step(form: ProductForm) -> int:
     return min(panel_width(SWIZZLE, form.left.dtype.itemsize), STAGE_COLUMNS)
 
 
+def _whole_panel(form: ProductForm) -> int:
+    """Inner elements that fill panels of all operands, of the narrow tensors that some are computed from as well."""
+    stored = [p.right.stored for p in form.products if p.right.stored is not None]
+    return lcm(panel_width(SWIZZLE, form.left.dtype.itemsize), *(s.packing * panel_width(SWIZZLE, s.dtype.itemsize) for s in stored))
+
+
 def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Tiles that hold all rows of a product, of one slot each; none where it has many rows, or reduces them. form: swapped."""
     if form.reduced.stages or form.columns > MOST_ROWS:
         return
-    step = column_step(form)
+    step, panel = column_step(form), _whole_panel(form)
     columns = -(-form.columns // step) * step
     for warpgroups in TRIED_WARPGROUPS:
         rows = WARPGROUP_ROWS * warpgroups
         tiles = form.num_leads * -(-form.rows // rows)
         for panels in TRIED_PANELS:
-            depth = panels * panel_width(SWIZZLE, form.left.dtype.itemsize)
+            depth = panels * panel
             whole = Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
             yield whole
             yield from split_shapes(form.inner, whole, tiles, device)

@@ -19,16 +19,16 @@ def result_operations(plan: ProductPlan, device: DeviceSpec) -> int:
     """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
     form, narrow = plan.form, plan.form.left.dtype != F32
     if not form.reduced.stages:
-        return _operations(_bodies(form.graph, form.graph.results), narrow)
+        return operations(bodies(form.graph, form.graph.results), narrow)
     passes = [p for s in form.reduced.stages for p in s.passes]
-    bodies = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
+    reduced = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
     combined = sum(device.fitted.pipelined.combined_operations * len(p.reductions) for p in passes)
-    return combined + _operations([body for body in bodies if body is not None], narrow)
+    return combined + operations([body for body in reduced if body is not None], narrow)
 
 
 def values_of_results(form: ProductForm) -> frozenset[str]:
     """Values that maps on the sums read, and the biases of products."""
-    values = {v for body in _bodies(form.graph, form.graph.results) for v in reads(body)}
+    values = {v for body in bodies(form.graph, form.graph.results) for v in reads(body)}
     return frozenset(values | {p.contraction.bias for p in form.products if p.contraction.bias})
 
 
@@ -46,8 +46,8 @@ def computing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     for tile in _loaded(plan):
         element = tile.operand.element
         if element is not None:
-            operations = _operations([element, *_bodies(graph, reads(element))], tile.operand.dtype != F32)
-            instructions += tile.elements * (device.fitted.pipelined.computed_instructions + operations)
+            own = operations([element, *bodies(graph, reads(element))], tile.operand.dtype != F32)
+            instructions += tile.elements * (device.fitted.pipelined.computed_instructions + own)
     return plan.fillings * instructions / device.fitted.pipelined.issued_per_cycle
 
 
@@ -56,7 +56,7 @@ def _loaded(plan: ProductPlan) -> tuple[OperandTile, ...]:
     return tuple(t for way in fillings_of(plan) if way.threads > 1 for t in way.tiles)
 
 
-def _bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
+def bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
     """Bodies of the maps that values are computed from, down to products and boundary values, each once."""
     body_by_name: dict[str, Expr] = {}
     stack = list(values)
@@ -68,6 +68,6 @@ def _bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
     return list(body_by_name.values())
 
 
-def _operations(expressions: Sequence[Expr], narrow: bool) -> int:
+def operations(expressions: Sequence[Expr], narrow: bool) -> int:
     """Operations of some expressions. narrow: their results have 16 bits."""
     return sum(short_flops(e) if narrow else flops_of(e) for e in expressions)

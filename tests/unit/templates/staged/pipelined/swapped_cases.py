@@ -1,7 +1,19 @@
 """Products of few rows whose operands are swapped: the right operand's columns are the rows of instructions."""
 from __future__ import annotations
 
-from tests.unit.templates.staged.pipelined.product_graphs import gated, halves, heads, padded, pair, plain, queries_keys_values
+from tests.unit.templates.staged.pipelined.product_graphs import (
+    dequantised,
+    gated,
+    halves,
+    heads,
+    of_bytes,
+    of_halves,
+    padded,
+    pair,
+    plain,
+    queries_keys_values,
+    widened,
+)
 from tests.unit.templates.staged.pipelined.test_pipelined import Case
 from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -28,5 +40,14 @@ SWAPPED_CASES = {
     "a batch of gated pairs in tf32": Case(lambda: pair(6, 72, 40, F32, lead=(2,), precision="tf32"), swapped(8, 32)),
     "one element": Case(lambda: plain(1, 1, 1), swapped(8)),
     "more rows than a tile": Case(lambda: plain(70, 72, 72), swapped(40)),
+    "weights of 8 bits, scales behind the product": Case(lambda: of_bytes(11, 40, 272), swapped(16, 128, 2)),
+    "weights of 8 bits, two warpgroups": Case(lambda: of_bytes(11, 136, 304, "f16"), swapped(16, 128, 3, 2)),
+    "weights of 8 bits, columns contiguous": Case(lambda: of_bytes(9, 144, 72, "f16", False), swapped(16), by_threads=1),
+    "weights of 8 bits with scales": Case(lambda: dequantised(7, 72, 144), swapped(8, 128)),
+    "weights of 8 bits, many rows": Case(lambda: of_bytes(150, 136, 272), swapped(128, 128, 2, 2)),
+    "rows of bytes at odd places": Case(lambda: dequantised(7, 71, 135), swapped(8, 128), by_threads=2),
+    "weights of 4 bits": Case(lambda: of_halves(2, 24, 256, 64), swapped(8, 256, 2)),
+    "weights of 4 bits in groups, an odd end": Case(lambda: of_halves(9, 72, 544, 32, "bf16"), swapped(16, 256, 2, 1, 1)),
+    "weights of 32 bits, padded": Case(lambda: widened(64, 72, 72), swapped(64), by_threads=2),
     "chosen": Case(lambda: plain(16, 4096, 64, BF16)),
 }

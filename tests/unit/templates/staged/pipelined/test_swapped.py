@@ -1,18 +1,22 @@
 """Products of few rows: swapped operands on the checking host executor, as text, and where the price chooses them."""
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.unit.templates.host_build import compiler
-from tests.unit.templates.staged.pipelined.product_graphs import plain
+from tests.mutation.test_pipeline_faults import changed
+from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.staged.pipelined.product_graphs import dequantised, of_bytes, of_halves, plain
 from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES, swapped
-from tests.unit.templates.staged.pipelined.test_pipelined import Case, check_results
+from tests.unit.templates.staged.pipelined.test_pipelined import Case, check_results, drawn
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.ir.dtype import BF16, F16
-from tilefuse.kernel.pipeline import Produce, WarpgroupProduct
+from tilefuse.ir.graph import Graph
+from tilefuse.kernel.pipeline import Produce, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
@@ -79,3 +83,37 @@ def test_panels_of_a_turned_left_operand_are_whole() -> None:
     """Its rows are contiguous, and a panel has 64 of them."""
     refused = schedule_product(plain(16, 128, 128, F16, (True, True)), {}, H200, swapped(16))
     assert isinstance(refused, Rejected) and "16 columns are no multiple of 64" in refused.detail
+
+
+# -- weights of few bits ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("graph", "packing"), [(lambda: of_bytes(16, 512, 512), 1), (lambda: dequantised(16, 512, 512), 1),
+                                                (lambda: of_halves(16, 512, 512, 64), 2)])
+def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: int) -> None:
+    """Slots hold the narrow elements; instructions take the expanded ones from registers."""
+    program = Case(graph).program()
+    plan = plan_of(program)
+    (tile,) = plan.rights
+    assert plan.choice.swapped and tile.operand.value in ("w", "q") and tile.packing == packing
+    assert tile.slot_bytes == plan.choice.rows * plan.choice.depth // packing
+    assert all(s.left_registers for s in statements(compose_product(program, H200).body) if isinstance(s, WarpgroupProduct))
+
+
+@pytest.mark.parametrize("graph", [lambda: of_bytes(16, 512, 512, turned=False), lambda: dequantised(16, 512, 500)],
+                         ids=["columns contiguous", "rows of 500 bytes"])
+def test_weights_that_no_copy_brings_are_computed_by_producers(graph: Callable[[], Graph]) -> None:
+    """Their tiles hold expanded elements."""
+    plan = plan_of(Case(graph, swapped(16, 128)).program())
+    assert plan.rights[0].expanded is None and plan.rights[0].slot_bytes == 64 * 128 * 2
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_a_part_that_is_expanded_too_early_shows(tmp_path: Path) -> None:
+    """A product still reads its left operand from registers that the next part is written to."""
+    case = Case(lambda: of_bytes(8, 64, 256), swapped(8, 128, 2, blocks=1))
+    kernel = compose_product(case.program(), H200)
+    faulty = replace(kernel, body=changed(kernel.body, lambda s: () if isinstance(s, WarpgroupWait) and s.pending else None))
+    values = drawn(case.graph())
+    _, status, report = run(faulty, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    assert status > 0 and "product" in report, report

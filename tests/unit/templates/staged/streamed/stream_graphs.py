@@ -44,32 +44,6 @@ def gated_pair(rows: int, columns: int, inner: int, dtype: str = "bf16") -> Grap
     }}""")
 
 
-def of_bytes(rows: int, columns: int, inner: int, dtype: str = "bf16", turned: bool = True) -> Graph:
-    """Weights of 8 bits, a scale for each column behind the product."""
-    shape, at = ((columns, inner), "j, k") if turned else ((inner, columns), "k, j")
-    return parse_graph(f"""graph @of_bytes(%x: {dtype}[{rows}, {inner}], %w: i8[{shape[0]}, {shape[1]}], %scale: {dtype}[{columns}])
-        -> ({dtype}[{rows}, {columns}]) {{
-      %wide: {dtype}[{shape[0]}, {shape[1]}] = map [{at}] {{ {dtype}(%w[{at}]) }}
-      %y: {dtype}[{rows}, {columns}] = library.matmul (%x, %wide) {{transpose_a = false, transpose_b = {str(turned).lower()}}}
-      %scaled: {dtype}[{rows}, {columns}] = map [i, j] {{ {dtype}(mul(f32(%y[i, j]), f32(%scale[j]))) }}
-      return %scaled
-    }}""")
-
-
-def of_halves(rows: int, columns: int, inner: int, group: int, dtype: str = "f16") -> Graph:
-    """Weights of 4 bits, two in a byte, with a scale and an offset for each group of the inner axis."""
-    groups = -(-inner // group)
-    return parse_graph(f"""graph @of_halves(%x: {dtype}[{rows}, {inner}], %w: u8[{columns}, {inner // 2}],
-                                            %scale: {dtype}[{columns}, {groups}]) -> ({dtype}[{rows}, {columns}]) {{
-      %low: i32[{columns}, {inner // 2}] = map [j, k] {{ bit_and(i32(%w[j, k]), 15:i32) }}
-      %high: i32[{columns}, {inner // 2}] = map [j, k] {{ shift_right(i32(%w[j, k]), 4:i32) }}
-      %both: i32[{columns}, {inner}] = map [j, k] {{ guard(0 <= (k % 2) < 1 ? %low[j, (k // 2)] : %high[j, (k // 2)]) }}
-      %wide: {dtype}[{columns}, {inner}] = map [j, k] {{ {dtype}(mul(sub(f32(%both[j, k]), 8.0:f32), f32(%scale[j, (k // {group})]))) }}
-      %y: {dtype}[{rows}, {columns}] = library.matmul (%x, %wide) {{transpose_a = false, transpose_b = true}}
-      return %y
-    }}""")
-
-
 def halves_of_one(rows: int, columns: int, inner: int, dtype: str = "f16") -> Graph:
     """A gated pair whose two weights lie in one tensor, with a bias."""
     return parse_graph(f"""graph @halves_of_one(%x: {dtype}[{rows}, {inner}], %w: {dtype}[{2 * columns}, {inner}],

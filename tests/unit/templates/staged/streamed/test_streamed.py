@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
-from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, padded, plain
+from tests.unit.templates.staged.pipelined.product_graphs import gated, heads, of_bytes, of_halves, padded, plain
 from tests.unit.templates.staged.streamed.stream_graphs import (
     gated_pair,
     halves_of_one,
     layer_normed,
     normed,
-    of_bytes,
-    of_halves,
     siblings,
 )
 from tests.unit.templates.stitched_cases import in_double

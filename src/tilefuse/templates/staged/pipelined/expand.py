@@ -1,0 +1,195 @@
+"""Left operands of swapped products that consumers compute in registers, from the narrow elements of a slot.
+
+    slot, 64 lines of i8      ->  registers of a warpgroup, 64 lines x 64 inner elements of f16  ->  left operand of a warpgroup product
+      part 0 | part 1 | ..        array 0       array 1       array 0 ..                            while the next part is computed
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilefuse.domain.contraction import INNER
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.scalar import Call, const
+from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
+from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
+from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, SWIZZLE
+from tilefuse.templates.staged.pipelined.state import ProductState
+
+# Register arrays of parts of operands: one is computed while a product reads the other.
+ARRAYS = 2
+# Elements of a thread in 64 lines and 8 inner elements. Source: PTX ISA, accumulators of wgmma.
+LANE_ELEMENTS = 4
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One of a thread's lines of an operand: in the block's tile, and of the whole operand; its first register among those of 8 inner
+    elements."""
+
+    of_tile: Affine
+    of_operand: Affine
+    register: int
+
+
+class ExpandedProducts:
+    """The products of one tile's main loop whose left operands are computed. group: the warpgroup's number; first_row: of the tile."""
+
+    def __init__(self, w: ProductState, group: Affine, first_row: Affine) -> None:
+        self.w, self.plan = w, w.plan
+        self.tiles = [t for t in w.plan.rights if t.expanded is not None]
+        if not self.tiles:
+            return
+        # As many inner elements as a panel of the right operand has, so that a part of that begins where a panel does.
+        self.part = panel_width(SWIZZLE, w.plan.left.operand.dtype.itemsize)
+        self.parts = w.plan.choice.depth // self.part
+        rows, thread = w.plan.choice.warpgroup_rows, axis("thread")
+        self.pair = w.let("pair", thread % 4, 4)
+        own = w.let("own_line", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
+        lines = [(a, half, group * rows + a * WARPGROUP_ROWS + own + half * HALF_ROWS) for a in range(rows // WARPGROUP_ROWS)
+                 for half in range(LANE_ELEMENTS // NEIGHBOURS)]
+        self.lines = [_Line(w.simplified(line), w.simplified(first_row + line), a * self.part // MMA_COLUMNS * LANE_ELEMENTS
+                            + half * NEIGHBOURS) for a, half, line in lines]
+        self.group, self.rows = group, rows
+        self.arrays = self._declared()
+        for tile in self.tiles:
+            self._hold_values_of_lines(tile)
+
+    def _declared(self) -> list[Reg]:
+        """Register arrays that parts of operands use in turn."""
+        w = self.w
+        uses = len(self.plan.rights) * self.parts
+        dtype = self.plan.left.operand.dtype
+        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(ARRAYS if uses % ARRAYS == 0 else 1)]
+        w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
+        return arrays
+
+    def use(self, first_inner: Affine, step: Affine, slot_by_key: Mapping[str, Affine]) -> tuple[Stmt, ...]:
+        """The products of a slot: parts of each operand are computed while products of the parts before are in flight."""
+        w, uses = self.w, 0
+        with w.nested() as inside:
+            for part in range(self.parts):
+                for total, tile in zip(w.totals, self.plan.rights, strict=True):
+                    array = self.arrays[uses % len(self.arrays)]
+                    w.emit(WarpgroupWait(len(self.arrays) - 1))
+                    if tile.expanded is not None:
+                        self._expand(tile, array, slot_by_key[tile.key], part, first_inner)
+                    w.emit(self._product(total, tile, array, part, step, slot_by_key))
+                    uses += 1
+        return tuple(inside.statements)
+
+    def _product(self, total: Reg, tile: OperandTile, array: Reg, part: int, step: Affine,
+                 slot_by_key: Mapping[str, Affine]) -> WarpgroupProduct:
+        """The product of one part: its left operand is computed, or lies in the slot."""
+        w, choice, right = self.w, self.plan.choice, self.plan.left
+        inner = self.part
+        right_index = slot_by_key[right.key] * right.elements + self._inner_place(right, part)
+        term = step if part == 0 else None
+        if tile.expanded is not None:
+            return WarpgroupProduct(total.name, array.name, number(0), 0, False, w.slots[right.key].name, right_index,
+                                    right.panel_lines * right.width, right.operand.inner_is_contiguous, self.rows, choice.columns, inner,
+                                    left_registers=True, term=term)
+        first = self.group * (self.rows * (tile.width if tile.operand.inner_is_contiguous else tile.depth))
+        left_index = slot_by_key[tile.key] * tile.elements + first + self._inner_place(tile, part)
+        return WarpgroupProduct(total.name, w.slots[tile.key].name, left_index, tile.panel_lines * tile.width,
+                                not tile.operand.inner_is_contiguous, w.slots[right.key].name, right_index,
+                                right.panel_lines * right.width, right.operand.inner_is_contiguous, self.rows, choice.columns, inner,
+                                term=term)
+
+    def _inner_place(self, tile: OperandTile, part: int) -> int:
+        """Elements from the start of a slot to a part of the inner axis."""
+        return part * self.part // tile.width * tile.panel_lines * tile.width if tile.operand.inner_is_contiguous \
+            else part * self.part * tile.width
+
+    # -- elements ----------------------------------------------------------------------------------------------------------
+
+    def _expand(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
+        """A part of an operand into its register array; zeros beyond the operand's end."""
+        w = self.w
+        for line in self.lines:
+            with w.loop("b", self.part // MMA_COLUMNS, unroll=w.unroll) as b:
+                of_slot = part * self.part + b * MMA_COLUMNS + self.pair * NEIGHBOURS
+                stored = self._stored(tile, slot, line, of_slot)
+                self._neighbours(tile, array, b * LANE_ELEMENTS + line.register, line, w.simplified(first_inner + of_slot), stored)
+
+    def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine) -> list[Reg]:
+        """The narrow elements of two neighbours, in registers."""
+        w, dtype = self.w, tile.operand.dtype
+        place = of_slot // tile.packing
+        index = slot * tile.elements + place // tile.width * (tile.lines * tile.width) + line.of_tile * tile.width + place % tile.width
+        raw = w.fresh(f"{tile.operand.value}_stored")
+        together = NEIGHBOURS if tile.packing == 1 else 1
+        buffer = w.slots[tile.key].name
+        if together == 1:
+            w.emit(Declare(raw, dtype, 1), Assign(Reg(raw, dtype, number(0)), Load(buffer, dtype, w.simplified(index))))
+        else:
+            w.emit(Declare(raw, dtype, together), VectorLoad(raw, number(0), buffer, w.simplified(index), together))
+        return [Reg(raw, dtype, number(v % together)) for v in range(NEIGHBOURS)]
+
+    def _neighbours(self, tile: OperandTile, array: Reg, register: Affine, line: _Line, inner: Affine, stored: list[Reg]) -> None:
+        """Two neighbouring elements along the inner axis."""
+        w, operand = self.w, tile.expanded
+        assert operand is not None and operand.element is not None
+        bounds = (*w.beyond(line.of_operand, operand.lines), *w.beyond(inner + NEIGHBOURS - 1, w.form.inner))
+        places = [Reg(array.name, array.dtype, register + v) for v in range(NEIGHBOURS)]
+        if bounds:
+            w.emit(*(Assign(place, const(0, array.dtype)) for place in places))
+        if w.form.inner % NEIGHBOURS and bounds:
+            self._one_by_one(tile, places, line, inner, stored)
+            return
+        with w.when(bounds):
+            values = [self._element(tile, line, inner + v, stored[v]) for v in range(NEIGHBOURS)]
+            w.emit(*(Assign(place, value) for place, value in zip(places, values, strict=True)))
+
+    def _one_by_one(self, tile: OperandTile, places: list[Reg], line: _Line, inner: Affine, stored: list[Reg]) -> None:
+        """The same where the operand may end between the two."""
+        w, operand = self.w, tile.expanded
+        assert operand is not None
+        for v, place in enumerate(places):
+            with w.when((*w.beyond(line.of_operand, operand.lines), *w.beyond(inner + v, w.form.inner))):
+                w.emit(Assign(place, self._element(tile, line, inner + v, stored[v])))
+
+    def _element(self, tile: OperandTile, line: _Line, inner: Affine, stored: KExpr) -> KExpr:
+        """The operand's element at a line and an inner place. stored: the narrow element that it reads."""
+        w, operand = self.w, tile.expanded
+        assert operand is not None and operand.element is not None
+        w.stored = {tile.operand.value: stored}
+        with w.at(**{operand.line: line.of_operand, INNER: w.simplified(inner)}):
+            value = w.expression(operand.element)
+        w.stored = {}
+        return _through_f32(value, operand.dtype)
+
+    def _hold_values_of_lines(self, tile: OperandTile) -> None:
+        """Loads the values that all elements of a line share, as scales, before the main loop."""
+        w, operand = self.w, tile.expanded
+        assert operand is not None
+        inner = w.fresh("k")
+        for line in self.lines:
+            w.loads.clear()
+            with w.nested() as tried:
+                tried.extents[inner] = w.form.inner
+                self._element(tile, line, axis(inner), Reg("", tile.operand.dtype))
+            bounds = w.beyond(line.of_operand, operand.lines)
+            for value, offset in [(v, o) for v, o in w.loads if inner not in o.axes()]:
+                buffer = w.buffers[value]
+                held = Reg(w.fresh(f"{value}_of_line"), buffer.dtype, number(0))
+                w.emit(Declare(held.name, buffer.dtype, 1))
+                if bounds:
+                    w.emit(Assign(held, const(0, buffer.dtype)))
+                with w.when(bounds):
+                    w.emit(Assign(held, Load(buffer.name, buffer.dtype, offset)))
+                w.hold((value, offset), held)
+
+
+def _through_f32(e: KExpr, dtype: DType) -> KExpr:
+    """The same, as a rounding of f32: a narrow integer is exact in f32, and the device rounds two of these together."""
+    match e:
+        case Call(fn, (Call(again) as inner,)) if fn == again == dtype.name:
+            return _through_f32(inner, dtype)
+        case Call(fn, (Reg(dtype=narrow) as register,)) if fn == dtype.name and narrow.is_integer and narrow.bits <= 8:
+            return Call(fn, (Call(F32.name, (register,)),))
+    return e
