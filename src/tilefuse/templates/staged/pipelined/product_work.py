@@ -16,7 +16,13 @@ from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
-from tilefuse.templates.staged.pipelined.stream_work import expanding_cycles, last_filling_cycles, step_cycles_of, streaming_cycles
+from tilefuse.templates.staged.pipelined.stream_work import (
+    expanding_cycles,
+    last_filling_cycles,
+    step_cycles_of,
+    stream_us,
+    streaming_cycles,
+)
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
@@ -55,8 +61,9 @@ def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     fillings = -(-tiles * choice.split // choice.blocks) * fillings_of_part(form.inner, choice)
     products = len(form.products) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth
-    cycles = fillings * max(products / _rate(form, device), fitted.step_cycles) + fitted.fill_cycles
-    return fitted.overlap.counted_share * cycles / clock_hz(device) * 1e6
+    multiplying = fillings * max(products / _rate(form, device), fitted.step_cycles)
+    cycles = max(multiplying, stream_us(form, choice, device) * clock_hz(device) / 1e6)
+    return fitted.overlap.counted_share * (cycles + fitted.fill_cycles) / clock_hz(device) * 1e6
 
 
 def _rate(form: ProductForm, device: DeviceSpec) -> float:

@@ -8,29 +8,36 @@ from tilefuse.domain.roofline import clock_hz, transfer_us
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import reads
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.plan import REGISTER_TYPES, ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.thread_work import bodies, operations
 
 
-def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]:
-    """Cycles in which the weights of a tile, or of its part of the inner axis, come from global memory, while all other blocks pull theirs; none where operands are in L2.
+def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
+    """Time in which all weights come from global memory; 0 where several tiles read them, through L2.
 
-    Weights that several tiles read come through L2.
+    Units: microseconds. Source: `transfer_curve`, `PipelinedFigures.run_bytes`.
     """
-    if not plan.reads_weights_once:
-        return ()
-    items = plan.num_tiles * plan.choice.split
-    num_bytes = sum(t.slot_bytes * plan.fillings * items for t in plan.rights)
-    runs = max(_run_factor(t, device) for t in plan.rights)
-    us = transfer_us(num_bytes, device) * runs * min(plan.choice.blocks, device.num_multiprocessors) / items
-    return (us * clock_hz(device) / 1e6,)
+    if (form.columns > choice.columns) if choice.swapped else (form.rows > choice.rows):
+        return 0.0
+    num_bytes, longest = 0.0, 0.0
+    for p in form.products:
+        stored = p.right.stored if choice.swapped and p.right.dtype in REGISTER_TYPES else None
+        itemsize = p.right.dtype.itemsize if stored is None else stored.dtype.itemsize / stored.packing
+        num_bytes += form.num_leads * p.right.lines * form.inner * itemsize
+        run = choice.depth if p.right.inner_is_contiguous or stored is not None else choice.rows if choice.swapped else choice.columns
+        longest = max(longest, 1.0 + device.fitted.pipelined.run_bytes / (run * itemsize))
+    lines, tile = (form.rows, choice.rows) if choice.swapped else (form.columns, choice.columns)
+    items = form.num_leads * -(-lines // tile) * choice.split
+    # The last turn takes as long as a full one.
+    return transfer_us(int(num_bytes), device) * longest * -(-items // choice.blocks) * choice.blocks / items
 
 
-def _run_factor(tile: OperandTile, device: DeviceSpec) -> float:
-    """Time of the copies of a slot over that of the same bytes in one piece: neighbours in memory come in runs of a line's part."""
-    length = tile.depth if tile.operand.inner_is_contiguous else tile.lines
-    return 1.0 + device.fitted.pipelined.run_bytes / (length * tile.operand.dtype.itemsize)
+def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]:
+    """Cycles in which the weights of a tile, or of its part of the inner axis, come while all other blocks pull theirs."""
+    us = stream_us(plan.form, plan.choice, device)
+    return (us * clock_hz(device) / 1e6 / plan.turns,) if us else ()
 
 
 def step_cycles_of(choice: Pipelined, device: DeviceSpec) -> float:

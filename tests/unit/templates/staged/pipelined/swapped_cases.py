@@ -19,9 +19,10 @@ from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 
-def swapped(columns: int, depth: int = 64, slots: int = 3, warpgroups: int = 1, blocks: int = 2) -> Pipelined:
+def swapped(columns: int, depth: int = 64, slots: int = 3, warpgroups: int = 1, blocks: int = 2, split: int = 1,
+            cluster: int = 1) -> Pipelined:
     """Tiles of 64 columns of the product for each warpgroup by `columns` of its rows."""
-    return Pipelined(64 * warpgroups, columns, depth, slots, warpgroups, 1, blocks, swapped=True)
+    return Pipelined(64 * warpgroups, columns, depth, slots, warpgroups, 1, blocks, cluster=cluster, swapped=True, split=split)
 
 
 SWAPPED_CASES = {
@@ -46,6 +47,8 @@ SWAPPED_CASES = {
     "weights of 8 bits with scales": Case(lambda: dequantised(7, 72, 144), swapped(8, 128)),
     "weights of 8 bits, many rows": Case(lambda: of_bytes(150, 136, 272), swapped(128, 128, 2, 2)),
     "rows of bytes at odd places": Case(lambda: dequantised(7, 71, 135), swapped(8, 128), by_threads=2),
+    "weights of 8 bits in parts": Case(lambda: of_bytes(11, 72, 528), swapped(16, 128, 2, 1, 4, 2)),
+    "weights of 8 bits in parts of a cluster": Case(lambda: dequantised(13, 136, 528), swapped(16, 128, 2, 2, 4, 2, 2)),
     "weights of 4 bits": Case(lambda: of_halves(2, 24, 256, 64), swapped(8, 256, 2)),
     "weights of 4 bits in groups, an odd end": Case(lambda: of_halves(9, 72, 544, 32, "bf16"), swapped(16, 256, 2, 1, 1)),
     "weights of 32 bits, padded": Case(lambda: widened(64, 72, 72), swapped(64), by_threads=2),

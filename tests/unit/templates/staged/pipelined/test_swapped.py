@@ -88,8 +88,8 @@ def test_panels_of_a_turned_left_operand_are_whole() -> None:
 # -- weights of few bits ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("graph", "packing"), [(lambda: of_bytes(16, 512, 512), 1), (lambda: dequantised(16, 512, 512), 1),
-                                                (lambda: of_halves(16, 512, 512, 64), 2)])
+@pytest.mark.parametrize(("graph", "packing"), [(lambda: of_bytes(16, 4096, 2048), 1), (lambda: dequantised(16, 4096, 2048), 1),
+                                                (lambda: of_halves(16, 4096, 2048, 64), 2)])
 def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: int) -> None:
     """Slots hold the narrow elements; instructions take the expanded ones from registers."""
     program = Case(graph).program()
