@@ -30,6 +30,8 @@ STREAM_STRUCTURAL = frozenset({"EIGHTS", "FOURS", "LEAST_COPY_BYTES", "PORTABLE_
 STREAM_LIMITS = frozenset({"MOST_WARPS", "TRIED_ACROSS", "TRIED_ALONG", "TRIED_CLUSTERS", "TRIED_ELEMENTS", "TRIED_WIDE"})
 # Of chains of products: bytes of an operand, elements of a lane.
 CHAIN_STRUCTURAL = frozenset({"ITEM_BYTES", "LANE_ELEMENTS"})
+# Of products with swapped operands: register arrays of an operand.
+SWAPPED_STRUCTURAL = frozenset({"ARRAYS"})
 # Of pipelined products: sizes of operands that may be turned, and of elements that pass through stages.
 PIPELINED_STRUCTURAL = frozenset({"LONGEST_STAGED_BYTES", "TURNED_BITS"})
 # Sizes of formats and hardware units, codes and column numbers.
@@ -37,7 +39,7 @@ STRUCTURAL = frozenset({
     "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "HALVES", "INNER", "IN_USE", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS",
     "MOST_REGISTERS", "NEIGHBOURS", "REGISTER_BYTES", "REGISTER_UNIT", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE",
     "SCORE_TOLERANCE_US", "STAGES", "STAGE_COLUMNS", "STEP", "SWIZZLE", "TIE", "TOGETHER", "WEIGHT_OPERAND",
-}) | SCRIPT_STRUCTURAL | STREAM_STRUCTURAL | CHAIN_STRUCTURAL | PIPELINED_STRUCTURAL
+}) | SCRIPT_STRUCTURAL | STREAM_STRUCTURAL | CHAIN_STRUCTURAL | SWAPPED_STRUCTURAL | PIPELINED_STRUCTURAL
 # Bounds on searches and on the size of generated code, and the values that a search tries.
 LIMITS = frozenset({
     "ALIKE_RADIUS", "CLUSTERS", "COLUMN_TILES", "FEW_NODES", "GENERATOR_SHARE", "INLINE_LIMIT", "LARGEST_WINDOW",

@@ -17,7 +17,7 @@ from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
-from tilefuse.templates.staged.pipelined.swapped import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
+from tilefuse.templates.staged.pipelined.swapped.shapes import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))

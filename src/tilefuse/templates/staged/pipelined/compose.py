@@ -27,7 +27,6 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
-from tilefuse.templates.staged.pipelined.expand import ExpandedProducts
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
@@ -35,6 +34,7 @@ from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
 from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
+from tilefuse.templates.staged.pipelined.swapped.expand import ExpandedProducts
 
 # Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
 REGISTER_UNIT, MOST_REGISTERS = 8, 256

@@ -16,7 +16,7 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, cast, substitute_axes, walk
-from tilefuse.templates.staged.pipelined.stored import Stored, stored_of
+from tilefuse.templates.staged.pipelined.swapped.stored import Stored, stored_of
 
 
 @dataclass(frozen=True)

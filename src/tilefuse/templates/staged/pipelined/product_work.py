@@ -16,7 +16,7 @@ from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
-from tilefuse.templates.staged.pipelined.stream_work import (
+from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     expanding_cycles,
     last_filling_cycles,
     step_cycles_of,
