@@ -43,7 +43,7 @@ def changed(body: tuple[Stmt, ...], change: Change) -> tuple[Stmt, ...]:
     for s in body:
         new = change(s)
         if new is None:
-            inner = {name: changed(getattr(s, name), change) for name in ("body", "after") if hasattr(s, name)}
+            inner = {name: changed(getattr(s, name), change) for name in ("body", "after", "otherwise") if hasattr(s, name)}
             new = (replace(s, **inner),) if inner else (s,)
         result += new
     return tuple(result)

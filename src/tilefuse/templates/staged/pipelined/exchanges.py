@@ -77,23 +77,25 @@ class ReceivedSums:
         block 0    columns 0 .. 127 of its part      ->  block 0    columns 0 .. 63 of parts 0 and 1
         block 1    columns 0 .. 127 of its part      ->  block 1    columns 64 .. 127 of parts 0 and 1
 
-    elements  that a block receives for one tile, over all products: its columns of every part
+    elements  of every part, those of the block itself too, that a block adds up for one tile, over all products
+    parts     of the cluster
     copies    that tiles use in turn: a block that has received all parts may send those of its next tile while another still reads
     """
 
     offset_bytes: int
     elements: int
+    parts: int
     copies: int
 
     @property
     def phase_bytes(self) -> int:
-        """Bytes that reach a block for one tile."""
-        return self.elements * F32.itemsize
+        """Bytes that the other blocks send to a block for one tile."""
+        return self.elements * F32.itemsize // self.parts * (self.parts - 1)
 
     @property
     def num_bytes(self) -> int:
         """Shared memory of a block."""
-        return self.phase_bytes * self.copies
+        return self.elements * F32.itemsize * self.copies
 
 
 def parts_of(graph: Graph, stage: RowStage) -> tuple[Part, ...]:

@@ -266,4 +266,4 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     if choice.cluster_parts == 1:
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts
-    return replace(plan, received=ReceivedSums(end, elements, 1 if plan.turns == 1 else 2))
+    return replace(plan, received=ReceivedSums(end, elements, choice.cluster_parts, 1 if plan.turns == 1 else 2))

@@ -8,10 +8,13 @@ Both orders are fixed, so results are equal from run to run. A tile split over c
 """
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import BOOL
-from tilefuse.ir.scalar import Call
-from tilefuse.kernel.ir import Assign, Barrier, Buffer, ClusterStore, Comment, Declare, KExpr, LastBlock, Reg, VectorLoad, VectorStore
+from tilefuse.ir.scalar import Bound, Call
+from tilefuse.kernel.ir import Assign, Barrier, Buffer, ClusterStore, Comment, Declare, If, KExpr, LastBlock, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.templates.staged.pipelined.state import ProductState
@@ -53,12 +56,26 @@ def _names(w: ProductState) -> str:
 def _send(w: ProductState, total: Reg, buffer: Buffer, copy: Affine, signal: Affine) -> None:
     choice = w.plan.choice
     wide, narrow = choice.columns // MMA_COLUMNS, choice.result_columns // MMA_COLUMNS
-    with w.loop("receiver", choice.cluster_parts, unroll=w.unroll) as receiver, \
-            w.loop("a", choice.warpgroup_rows // WARPGROUP_ROWS, unroll=w.unroll) as a, w.loop("b", narrow, unroll=w.unroll) as b:
+    with w.loop("receiver", choice.cluster_parts, unroll=w.unroll) as receiver:
         columns = receiver % choice.finishers if choice.finishers < choice.cluster_parts else receiver
-        first = w.simplified((a * wide + columns * narrow + b) * TOGETHER)
-        value, *further = (Reg(total.name, total.dtype, first + n) for n in range(TOGETHER))
-        w.emit(ClusterStore(buffer.name, _place(w, copy, axis("rank"), a * narrow + b), receiver, value, signal, tuple(further)))
+        with w.nested() as kept, _each_group(w) as (a, b):
+            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * TOGETHER)
+            w.emit(VectorStore(buffer.name, place, total.name, first, TOGETHER))
+        with w.nested() as sent, _each_group(w) as (a, b):
+            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * TOGETHER)
+            value, *further = (Reg(total.name, total.dtype, first + n) for n in range(TOGETHER))
+            w.emit(ClusterStore(buffer.name, place, receiver, value, signal, tuple(further)))
+        # A thread reads its own sums alone, so that those of its own block need no signal.
+        w.emit(If((Bound(w.simplified(axis("rank") - receiver), 0, 1),), tuple(kept.statements), tuple(sent.statements)))
+
+
+@contextlib.contextmanager
+def _each_group(w: ProductState) -> Iterator[tuple[Affine, Affine]]:
+    """A loop over the sums of a finisher's columns, four together: their row of instructions, and their place among these columns."""
+    choice = w.plan.choice
+    with w.loop("a", choice.warpgroup_rows // WARPGROUP_ROWS, unroll=w.unroll) as a, \
+            w.loop("b", choice.result_columns // MMA_COLUMNS, unroll=w.unroll) as b:
+        yield a, b
 
 
 def _place(w: ProductState, copy: Affine, part: Affine | int, group: Affine) -> Affine:
