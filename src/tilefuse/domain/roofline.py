@@ -157,7 +157,8 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
         started_us=started_us,
-        serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device),
+        serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device)
+        + sum([s.busy_cycles + s.wait_cycles for s in work.behind]) / clock_hz(device) * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))

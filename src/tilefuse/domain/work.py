@@ -148,6 +148,7 @@ class Work:
     blocks            cycles and waits of blocks of stages, one record for each part of the kernel
     stage_us          a latency chain, or a measured time of arithmetic, that traffic and operations hide
     serial_us         waits that nothing hides
+    behind            stages of the last blocks behind all traffic: nothing hides them either
     serial_bytes      bytes that move while nothing else does
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
     loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
@@ -170,6 +171,7 @@ class Work:
     blocks: tuple[BlockWork, ...] = ()
     stage_us: float = 0.0
     serial_us: float = 0.0
+    behind: tuple[StageWork, ...] = ()
     serial_bytes: int = 0
     traffic_factor: float = 1.0
     loads: LoadChain | None = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import any_contraction_of, warpgroup_arithmetic
-from tilefuse.domain.roofline import blocks_us
+from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
@@ -34,27 +34,25 @@ ARITHMETIC = ("", "tf32")
 
 
 def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None) -> ProductPlan | Rejected:
-    """The tiles whose blocks take the least time, or why there are none. wanted: tiles made by hand or by a tuner.
-
-    All tiles move the same tensors and multiply as often, so that the rest of their prices is the same.
-    """
+    """The tiles of the least price, or why there are none. wanted: tiles made by hand or by a tuner."""
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    best: tuple[float, ProductPlan] | None = None
+    best: tuple[tuple[float, float], ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
     shapes = [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form_for(form, c.swapped), c, device))
     for choice in shapes:
         turned = form_for(form, choice.swapped)
-        if best is not None and least_us(turned, choice, device) >= best[0]:
+        if best is not None and least_us(turned, choice, device) >= best[0][0]:
             break
         plan = _fit(turned, choice if wanted is not None else _with_slots(turned, choice, device), device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
         plan = with_work(plan, boundary, device)
-        us = sum(blocks_us(b, device) for b in plan.work.blocks)
+        # Where memory decides, the tile whose blocks end first.
+        us = price_work(plan.work, device).us, sum(blocks_us(b, device) for b in plan.work.blocks)
         if best is None or us < best[0]:
             best = (us, plan)
     return best[1] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")

@@ -34,7 +34,10 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
     flops = result_operations(plan, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
-    stages: tuple[StageWork, ...] = (main, *_meetings(plan, device), ending)
+    meetings = _meetings(plan, device)
+    # Parts whose blocks take one each meet when all have been multiplied.
+    behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
+    stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
     once = fitted.fill_cycles + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
@@ -46,7 +49,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     operations = (Operations(product_flops, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
-    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations,
+    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations, behind=behind,
                    flight_bytes=choice.slots * _slot_bytes(plan),
                    shared_bytes=2 * plan.num_tiles * choice.split * plan.fillings * _slot_bytes(plan))
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
@@ -121,11 +124,10 @@ def _meetings(plan: ProductPlan, device: DeviceSpec) -> tuple[StageWork, ...]:
     sum_bytes = len(plan.rights) * choice.rows * choice.result_columns * F32.itemsize
     if choice.cluster_parts > 1:
         sent = sum_bytes * choice.cluster_parts
-        meetings.append(StageWork(((("l2", sent / fitted.sent_bytes_per_cycle),),), fitted.exchange_cycles))
+        meetings.append(StageWork(((("l2", sent / fitted.sent_bytes_per_cycle),),)))
     if choice.memory_parts > 1:
-        moved = sum_bytes * (1 + choice.memory_parts)
-        waits = fitted.arrival_cycles + choice.memory_parts * fitted.part_cycles
-        meetings.append(StageWork(((("l2", moved / fitted.stored_bytes_per_cycle),),), waits))
+        moved = sum_bytes / fitted.stored_bytes_per_cycle + sum_bytes * choice.memory_parts / fitted.loaded_bytes_per_cycle
+        meetings.append(StageWork(((("l2", moved),),), fitted.arrival_cycles))
     return tuple(meetings)
 
 

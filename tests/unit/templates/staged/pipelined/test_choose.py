@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
-from tilefuse.domain.roofline import blocks_us
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
@@ -21,8 +21,8 @@ FORMS = {
 
 
 def own_us(program: TileProgram) -> float:
-    """Time of its blocks. Units: microseconds."""
-    return sum(blocks_us(b, H200) for b in plan_of(program).work.blocks)
+    """Price of its work. Units: microseconds."""
+    return price_work(plan_of(program).work, H200).us
 
 
 @pytest.mark.parametrize("name", FORMS)

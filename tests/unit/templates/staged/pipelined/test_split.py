@@ -16,6 +16,7 @@ from tests.unit.templates.staged.pipelined.test_pipelined import ROUNDOFF, Case,
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import Level
 from tilefuse.ir.affine import number
 from tilefuse.ir.dtype import BF16, F32
@@ -135,9 +136,16 @@ def test_few_tiles_are_divided(size: tuple[int, int, int]) -> None:
     """Most multiprocessors have a part of some tile, and the price is less than half of that of whole tiles."""
     plan = plan_of(Case(lambda: plain(*size, BF16)).program())
     assert plan.choice.split > 1 and plan.choice.blocks > H200.num_multiprocessors // 2
-    cycles = sum(s.busy_cycles + s.wait_cycles for s in plan.work.blocks[0].tile)
     whole = plan_of(Case(lambda: plain(*size, BF16), replace(plan.choice, split=1, cluster=1)).program())
-    assert 2 * cycles < sum(s.busy_cycles + s.wait_cycles for s in whole.work.blocks[0].tile)
+    assert 2 * price_work(plan.work, H200).us < price_work(whole.work, H200).us
+
+
+def test_parts_meet_behind_the_traffic() -> None:
+    """Sums of parts of which each block has one are sent when all operands have come; those of blocks with several beside them."""
+    once, turns = (plan_of(Case(lambda: plain(128, 128, 4096, BF16), Pipelined(64, 64, 64, 4, 1, 1, blocks, cluster=2, split=4)).program())
+                   for blocks in (16, 8))
+    assert len(once.work.behind) == 3 and len(once.work.blocks[0].tile) == 1
+    assert not turns.work.behind and turns.work.blocks[0].tile[1:] == once.work.behind
 
 
 def test_many_tiles_are_whole() -> None:
