@@ -11,7 +11,6 @@ from tilefuse.target.fitted.pipelines import PipelinedFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
-from tilefuse.target.fitted.streams import StreamedFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
 
@@ -56,7 +55,6 @@ class FittedFigures:
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
-    streamed: StreamedFigures = StreamedFigures()
     chains: ChainFigures = ChainFigures()
     products: ProductFigures = ProductFigures()
     calls: CallFigures = CallFigures()

@@ -7,9 +7,8 @@ import pytest
 
 from tests.unit.templates.online_graphs import masked, with_logarithm
 from tests.unit.templates.staged.chain.chain_graphs import layers
-from tests.unit.templates.staged.pipelined.product_graphs import dequantised, gated, halves, heads, pair, plain
+from tests.unit.templates.staged.pipelined.product_graphs import dequantised, gated, halves, heads, of_bytes, pair, plain
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm, scores, soft
-from tests.unit.templates.staged.streamed.stream_graphs import gated_pair, layer_normed
 from tests.unit.templates.stitched_graphs import attention, clamped_layers, lstm_cell, norm_before_product, product_softmax
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import Level, TileProgram
@@ -27,8 +26,6 @@ from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.staged.streamed.program import schedule_stream
-from tilefuse.templates.staged.streamed.template import StreamedTemplate
 
 IN_CLUSTERS = Pipelined(128, 256, 64, 2, 2, 8, 128, cluster=4)
 PROGRAMS: dict[str, TileProgram | Rejected] = {
@@ -43,8 +40,8 @@ PROGRAMS: dict[str, TileProgram | Rejected] = {
     "scores": schedule_product(scores(4096, 1024, 128), {}, H200, IN_CLUSTERS),
     "chain": schedule_chain(layers(4096, (64, 256, 64)), {}, H200),
     "biased-chain": schedule_chain(layers(300, (64, 128, 32), biased=True), {}, H200),
-    "streamed": schedule_stream(layer_normed(8, 1024, 2048), {}, H200),
-    "streamed-pair": schedule_stream(gated_pair(4, 1024, 2048), {}, H200),
+    "few-rows": schedule_product(plain(8, 4096, 2048, BF16), {}, H200),
+    "few-rows-of-bytes": schedule_product(of_bytes(16, 4096, 2048), {}, H200),
     "attention": schedule_online(attention(8, 512, 64, F16, causal=True), {}, H200),
     "logarithm": schedule_online(with_logarithm(2, 70, 90, 24, 40, F32), {}, H200),
     "masked": schedule_online(masked(70, 90, 24, 40, F32), {}, H200),
@@ -63,11 +60,9 @@ def program_of(name: str) -> TileProgram:
 
 def composed(program: TileProgram) -> tuple[StageTree, Kernel]:
     """The tree of a program, and its kernel."""
-    # Streamed products are not among the templates that plans ask.
-    template = StreamedTemplate() if program.template == "streamed" else kernel_template(program.choice)
-    tree = template.stage_tree(program)
+    tree = kernel_template(program.choice).stage_tree(program)
     assert tree is not None
-    return tree, template.compose(program, H200) if program.template == "streamed" else compose(program, H200)
+    return tree, compose(program, H200)
 
 
 def shared_sizes(kernel: Kernel) -> Counter[tuple[str, int]]:
@@ -75,7 +70,7 @@ def shared_sizes(kernel: Kernel) -> Counter[tuple[str, int]]:
     return Counter((b.origin, b.num_elements * b.dtype.itemsize) for b in kernel.buffers if b.space == "shared")
 
 
-@pytest.mark.parametrize("name", [n for n in PROGRAMS if not n.startswith("streamed")])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_each_place_in_shared_memory_is_a_buffer_of_the_kernel(name: str) -> None:
     """Values, slots and bytes of the tree are those that the kernel allocates, and no buffer of a value is missing in the tree."""
     tree, kernel = composed(program_of(name))
@@ -84,15 +79,6 @@ def test_each_place_in_shared_memory_is_a_buffer_of_the_kernel(name: str) -> Non
     exchanged = sum(v.shared_bytes for v in tree.values() if v.level is Level.CLUSTER)
     unnamed = sum(size * n for (origin, size), n in shared_sizes(kernel).items() if not origin)
     assert exchanged == unnamed
-
-
-@pytest.mark.parametrize("name", ["streamed", "streamed-pair"])
-def test_rows_and_rings_of_streamed_products_are_buffers(name: str) -> None:
-    """Their buffers have no names of values: rows, rings and reductions are found by their sizes."""
-    tree, kernel = composed(program_of(name))
-    sizes = Counter(b.num_elements * b.dtype.itemsize for b in kernel.buffers if b.space == "shared")
-    told = Counter(v.shared_bytes for v in tree.values() if v.shared_bytes)
-    assert told and not told - sizes
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

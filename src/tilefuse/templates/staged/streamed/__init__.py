@@ -1,1 +1,0 @@
-"""Products of few rows, whose weights are read once."""

@@ -1,0 +1,38 @@
+"""Products of few rows compile without spills: instructions as wide as the rows are many, narrow weights from registers."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.compile_only.assembler import assembled, without_spills
+from tests.compile_only.machine_code import copies_in, products_in
+from tests.unit.templates.staged.pipelined.product_graphs import dequantised, gated, of_bytes, of_halves, pair, plain
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.ir.graph import Graph
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import plan_of
+
+CASES: dict[str, Callable[[], Graph]] = {
+    "one row": lambda: plain(1, 4096, 4096, BF16), "sixteen rows": lambda: plain(16, 14336, 4096, BF16),
+    "columns contiguous": lambda: plain(16, 4096, 4096, F16, (False, False)), "bias, activation, residual": lambda: gated(9, 4096, 4096),
+    "gated pair": lambda: pair(16, 11008, 4096, BF16), "weights of 8 bits": lambda: of_bytes(16, 11008, 4096),
+    "weights of 8 bits with scales": lambda: dequantised(16, 11008, 4096), "weights of 4 bits": lambda: of_halves(16, 14336, 4096, 64)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_compiles_without_spills(name: str) -> None:
+    """No register of the chosen kernel goes to local memory, and no product waits for the one before."""
+    program = schedule_product(CASES[name](), {}, H200)
+    assert isinstance(program, TileProgram), program
+    assert plan_of(program).choice.swapped
+    source = print_cuda(compose_product(program, H200), H200)
+    code, report = assembled(source, "sm_90a")
+    assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
+    assert products_in(code, program.name)["HGMMA"] and copies_in(code, program.name)["UTMALDG"]
+    assert f"tf_wgmma_n{plan_of(program).choice.columns}_" in source
+    assert ("tf_widen_pair(" in source.split("__global__")[1]) == (name == "weights of 8 bits")
