@@ -156,34 +156,35 @@ class Comparison:
 
     def time(self, cases: Sequence[Name]) -> None:
         """Times every case, then those that differ once more, until the budget is spent."""
-        self._time_round([c for c in cases if self.times.pair(c) is None])
-        for _ in range(MOST_ROUNDS - 1):
-            self._time_round([c for c in cases if (ratio := self.times.ratio(c)) is not None and abs(ratio - 1) > NOTABLE])
-
-    def _time_round(self, cases: Sequence[Name]) -> None:
-        queue = iter(cases)
         threads = max(1, num_cores() // (2 * self.options.processes))
+        benches = [[tree.bench(number, self.out, threads) for tree in self.trees] for number in range(self.options.processes)]
+        try:
+            self._time_round(benches, [c for c in cases if self.times.pair(c) is None])
+            for _ in range(MOST_ROUNDS - 1):
+                differ = (c for c in cases if (ratio := self.times.ratio(c)) is not None and abs(ratio - 1) > NOTABLE)
+                self._time_round(benches, list(differ))
+        finally:
+            for bench in (b for pair in benches for b in pair):
+                bench.close()
+
+    def _time_round(self, benches: Sequence[Sequence[Bench]], cases: Sequence[Name]) -> None:
+        queue = iter(cases)
 
         def time_cases(number: int) -> None:
-            benches = [tree.bench(number, self.out, threads) for tree in self.trees]
-            try:
-                while self.left_s() > LEAST_LEFT_S:
-                    with self.guard:
-                        name = next(queue, None)
-                    if name is None:
-                        return
-                    with ThreadPoolExecutor(2) as both:
-                        answers = list(both.map(lambda bench, name=name: self._ask(bench, name, self.options.each), benches))  # type: ignore[misc]
-                    for tree, answer in zip(self.trees, answers, strict=True):
-                        self._keep(tree.side, name, answer)
-                        self._tell(tree.side, name, answer, 2 * len(cases))
-            finally:
-                for bench in benches:
-                    bench.close()
+            while self.left_s() > LEAST_LEFT_S:
+                with self.guard:
+                    name = next(queue, None)
+                if name is None:
+                    return
+                with ThreadPoolExecutor(2) as both:
+                    asked = [both.submit(self._ask, bench, name, self.options.each) for bench in benches[number]]
+                    answers = [answer.result() for answer in asked]
+                for tree, answer in zip(self.trees, answers, strict=True):
+                    self._keep(tree.side, name, answer)
+                    self._tell(tree.side, name, answer, 2 * len(cases))
 
         self.num_done = 0
-        if cases:
-            self._side_by_side(time_cases)
+        self._side_by_side(time_cases)
 
     def _side_by_side(self, work: Any) -> None:
         with ThreadPoolExecutor(self.options.processes) as pool:
