@@ -1,7 +1,7 @@
 """The standard ONNX backend interface over tilefuse: `onnx.backend.test.BackendTest` and other tools can drive it.
 
 Inputs whose data decides a shape are specialised on when a prepared model runs: one import for every distinct data.
-What cannot be expressed is a `unittest.SkipTest` for the test runner and an `UnsupportedOpError` for everyone else.
+An operator that cannot be expressed is a `unittest.SkipTest` for the test runner and an `UnsupportedOpError` for everyone else.
 """
 
 from __future__ import annotations

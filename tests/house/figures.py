@@ -16,6 +16,7 @@ from tests.house.source_tree import PACKAGE
 from tests.house.test_layering import circles, imports_of_modules
 from tests.house.test_templates import dispatches
 from tests.house.test_types import num_ignored
+from tests.house.test_words import EMPTY_NAMES, bound_names
 
 # Classes of the templates' choices, under the names of all states that are compared.
 CHOICES = {"Pointwise", "Flat", "Transpose", "Rows", "Columns", "Stitched", "Staged", "Online", "Packed"}
@@ -62,6 +63,8 @@ def main(package: Path) -> None:
     print(f"functions: {len(lengths)}, above {LONG_FUNCTION_LINES} lines: {sum(n > LONG_FUNCTION_LINES for n in lengths)}")
     missing, public = (sum(column) for column in zip(*(undocumented(tree) for tree in files.values())))
     print(f"public names without docstring: {missing} of {public} ({missing / public:.0%})")
+    empty = sum(name in EMPTY_NAMES for tree in files.values() for name in bound_names(tree))
+    print(f"names that are bound without a noun ({', '.join(sorted(EMPTY_NAMES))}): {empty}")
     print(f"except InternalError: {sum(len(re.findall(r'except [^:]*InternalError', text)) for text in texts.values())}")
     print(f"total: {len(files)} files, {sum(text.count(chr(10)) for text in texts.values())} lines")
 

@@ -91,12 +91,12 @@ def vague_words_by_room() -> Counter[str]:
 # Ceilings by room: a count may only fall. A room that is not listed has none.
 EMPTY_NAMES_KNOWN = {
     "": 8, "arrays": 24, "base": 12, "domain": 4, "driver": 34, "emit": 16, "frontends": 9, "ir": 6, "kernel": 2, "nn": 6, "optim": 2,
-    "passes": 7, "plan": 10, "printers": 2, "runtime": 4, "scripts": 10, "standalone": 6, "target": 11, "templates": 305, "tools": 9,
+    "passes": 7, "plan": 10, "printers": 2, "runtime": 4, "scripts": 10, "standalone": 6, "target": 11, "templates": 129, "tools": 9,
 }
-CLAUSES_FIRST_KNOWN = {"": 1, "templates": 10}
+CLAUSES_FIRST_KNOWN: dict[str, int] = {}
 VAGUE_WORDS_KNOWN = {
     "": 17, "arrays": 22, "base": 14, "domain": 5, "driver": 16, "frontends": 5, "inspection": 2, "ir": 3, "kernel": 1, "nn": 3, "pages": 1,
-    "passes": 2, "plan": 1, "runtime": 2, "scripts": 4, "standalone": 1, "target": 9, "templates": 162, "tools": 19,
+    "passes": 2, "plan": 1, "runtime": 2, "scripts": 2, "standalone": 1, "target": 9, "templates": 156, "tools": 19,
 }
 
 

@@ -1,6 +1,6 @@
 """TileProgram -> kernel IR, by the template of the program's choice.
 
-Composing decides nothing: template, widths and launch were chosen in `schedule`. What is added is order: loads of a stage before
+Composing decides nothing: template, widths and launch were chosen in `schedule`. It adds an order: loads of a stage before
 their first use, values shared between users held in registers, barriers where a value changes hands.
 """
 from __future__ import annotations

@@ -5,8 +5,8 @@
         a warp reads                                    512 bytes of one row      32 bytes of each of 16 rows
         each of its stores goes to                      32 sectors                2 sectors, filled
 
-Nothing is staged in shared memory and nothing is waited for, and results in both orders are written at once. What does not fill the last
-warp along an axis is left out by a guard.
+Nothing is staged in shared memory and nothing is waited for, and results in both orders are written at once. Elements past the end
+of an axis, which do not fill its last warp, are left out by a guard.
 """
 from __future__ import annotations
 

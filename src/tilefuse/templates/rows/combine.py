@@ -28,7 +28,7 @@ def combine_threads(state: RowState, group: list[Instance], parts: dict[int, lis
 
 
 def send_parts(state: RowState, group: list[Instance], parts: dict[int, list[Reg]]) -> Sent | None:
-    """All of `combine_threads` that stands before the barrier at which the row's threads meet last. What `_receive` needs to know of it."""
+    """All of `combine_threads` that stands before the barrier at which the row's threads meet last; gives what `_receive` needs."""
     c = state.choice
     if packs(state, group, parts):
         return send_packed(state, group, [parts[i.key][0] for i in group])

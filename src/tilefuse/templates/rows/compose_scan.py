@@ -19,7 +19,7 @@ ROUNDED = ("sum", "prod", "logaddexp")
 
 
 def compose_scans(state: RowState, scans: list[Instance]) -> None:
-    """Every scan of a stage. What later bodies read is made anew from the elements a thread holds: values take no registers."""
+    """Every scan of a stage. Later bodies compute values again from the elements that a thread holds: values take no registers."""
     for i in scans:
         if state.choice.threads == 1:
             _serial_scan(state, i)

@@ -15,8 +15,8 @@ from tilefuse.templates.rows.shape import RowShape
 def reduced_ahead(domain: Domain, device: DeviceSpec, choice: Rows, most_slots: int) -> Rows | None:
     """The choice with its rows in the queue and reduced a turn ahead; None where that cannot be, or the queue is too short.
 
-    What blocks of a cluster tell each other takes about a microsecond, and a turn of 16384 elements three: with the row in registers, loads
-    go on meanwhile and nothing else does.
+    An exchange between the blocks of a cluster takes about a microsecond, and a turn of 16384 elements three: with the row in registers,
+    loads go on meanwhile and nothing else does.
     """
     fitted = device.fitted.rows.queue
     if most_slots < fitted.least_ahead_slots:

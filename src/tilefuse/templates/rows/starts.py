@@ -3,7 +3,7 @@
     results in rows of 4097      row r begins s = 4097 r mod 4 elements behind a vector of memory
     vector v of row r            elements 4 v - s .. 4 v - s + 3; those in front of the row and behind it are left out
 
-The walk follows the vectors of one access. What lies at the same distance from a vector in every row is read and written in vectors with
+The walk follows the vectors of one access. Accesses at the same distance from a vector in every row are read and written in vectors with
 it; everything else element by element, neighbouring elements by one thread.
 """
 from __future__ import annotations

@@ -200,7 +200,7 @@ def walk_row(state: RowState, bodies: Sequence[Resolved], bounded_rows: bool = F
              cascade: Cascade | None = None, by_batch: ByBatch | None = None) -> Iterator[Step]:
     """The thread's vectors of the row, one after another.
 
-    What the consumer emits between two yields becomes the loop's body; a last narrow round covers the rest of the row.
+    The statements that the consumer emits between two yields become the loop's body; a last narrow round covers the rest of the row.
     cascade: what is summed in stretches of the walk. by_batch: what sees the batches of a streamed row.
     """
     w, c = state.writer, state.choice

@@ -3,7 +3,7 @@
     e = exp(c * s - m)      ->      e = 2 ** (s * k + neg),   k = c * log2(e),   neg = -k * (an older maximum of s)
 
 One fused multiplication and one power an element, and hardly ever a rescaling: a row's maximum seldom grows by that much after its first
-turn. What is summed up is made relative to the true maximum at the end. The exponent s * k + neg is off by the roundings of k and neg,
+turn. Sums are made relative to the true maximum at the end. The exponent s * k + neg is off by the roundings of k and neg,
 2**-24 of |s| each: as much as s itself is, a sum rounded to f32. Source: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
