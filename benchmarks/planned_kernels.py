@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks import stitched, workloads
-from benchmarks.timing import Timing, time_calls
+from benchmarks.timing import Timing, num_input_sets, time_calls
 from tilefuse.base.options import Options
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.roofline import price_work
@@ -99,7 +99,7 @@ def planned(name: str, imported: Imported, device: DeviceSpec, options: Options)
 
 
 def time_call(call: Call, device: torch.device) -> Timing:
-    """The library's time for the product, on operands that lie as the plan has them."""
+    """The library's time for the product, on operands that lie as the plan has them and come from memory."""
     def operands() -> list[torch.Tensor]:
         made = []
         for value in call.node.reads():
@@ -110,7 +110,8 @@ def time_call(call: Call, device: torch.device) -> Timing:
                         torch.empty_strided(of.shape, strides, dtype=plain.dtype, device=device).copy_(plain))
         return made
 
-    sets = [operands() for _ in range(2)]
+    num_bytes = sum(call.graph.type_of(v).num_bytes for v in call.node.reads())
+    sets = [operands() for _ in range(num_input_sets(num_bytes, device))]
     attributes = dict(call.node.attributes)
     timing, _ = time_calls([lambda s=s: LIBRARY["matmul"](s, attributes) for s in sets], device, budget_s=0.1)  # type: ignore[misc]
     return timing

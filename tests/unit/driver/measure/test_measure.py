@@ -16,13 +16,22 @@ from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.measure.lone_kernel import drawn_inputs, index_extents, lone_program
-from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer, same, time_program
+from tilefuse.driver.measure.measure import (
+    INPUT_SETS,
+    MOST_INPUT_SETS,
+    DiskRecords,
+    KernelMeasurer,
+    num_input_sets,
+    same,
+    time_program,
+)
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.lone_call import LoneCall
 from tilefuse.plan.price.measure import Timing
 from tilefuse.runtime.stores.measurements import Journal
 from tilefuse.target.catalog import host_device
+from tilefuse.target.device import H200
 from tilefuse.templates.pattern import schedule_pattern
 
 HOST = host_device()
@@ -196,3 +205,11 @@ def test_a_scatter_is_timed_over_its_table_and_without_a_copy() -> None:
     assert isinstance(measurer.measure(program), Timing) and isinstance(measurer.measure(program), Timing)
     ((_, reference),) = measurer._references.values()
     assert reference.shape == (5000, 4), "what a kernel writes over its input is compared too"
+
+
+def test_inputs_rotate_through_as_many_bytes_as_asked() -> None:
+    """Two sets where nothing is asked; else others until the bytes have moved, but no more sets than a graph has launches."""
+    assert num_input_sets(0, 1 << 20) == INPUT_SETS
+    assert num_input_sets(4 * H200.l2_bytes, 8 << 20) == -(-4 * H200.l2_bytes // (8 << 20))
+    assert num_input_sets(4 * H200.l2_bytes, 1 << 30) == INPUT_SETS
+    assert num_input_sets(4 * H200.l2_bytes, 12) == MOST_INPUT_SETS
