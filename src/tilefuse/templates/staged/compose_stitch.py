@@ -102,12 +102,12 @@ class _Stages:
 
     def _tiles(self, stage: Stage) -> dict[str, list[Piece]]:
         """The tiles that a stage reads, by value."""
-        found: dict[str, list[Piece]] = {}
+        pieces_by_value: dict[str, list[Piece]] = {}
         keys = dict.fromkeys(s for k in (*stage.pieces, *stage.products) for s in self.w.plan.sources[k] if s not in stage.pieces)
         for piece in (self.w.plan.pieces[k] for k in keys):
             if piece.stored:
-                found.setdefault(piece.value, []).append(piece)
-        return found
+                pieces_by_value.setdefault(piece.value, []).append(piece)
+        return pieces_by_value
 
     def _told(self, stage: Stage) -> str:
         names = ", ".join(f"%{self.w.plan.pieces[k].value}" for k in stage.pieces)

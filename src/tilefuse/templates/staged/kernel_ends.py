@@ -51,11 +51,11 @@ def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num
 
 
 def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,
-                    told: str, min_blocks: int) -> Kernel:
-    """The kernel: buffers in parameter order, launch, header for the reader. `told`: the header's text about shared memory."""
+                    shared_text: str, min_blocks: int) -> Kernel:
+    """The kernel: buffers in parameter order, launch, header for the reader. `shared_text`: the header's line about shared memory."""
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, shared_bytes, device.starts_early)
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {told}")
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {shared_text}")
     # Hardware approximations are lost in the rounding of the results where all of these are floats of 16 bits or fewer.
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)

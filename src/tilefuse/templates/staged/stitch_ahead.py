@@ -46,9 +46,9 @@ def _started(w: StitchValues, stage: Stage, emit_stage: Callable[[Stage], None])
     was_copying = w.copying
     with w.nested() as tried:
         emit_stage(stage)
-    found = list(statements(tried.statements))
-    loads = any(isinstance(part, (Load, VectorLoad)) for s in found for part in parts(s))
-    if loads or any(isinstance(s, AsyncCopy) and s.num_elements * piece.dtype.itemsize != PAST_CACHE_BYTES for s in found):
+    copies = list(statements(tried.statements))
+    loads = any(isinstance(part, (Load, VectorLoad)) for s in copies for part in parts(s))
+    if loads or any(isinstance(s, AsyncCopy) and s.num_elements * piece.dtype.itemsize != PAST_CACHE_BYTES for s in copies):
         w.copying = was_copying
         return False
     w.emit(*tried.statements)

@@ -25,9 +25,9 @@ class _Changeable:
 
     def but(self, **changes: object) -> Self:
         """The same with other values of some fields."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, **changes)
-        return made
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
 
 
 @dataclass(frozen=True)

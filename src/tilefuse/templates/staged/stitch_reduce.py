@@ -51,8 +51,8 @@ def emit_reductions(w: StitchValues, stage: Stage) -> None:
         with w.when(first):
             with w.nested() as inner:
                 for p, node, part in zip(pieces, nodes, parts, strict=True):
-                    made = KERNEL_MONOIDS[node.detail].finish(tuple(part), body_dtype(w, node))
-                    store(w, p, at, w.register(made, p.dtype, p.value))
+                    result = KERNEL_MONOIDS[node.detail].finish(tuple(part), body_dtype(w, node))
+                    store(w, p, at, w.register(result, p.dtype, p.value))
             with w.nested() as other_:
                 for p in pieces:
                     if p.stored and needed:
