@@ -1,5 +1,5 @@
-"""The models in plain torch: BERT, ViT, ResNet-50, a recommender, an LSTM language model, a convolutional VAE, an MLP-Mixer, and the end of
-a language model with its loss. Random weights.
+"""The models in plain torch: BERT, ViT, ResNet-50, a recommender, an LSTM language model, a convolutional VAE, an MLP-Mixer, the end of a
+language model with its loss, and those of `decoders.py`. Random weights.
 
 Written out here so that the benchmark needs nothing beside torch; sizes are those of the published models, `tiny` shrinks them.
 """
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from benchmarks.decoders import Gpt2, Llama
 
 
 class SelfAttention(nn.Module):
@@ -257,6 +259,10 @@ def _first_class(logits: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), target)
 
 
+def _first_word(scores: Tensor) -> Tensor:
+    return _first_class(scores.flatten(0, 1))
+
+
 def _vae_loss(images: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
     mean, logvar = mean.float(), logvar.float()
     return (images.float() - 0.5).square().mean() - 0.5 * (1 + logvar - mean.square() - logvar.exp()).mean()
@@ -295,4 +301,12 @@ ARCHITECTURES: dict[str, Architecture] = {
             torch.randn((64 * batch, 32 if tiny else 768), device=device, generator=g).to(dtype),
             torch.randint(0, 101 if tiny else 50257, (64 * batch,), device=device, generator=g)),
         lambda loss: loss, train=True),
+    "gpt2": Architecture(
+        lambda tiny: Gpt2(2, 64, 4, 101, 32) if tiny else Gpt2(),
+        lambda batch, tiny, device, dtype, g: (_tokens(batch, 16 if tiny else 128, 101 if tiny else 50257, device, g),),
+        _first_word, train=True),
+    "llama": Architecture(
+        lambda tiny: Llama(2, 64, 4, 2, 96, 100) if tiny else Llama(),
+        lambda batch, tiny, device, dtype, g: (_tokens(batch, 16 if tiny else 128, 100 if tiny else 32000, device, g),),
+        _first_word, train=True),
 }
