@@ -25,6 +25,8 @@ BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
 RESULT_DTYPE = "dtype"
 # `Contraction.precision` of products of 8-bit floats whose sums stay in the tensor cores' accumulators.
 FAST_SUMS = "fast"
+# Contractions that are kept: more than the products of a graph.
+MOST_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -60,12 +62,20 @@ def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
     """The same, also of products whose results are wider than their operands, as sums of 8-bit integers are."""
     if node.kind != "library.matmul" or len(node.type.shape) < 2:
         return None
-    left, right, *bias = node.operands
-    shapes = graph.type_of(left).shape, graph.type_of(right).shape
-    if any(len(s) < 2 or prod(s) == 0 for s in shapes) or not node.type.num_elements:
+    shapes = tuple(graph.type_of(v).shape for v in node.operands)
+    if any(len(s) < 2 or prod(s) == 0 for s in shapes[:2]) or not node.type.num_elements:
         return None
-    lead = tuple(f"lead{n}" for n in range(len(node.type.shape) - 2))
-    turned_left, turned_right = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
+    turned = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
+    return _contraction(node.operands, shapes, node.type.shape, turned, str(node.attribute("precision", "default")))
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _contraction(operands: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], shape: tuple[int, ...], turned: tuple[bool, bool],
+                 precision: str) -> Contraction:
+    """The contraction of a product. shapes: of its operands. Every template asks for it, for every pattern with the product."""
+    left, right, *bias = operands
+    lead = tuple(f"lead{n}" for n in range(len(shape) - 2))
+    turned_left, turned_right = turned
     inner = shapes[0][-2 if turned_left else -1]
 
     def index(shape: tuple[int, ...], last: tuple[str, str]) -> tuple[Affine, ...]:
@@ -73,11 +83,11 @@ def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
         return tuple(number(0) if e == 1 and n not in (ROW, COLUMN, INNER) else axis(n) for e, n in zip(shape, names, strict=True))
 
     axes = (*lead, ROW, COLUMN)
-    bias_shape = graph.type_of(bias[0]).shape if bias else ()
+    bias_shape = shapes[2] if bias else ()
     bias_index = tuple(number(0) if e == 1 else axis(n) for e, n in zip(bias_shape, axes[len(axes) - len(bias_shape):], strict=True))
     return Contraction(axes, left, right, index(shapes[0], (INNER, ROW) if turned_left else (ROW, INNER)),
                        index(shapes[1], (COLUMN, INNER) if turned_right else (INNER, COLUMN)), inner, not turned_left, turned_right,
-                       bias[0] if bias else "", bias_index, str(node.attribute("precision", "default")))
+                       bias[0] if bias else "", bias_index, precision)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ PTX ISA, cp.async.bulk.tensor; CUDA C++ Programming Guide, tensor memory access.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tilefuse.base.errors import InternalError
@@ -70,6 +71,7 @@ class TensorMap:
         return any(not _affine(e).is_const for e in (*self.extents, *self.strides))
 
 
+@lru_cache(maxsize=1024)
 def why_no_map(dtype: DType, extents: tuple[int | Affine, ...], strides: tuple[int | Affine, ...], box: tuple[int, ...], swizzle: int = 0,
                first: int = 0) -> str:
     """Why no `TensorMap` has these fields, with the values; "" where one has. Templates ask before they choose tensor copies.
