@@ -88,7 +88,8 @@ class Connecting:
             self._recompute()
         return self._result()
 
-    def continue_from(self, kernels: Iterable[tuple[str, tuple[str, ...], Priced]], merge: bool = True) -> Found | Rejected:
+    def continue_from(self, kernels: Iterable[tuple[str, tuple[str, ...], Priced]], merge: bool = True,
+                      recompute: bool = True) -> Found | Rejected:
         """Starts from the kernels of another plan (generator, core nodes, price); merges and recomputes where that is cheaper.
 
         Returns the plan, whose `steps` are the merges beyond those kernels; or the reason why a unit outside of them has no schedule.
@@ -107,6 +108,7 @@ class Connecting:
                 self._generator[number], self._priced[number] = "recompute" if unit.extra else "single", alone
         if merge:
             self._merge_all()
+        if merge and recompute:
             self._recompute()
         return self._result()
 

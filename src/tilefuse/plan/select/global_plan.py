@@ -96,6 +96,8 @@ class _Decision:
         candidates.allow(NEW_STRUCTURES)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)
+        if not self.ceiling_bytes:
+            taken = self._connected(candidates, taken, start)
         plan = self._plan(candidates, taken, recompute=not self.ceiling_bytes)
         if plan.light != candidates.units.light:
             candidates, taken = self._carried_over(candidates, plan)
@@ -171,6 +173,26 @@ class _Decision:
             raise self._too_little(candidates, start, ceiling_bytes) from cause
         self.selections.append(chosen)
         return [listed[n] for n in chosen.taken]
+
+    def _connected(self, candidates: Candidates, taken: list[Candidate], start: Sequence[tuple[int, ...]]) -> list[Candidate]:
+        """The choice when unions of its own kernels with each other and with single units are candidates too, until none is new.
+
+        The program takes units away from the kernels of greedy connecting. What it leaves may be cheaper as one kernel, and no generator
+        has seen it alone:
+
+            greedy connecting   {product} {add, norm}      program   {product, add} {mean} {variance, norm}      ->   {mean, variance, norm}
+        """
+        met = {tuple(sorted(start))}
+        while (kernels := tuple(sorted(c.members for c in taken))) not in met:
+            met.add(kernels)
+            again = Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light))
+            found = again.continue_from([(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken], recompute=False)
+            if isinstance(found, Rejected) or not found.steps:
+                break
+            for core in found.steps:
+                _offer_nodes(candidates, core, "connect")
+            taken = self._selected(candidates, kernels, 0)
+        return taken
 
     def _too_little(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> InfeasibleError:
         """Requires: the groups in `start` are candidates, disjoint, and have an order of execution."""
