@@ -312,19 +312,14 @@ def _direct(plan: StitchPlan, direct_bytes: int) -> None:
 
 
 def _copies_first(plan: StitchPlan) -> None:
-    """Copies before the first stage that reads a tile come before the maps there.
+    """Copies before the first product come before everything else there.
 
-        h = tanh(a), copy w | h @ w   ->   copy w, h = tanh(a) | h @ w
+        h = tanh(a), y = h * b, copy w | y @ w   ->   copy w, h = tanh(a), y = h * b | y @ w
 
-    They are under way while the maps wait for their own operands; those of the program's inputs start before the kernel ahead has ended.
+    They are under way while maps and reductions wait for their own operands; those of the program's inputs start before the kernel ahead has
+    ended. Their tiles and the others are all read at the product or before it, so few bytes of shared memory live longer.
     """
-    stored: set[int] = set()
-    first = 0
-    for stage in plan.stages:
-        if stored.intersection(_read_by(plan, stage)):
-            break
-        stored |= {k for k in stage.pieces if plan.pieces[k].stored}
-        first += 1
+    first = next((n for n, stage in enumerate(plan.stages) if stage.products), len(plan.stages))
     plan.stages[:first] = sorted(plan.stages[:first], key=lambda s: s.kind != "copy")
 
 
