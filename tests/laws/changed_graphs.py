@@ -88,6 +88,13 @@ LONG_SUM = """graph @g(%x: f32[16384, 8], %w: f32[8, 256]) -> (f32[16384, 256]) 
   return %y
 }"""
 
+PATCHES = """graph @g(%x: f16[64, 3, 64, 48], %w: f16[40, 3, 16, 16], %b: f16[40]) -> (f16[64, 12, 40]) {
+  %y: f16[64, 40, 4, 3] = library.convolution (%x, %w, %b) {GEOMETRY}
+  %t: f16[64, 12, 40] = map [i, j, k] { %y[i, k, (j // 3), (j % 3)] }
+  return %t
+}""".replace("GEOMETRY", "dilation = (1, 1), groups = 1, has_bias = true, output_padding = (0, 0), padding = ((0, 0), (0, 0)), "
+                          "stride = (16, 16), transposed = false")
+
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
     changed("call-products", LONG_SUM),
@@ -96,5 +103,6 @@ CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("pad-products", product("f16", 2000, 196, 260)), changed("split-convolution-biases", convolution("f32", 1, True)),
     changed(PackConvolutionWeights("always"), convolution("f16", 1, False)),
     changed("sum-channel-windows", convolution("f32", 6, True)),
+    changed("multiply-windows", PATCHES),
     changed("split-channel-sums", GROUPS, CallerLayouts({"x": channels_last_strides((3, 16, 7, 5))})),
 )}

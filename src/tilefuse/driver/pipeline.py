@@ -16,6 +16,7 @@ from tilefuse.driver.lowering.product_precision import stated_precision
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.device.packed_weights import PackConvolutionWeights
+from tilefuse.passes.device.window_products import MultiplyWindows
 from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
 from tilefuse.passes.precision import StatePrecision
@@ -25,12 +26,12 @@ from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
 # Updates and fills first, so that later copies of results see them. Sums become products before the passes for products. Precision before
-# all passes that ask for the price of a product. Scans before sums and products, whose pieces may be scanned. Padding sees the pieces of
-# long products. Weights are packed after the last rewriting that creates calls. Layouts are planned in the final order of the nodes; the
-# last two rewritings read and change them.
+# all passes that ask for the price of a product. Windows become products before products are padded. Scans before sums and products, whose
+# pieces may be scanned. Padding sees the pieces of long products. Weights are packed after the last rewriting that creates calls. Layouts
+# are planned in the final order of the nodes; the last two rewritings read and change them.
 DEVICE_PIPELINE = (
-    "separate-updates,separate-fills,call-products,state-precision,split-long-scans,split-cross-reductions,split-long-products,"
-    "pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
+    "separate-updates,separate-fills,call-products,state-precision,multiply-windows,split-long-scans,split-cross-reductions,"
+    "split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
 MODULES = (called_products, cross, layout)
@@ -60,7 +61,7 @@ def _set(item: Pass, options: Options) -> Pass:
     match item:
         case StatePrecision():
             return stated_precision(options.float32_products)
-        case PackConvolutionWeights() | PlanLayouts():
+        case PackConvolutionWeights() | MultiplyWindows() | PlanLayouts():
             return replace(item, channels_last=options.channels_last)
     return item
 

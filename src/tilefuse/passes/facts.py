@@ -4,7 +4,7 @@ Prices and library operators belong to higher floors. Passes declare their quest
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -29,6 +29,12 @@ class Prices(Protocol):
 
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's matrix product. Units: microseconds."""
+
+    def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
+        """Predicted time of the library's call for a convolution, or for the gradients that one call computes. Units: microseconds.
+
+        Requires: windows that share no element.
+        """
 
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
         """Predicted time of the best kernel for nodes, or of one kernel for each where none holds all. Units: microseconds; bytes.

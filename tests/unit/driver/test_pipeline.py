@@ -23,7 +23,7 @@ from tilefuse.tools import cli
 
 def test_options_of_a_compile_become_options_of_its_passes() -> None:
     made = str(device_pipeline(Options(float32_products="tf32", channels_last="never")))
-    assert "state-precision{products=tf32" in made and made.count("{channels_last=never}") == 3
+    assert "state-precision{products=tf32" in made and made.count("{channels_last=never}") == 4
     assert device_pipeline(Options(device_passes=made)) == device_pipeline(Options(float32_products="tf32", channels_last="never"))
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from benchmarks.architectures import VisionTransformer
 from tests.unit.plan.model_products import MODEL_SIZED, linear_gelu
 from tests.unit.templates.host_build import compiler, run
 from tests.unit.templates.staged.pipelined.product_graphs import plain
@@ -17,6 +19,7 @@ from tests.unit.templates.stitched_graphs import clamped_layers, product_softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.compile import generate, import_model
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -109,3 +112,12 @@ def test_stages_leave_large_products_to_pipelines_and_calls() -> None:
     refused = schedule_pattern(graph, nodes, {}, H200, replaces_calls=True)
     assert isinstance(refused, Rejected) and refused.reason is Reason.LIBRARY_CALL
     assert isinstance(schedule_pattern(graph, nodes, {}, H200), TileProgram)
+
+
+def test_norms_behind_a_residual_read_their_rows_once() -> None:
+    """Two layers of ViT: products keep the residual, each norm is one kernel; the program offers unions of what it leaves of others."""
+    images = torch.empty(64, 3, 224, 224, dtype=torch.float16)
+    imported = import_model(VisionTransformer(2).half().eval(), (images,))
+    plan = generate(imported.graph, constants=imported.constants, device=H200, options=replace(Options(), plan_cache=False)).plan
+    reducing = [k for k in plan.kernels if any(plan.graph.node_by_name[n].category == "reduce" for n in k.pattern.nodes)]
+    assert len(reducing) == 5

@@ -49,7 +49,7 @@ def split_convolution_biases(graph: Graph) -> Graph:
     names_in_use = set(graph.type_by_name)
     nodes: list[Node] = []
     for node in graph.nodes:
-        nodes += _split(node, names_in_use) if adds_bias_apart(graph, node) else [node]
+        nodes += with_bias_apart(node, names_in_use) if adds_bias_apart(graph, node) else [node]
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -61,7 +61,8 @@ def adds_bias_apart(graph: Graph, node: Node) -> bool:
     return not by_itself or bool(node.attribute("transposed", False))
 
 
-def _split(node: Node, names_in_use: set[str]) -> list[Node]:
+def with_bias_apart(node: Node, names_in_use: set[str]) -> tuple[Node, Node]:
+    """A convolution without its bias, and the map that adds the bias. names_in_use: grows by the new name."""
     name = free_name(f"{node.name}_unbiased", names_in_use)
     names_in_use.add(name)
     attributes = tuple((k, False if k == "has_bias" else v) for k, v in node.attributes)
@@ -69,5 +70,5 @@ def _split(node: Node, names_in_use: set[str]) -> list[Node]:
     wide = compute_dtype(node.type.dtype)
     parts = (Read(name, tuple(map(axis, axes))), Read(node.operands[2], (axis(axes[1]),)))
     total = call("add", *(converted(part, node.type.dtype, wide) for part in parts))
-    return [replace(node, name=name, operands=node.operands[:2], attributes=attributes),
-            Node(node.name, node.type, "map", axes, body=converted(total, wide, node.type.dtype), span=node.span)]
+    return (replace(node, name=name, operands=node.operands[:2], attributes=attributes),
+            Node(node.name, node.type, "map", axes, body=converted(total, wide, node.type.dtype), span=node.span))

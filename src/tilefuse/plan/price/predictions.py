@@ -1,7 +1,7 @@
 """Predictions that rewritings of graphs need (`passes.facts.Prices`), by the models of time that price plans."""
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from tilefuse.base.candidate import Rejected
@@ -10,6 +10,7 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.plan.price.convolutions import convolution_us
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.products import fusible_product, library_product_us, may_be_alone, unaligned_work
 from tilefuse.plan.walks import find_walks
@@ -34,6 +35,10 @@ class Predictions:
     def product_us(self, product: Node, graph: Graph) -> float:
         """Predicted time of the library's product. Units: microseconds. Source: `plan/price/products.py`."""
         return library_product_us(product, graph, self.device)
+
+    def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
+        """Predicted time of the library's convolution. Units: microseconds. Source: `plan/price/convolutions.py`."""
+        return convolution_us(nodes, graph, self.device)
 
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
         """Predicted time of the best kernel for nodes. Units: microseconds; bytes. Source: `AnalyticCost`.

@@ -16,6 +16,8 @@ _WINDOWS_F32 = ("one H200, torch 2.11, us row-major and channels last: 64 channe
                 "over [167, 28, 28] 532, 391; 64 to 128 over [128, 128, 128] 1878, 874; 8 to 32 over [128, 256, 256] 1953, 1514; 16 to "
                 "32, 5x5 over [32, 128, 128] 234, 195; 3 to 64, 7x7 by 2 over [128, 224, 224] 1226, 808; 3 to 16, 3x3 over [64, 128, 128]"
                 " 155, 87; transposed, 64 to 64 over [32, 256, 256] 1265, 660")
+_GATHERED = ("one H200, cuDNN 9.19 and torch 2.11, 2026-11-24 (benchmarks/results/convolutions-h200-20261124.txt), windows that share no "
+             "element, channels last, over the product of padded channels: {}")
 _HOST = ("one core with AVX-512, us, torch row-major and packed: 512 channels, 3x3 windows, 7 x 7 places 4153, 2089; 256, 14 x 14 2405, "
          "1986; 64, 56 x 56 2207, 2035; one place, 64 to 256, 56 x 56 1241, 979; 256 to 64 1233, 935; 512 to 128, 28 x 28 1136, 952; both"
          " turns of an image, batches of 1 and 4: 590 and 1977 longer")
@@ -203,6 +205,14 @@ class ConvolutionFigures:
     large_window: int = measured(25, "elements", "Window beyond which gradients of f32 channels are turned.", _CONVOLUTIONS)
     turned_by_kernel: float = measured(2.0, "1", "An image that a kernel of its own turns is read and written.", "count of accesses")
     least_us: float = measured(6.0, "us", "Least gain or loss of a call of little data.", _CONVOLUTIONS)
+    gathered: tuple[tuple[int, float], ...] = measured(
+        ((128, 2.8), (1 << 62, 1.6)), "(channels, 1)",
+        "Windows of several places on tensor cores that share no element: time over that of the product of padded channels, by the most "
+        "channels of the image.",
+        _GATHERED.format("3 channels 2.9 to 10 (16 x 16: 447 us beside 72), 8 to 96 channels 1.9 to 5.1, 192 and more 1.6 to 2.9; tf32 "
+                         "1.7 to 6.9; gradients 1.7 to 23"))
+    exact_gathered: float = measured(
+        1.0, "1", "The same without tensor cores: the least that was seen.", _GATHERED.format("3 channels f32, 16 x 16: 2.0"))
     host_reordered_weight: float = measured(4.0, "1", "On a host, weights that torch brings into blocks at every call.", _HOST)
     host_places: float = measured(
         1.3, "1", "On a host, operand and result of windows of one place, which torch leaves to an older implementation.", _HOST)

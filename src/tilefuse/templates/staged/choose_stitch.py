@@ -316,8 +316,8 @@ def _copies_first(plan: StitchPlan) -> None:
 
         h = tanh(a), y = h * b, copy w | y @ w   ->   copy w, h = tanh(a), y = h * b | y @ w
 
-    They are under way while maps and reductions wait for their own operands; those of the program's inputs start before the kernel ahead has
-    ended. Their tiles and the others are all read at the product or before it, so few bytes of shared memory live longer.
+    They are under way while maps and reductions wait for their own operands; those of the program's inputs start before the kernel ahead
+    has ended. Their tiles and the others are all read at the product or before it, so few bytes of shared memory live longer.
     """
     first = next((n for n, stage in enumerate(plan.stages) if stage.products), len(plan.stages))
     plan.stages[:first] = sorted(plan.stages[:first], key=lambda s: s.kind != "copy")

@@ -1,0 +1,61 @@
+"""Predicted time of the library's convolutions whose windows share no element, and of their gradients.
+
+The library computes them like any convolution: it pads few channels to whole 16 bytes, and gathers the places of each window by small
+accesses. So their time is that of a product of padded channels, times a fitted factor; a window of one place is a plain product.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilefuse.base.candidate import Rejected
+from tilefuse.domain.roofline import price_work
+from tilefuse.ir.dtype import F32
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.passes.device.convolution_layouts import has_tensor_cores
+from tilefuse.passes.device.disjoint_windows import BIAS, NARROW, WEIGHT, WIDE, DisjointWindows, computed_tensor, disjoint_windows
+from tilefuse.plan.price.library_tiles import ProductSizes, product_work
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
+
+
+def convolution_us(nodes: Sequence[Node], graph: Graph, device: DeviceSpec) -> float:
+    """The library's time for a convolution, or for the gradients that one call computes.
+
+    Units: microseconds. Source: `ConvolutionFigures.gathered`. Requires: nodes whose windows share no element.
+    """
+    return sum(_one_us(node, graph, device) for node in nodes)
+
+
+def _one_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
+    windows = disjoint_windows(node, graph)
+    assert not isinstance(windows, Rejected), "asked of windows that share no element"
+    tensor = computed_tensor(node)
+    if tensor == BIAS:
+        return 0.0
+    channels = windows.wide[1]
+    return _factor(windows, node, device) * price_work(product_work(_sizes(node, windows, tensor, channels), device), device).us
+
+
+def _factor(windows: DisjointWindows, node: Node, device: DeviceSpec) -> float:
+    """Time over that of a product of padded channels."""
+    if prod(windows.weight[2:]) == 1:
+        return 1.0
+    fitted = device.fitted.convolutions
+    if not has_tensor_cores(node, device):
+        return fitted.exact_gathered
+    return next(factor for most, factor in fitted.gathered if windows.wide[1] <= most)
+
+
+def _sizes(node: Node, windows: DisjointWindows, tensor: str, channels: int) -> ProductSizes:
+    """Sizes of the product of padded channels."""
+    dtype = node.type.dtype
+    each = ACCESS_BYTES // dtype.itemsize
+    places = prod(windows.weight[2:])
+    inner = places * (-(-channels // each) * each if places > 1 else channels)
+    rows, columns, depth = {NARROW: (windows.rows, windows.features, inner), WIDE: (windows.rows, inner, windows.features),
+                            WEIGHT: (windows.features, inner, windows.rows)}[tensor]
+    exact = node.attribute("precision", "default") == "f32"
+    unit = "tf32" if dtype == F32 and not exact else dtype.name
+    return ProductSizes(1, rows, columns, depth, unit, dtype.itemsize, (rows + columns) * depth * dtype.itemsize,
+                        rows * columns * dtype.itemsize)
