@@ -25,8 +25,6 @@ BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
 RESULT_DTYPE = "dtype"
 # `Contraction.precision` of products of 8-bit floats whose sums stay in the tensor cores' accumulators.
 FAST_SUMS = "fast"
-# Contractions that are kept: more than the products of a graph.
-MOST_KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -69,7 +67,7 @@ def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
     return _contraction(node.operands, shapes, node.type.shape, turned, str(node.attribute("precision", "default")))
 
 
-@functools.lru_cache(maxsize=MOST_KEPT)
+@functools.lru_cache(maxsize=1024)
 def _contraction(operands: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], shape: tuple[int, ...], turned: tuple[bool, bool],
                  precision: str) -> Contraction:
     """The contraction of a product. shapes: of its operands. Every template asks for it, for every pattern with the product."""
