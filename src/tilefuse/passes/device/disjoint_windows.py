@@ -140,12 +140,12 @@ def disjoint_windows(node: Node, graph: Graph) -> DisjointWindows | Rejected:
     stride, dilation = (node.integers(a) or (1,) * rank for a in ("stride", "dilation"))
     padding = node.attribute("padding", ())
     low = tuple(p[0] if isinstance(p, tuple) else p for p in padding) if isinstance(padding, tuple) else ()
-    made = DisjointWindows(wide.shape, narrow.shape, weight.shape, stride, dilation, tuple(n for n in low if isinstance(n, int)))
+    windows = DisjointWindows(wide.shape, narrow.shape, weight.shape, stride, dilation, tuple(n for n in low if isinstance(n, int)))
     for d in range(rank):
         if narrow.shape[d + 2] > 1 and stride[d] < dilation[d] * (weight.shape[d + 2] - 1) + 1:
             return Rejected(Reason.DOMAIN_MISMATCH, f"windows of %{node.name} share elements: {weight.shape[d + 2]} places "
                                                     f"{dilation[d]} apart, {stride[d]} from one window to the next")
-    return made
+    return windows
 
 
 def computed_tensor(node: Node) -> str:

@@ -5,7 +5,7 @@
                                                         %y: map                       the product, channels last
 
 Patches of images are such a convolution, and windows of one place. Gradients and transposed convolutions follow from the same
-matrices (`disjoint_windows.py`). A product is planned like any other: a kernel of ours may hold it with the bias and what stands behind.
+matrices (`disjoint_windows.py`). A product is planned like any other: a kernel of ours may hold it with the bias and the maps behind it.
 The pass compares the predicted times of the calls and of the products with their copies.
 """
 from __future__ import annotations
@@ -165,9 +165,9 @@ class _Memory:
 
     def is_copied_out(self, value: str) -> bool:
         """Whether a result of channels last is copied for the caller."""
-        wanted = self.caller.wanted(self.graph).get(value)
+        strides = self.caller.wanted(self.graph).get(value)
         free = value in self.caller.free_values(self.graph)
-        return value in self.graph.escaping and not free and not is_channels_last(wanted, self.graph.type_of(value).shape)
+        return value in self.graph.escaping and not free and not is_channels_last(strides, self.graph.type_of(value).shape)
 
 
 def _choice(graph: Graph, nodes: tuple[Node, ...], prices: Prices, memory: _Memory) -> WindowChoice:
@@ -300,8 +300,8 @@ class _Products:
                      body=converted(Read(value, tuple(map(axis, axes))), node.type.dtype, wide)),
                 Node(node.name, node.type, "map", (axes[1],), body=converted(Read(total, (axis(axes[1]),)), wide, node.type.dtype))]
 
-    def _name(self, wanted: str) -> str:
-        name = free_name(wanted, self.names_in_use)
+    def _name(self, preferred: str) -> str:
+        name = free_name(preferred, self.names_in_use)
         self.names_in_use.add(name)
         return name
 

@@ -177,8 +177,8 @@ class _Decision:
     def _connected(self, candidates: Candidates, taken: list[Candidate], start: Sequence[tuple[int, ...]]) -> list[Candidate]:
         """The choice when unions of its own kernels with each other and with single units are candidates too, until none is new.
 
-        The program takes units away from the kernels of greedy connecting. What it leaves may be cheaper as one kernel, and no generator
-        has seen it alone:
+        The program takes units away from the kernels of greedy connecting. The units that it leaves may be cheaper as one kernel, and no
+        generator has proposed them alone:
 
             greedy connecting   {product} {add, norm}      program   {product, add} {mean} {variance, norm}      ->   {mean, variance, norm}
         """
@@ -186,10 +186,10 @@ class _Decision:
         while (kernels := tuple(sorted(c.members for c in taken))) not in met:
             met.add(kernels)
             again = Connecting(self.graph, self.views, self.pricer, self.options, set(candidates.units.light))
-            found = again.continue_from([(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken], recompute=False)
-            if isinstance(found, Rejected) or not found.steps:
+            plan = again.continue_from([(c.generator, candidates.unit_of(c.members).core, c.priced) for c in taken], recompute=False)
+            if isinstance(plan, Rejected) or not plan.steps:
                 break
-            for core in found.steps:
+            for core in plan.steps:
                 _offer_nodes(candidates, core, "connect")
             taken = self._selected(candidates, kernels, 0)
         return taken
