@@ -8,11 +8,11 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
@@ -67,8 +67,8 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
     if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
     widest = MOST_COLUMNS * device.max_cluster_blocks
-    if form.reduced.stages and form.columns > widest:
-        return Rejected(Reason.SHARED_MEMORY, f"rows of {form.columns} columns, and the blocks of a cluster hold {widest} at most")
+    if form.reduced.stages and form.row_width > widest:
+        return Rejected(Reason.SHARED_MEMORY, f"rows of {form.row_width} columns, and the blocks of a cluster hold {widest} at most")
     across = next((o for o in form.operands if not o.inner_is_contiguous), None)
     if across is not None and left.dtype.bits != TURNED_BITS:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{across.value}, an operand of %{form.product.name} in {across.dtype}, is not contiguous "
@@ -105,8 +105,10 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 continue
             row_tiles = -(-form.rows // tall)
             if cluster > 1:
-                clusters = min(form.num_leads * row_tiles, device.clusters_at_once(cluster))
-                yield Pipelined(tall, columns, depth, 1, warpgroups, 1, clusters * cluster, pingpong, cluster)
+                groups = -(-form.columns // form.row_width)
+                clusters = min(form.num_leads * row_tiles * groups, device.clusters_at_once(cluster))
+                band = _band(row_tiles) if groups > 1 else 1
+                yield Pipelined(tall, columns, depth, 1, warpgroups, band, clusters * cluster, pingpong, cluster)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             whole = Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
@@ -134,8 +136,14 @@ def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:
     """Blocks that hold whole rows together, each `columns` columns; None for more than a cluster has. One where nothing reduces rows."""
     if not form.reduced.stages:
         return 1
-    size = -(-form.columns // columns)
-    return size if size <= device.max_cluster_blocks else None
+    size = -(-form.row_width // columns)
+    return size if size <= device.max_cluster_blocks and (not form.reduced.width or size * columns == form.reduced.width) else None
+
+
+def _is_shared(form: ProductForm, choice: Pipelined) -> bool:
+    """Whether the blocks of a cluster can bring parts of the left operand's tiles by tensor copies: whole repetitions of the swizzle."""
+    left = placed(form, choice).left
+    return choice.cluster_columns > 1 and left.panel_lines % (choice.cluster * SWIZZLE_ROWS) == 0 and not why_no_copies(form, left)
 
 
 def _band(row_tiles: int) -> int:
@@ -157,9 +165,13 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
              *split_rules(form, choice),
-             (choice.cluster_columns * choice.columns >= form.columns if form.reduced.stages else choice.cluster_columns == 1,
-              f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.columns}"
+             (choice.cluster_columns * choice.columns >= form.row_width if form.reduced.stages else choice.cluster_columns == 1,
+              f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.row_width}"
               f"{'' if form.reduced.stages else ' that nothing reduces'}"),
+             (not form.reduced.width or choice.cluster * choice.columns == form.reduced.width,
+              f"clusters of {choice.cluster} tiles of {choice.columns} columns for groups of {form.reduced.width}"),
+             (not choice.multicast or _is_shared(form, choice), f"blocks of clusters of {choice.cluster} bring no equal parts of left tiles of "
+              f"{choice.rows} x {choice.depth}"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
     for holds, problem in legal:
         if not holds:

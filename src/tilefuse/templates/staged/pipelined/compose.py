@@ -55,7 +55,8 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     # The blocks of a cluster send each other signals once all of them run and their barriers are ready.
     meeting = (Barrier("cluster", memory=False),) if cluster > 1 else ()
     threads = plan.choice.consumer_threads
-    rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles)) for f in fillings_of(plan))
+    rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles), any(t.parts > 1 for t in f.tiles))
+                  for f in fillings_of(plan))
     pipeline = Pipeline(rings, tuple(roles.statements), threads, *_registers(plan, producer_threads(plan), device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",

@@ -157,12 +157,13 @@ def _axes_of(graph: Graph, product: Node) -> tuple[str, ...]:
     return contraction.axes
 
 
-def inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -> tuple[Point, dict[str, int]] | None:
+def inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int],
+            beyond: bool = False) -> tuple[Point, dict[str, int]] | None:
     """The node's axes over those of a value that it reads, and the extents of these that the node has, from the subscripts of the read;
     None where several elements share one.
 
     A subscript may join axes, as column = head * 64 + place does: head = column / 64, place = column % 64. Rows and columns may end before
-    the product's.
+    the product's. beyond: the last group of 64 may also reach beyond the product's columns.
     """
     point: dict[str, Affine] = {a: number(0) for a, e in node.extents.items() if e == 1}
     sizes: dict[str, int] = {}
@@ -174,7 +175,8 @@ def inverse(index: tuple[Affine, ...], node: Node, extents: Mapping[str, int]) -
             part = axis(name) // stride if stride > 1 else axis(name)
             stride *= node.extents[a]
             point[a] = part if (s, a) == parts[-1] else part % node.extents[a]
-        if e.const or stride > extents[name] or stride < extents[name] and name not in (ROW, COLUMN):
+        over = beyond and name == COLUMN and len(parts) > 1 and stride - parts[-1][0] < extents[name]
+        if e.const or stride > extents[name] and not over or stride < extents[name] and name not in (ROW, COLUMN):
             return None
-        sizes[name] = stride
+        sizes[name] = min(stride, extents[name])
     return (point, sizes) if len(point) == len(node.extents) else None

@@ -2,7 +2,7 @@
 
     y[b, h, w] = gelu(sum k: x[.., k] w[k, ..] + bias[..])      one product; everything else is computed element by element from its sums
     y = silu(x v) * (x w)                                       two: each element has a sum of either
-    z[i] = max j: y[i, j]                                       reductions take whole rows (`row_form.py`)
+    z[i] = max j: y[i, j]                                       reductions take whole rows, or groups of columns (`row_form.py`)
 """
 from __future__ import annotations
 
@@ -116,6 +116,11 @@ class ProductForm:
         return {self.row_axis: row, self.column_axis: column}
 
     @property
+    def row_width(self) -> int:
+        """Columns that are reduced together."""
+        return self.reduced.width or self.columns
+
+    @property
     def leads(self) -> tuple[str, ...]:
         """Lead (batch) axes."""
         return self.contraction.axes[:-2]
@@ -170,7 +175,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
         if left.dtype != right.dtype and warpgroup_arithmetic(contractions[name], left.dtype, right.dtype) is None:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
         products.append(Product(graph.node_by_name[name], contractions[name], column, right))
-    reduced = row_form(graph, elements, rows.points)
+    reduced = row_form(graph, elements, rows)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
                        _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, rows), reduced)
 

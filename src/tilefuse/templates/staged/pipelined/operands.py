@@ -59,6 +59,7 @@ def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, fir
 
 
 def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
+    """Copies of a tile's panels; of a tile that the blocks of a cluster share, each block copies its part of each panel to all of them."""
     operand, m = tile.operand, operand_map(w.form, tile)
     if tile.key not in w.maps:
         name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name
@@ -67,8 +68,11 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     for panel in range(tile.num_panels):
         coordinates = [place.get(a, w.env.get(a, number(0))) for a in m.axes]
         coordinates[-1] = coordinates[-1] + panel * tile.width
+        start = axis("rank") * (tile.panel_lines // tile.parts) if tile.parts > 1 else number(0)
+        coordinates[-2] = coordinates[-2] + start
         w.emit(TensorCopy(w.maps[tile.key].name, tuple(map(w.simplified, coordinates)), w.slots[tile.key].name,
-                          w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width), cache=_cache(w, tile)))
+                          w.simplified(slot * tile.elements + (start + panel * tile.panel_lines) * tile.width),
+                          multicast=(1 << tile.parts) - 1 if tile.parts > 1 else 0, cache=_cache(w, tile)))
 
 
 def _cache(w: ProductState, tile: OperandTile) -> str:

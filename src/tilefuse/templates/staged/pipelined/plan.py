@@ -31,6 +31,7 @@ class OperandTile:
     offset_bytes  of slot 0 in the block's shared memory
     expanded      the operand that consumers compute from the tile, in registers; `operand` is the narrow tensor then, of which one element
                   holds `packing` inner elements: `depth` counts the tensor's elements
+    parts         of each panel, one copied by each block of a cluster to all of them; 1: the block copies its own tile
     """
 
     key: str
@@ -40,6 +41,7 @@ class OperandTile:
     offset_bytes: int
     expanded: Operand | None = None
     packing: int = 1
+    parts: int = 1
 
     @property
     def width(self) -> int:
@@ -134,7 +136,9 @@ class ProductPlan:
 
     @property
     def column_tiles(self) -> int:
-        """Tiles along the columns: as many as a cluster has blocks, where nothing else divides them."""
+        """Tiles along the columns: whole clusters, for each group of columns that is reduced together."""
+        if self.form.reduced.width:
+            return -(-self.form.columns // self.form.reduced.width) * self.choice.cluster_columns
         return max(-(-self.form.columns // self.choice.columns), self.choice.cluster_columns)
 
     @property
@@ -216,7 +220,7 @@ def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
     axes = (*leads, before, last)
     least = CHUNK_BYTES // operand.dtype.itemsize
     return OperandMap(axes, tuple(sizes[a] for a in axes), (*(strides.get(a, least) for a in axes[:-1]), strides.get(last, 1)),
-                      (*(1 for _ in leads), tile.panel_lines, tile.width))
+                      (*(1 for _ in leads), tile.panel_lines // tile.parts, tile.width))
 
 
 def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
@@ -256,7 +260,9 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     for n, operand in enumerate(form.operands):
         key = f"right{n - 1}" if n else "left"
         lines = choice.rows if operand.line == form.row_axis else choice.columns
-        tiles.append(_operand_tile(form, key, operand, lines, choice.depth, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
+        start = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
+        tile = _operand_tile(form, key, operand, lines, choice.depth, start)
+        tiles.append(replace(tile, parts=choice.cluster) if choice.multicast and not n else tile)
         end = tiles[-1].offset_bytes + tiles[-1].slot_bytes * choice.slots
     beside = stages_of(form, choice, end, stages)
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.ir.scalar import Lookup, Read, walk
+from tilefuse.ir.monoids import MONOIDS
+from tilefuse.ir.scalar import Const, Guard, Lookup, Read, walk
 from tilefuse.templates.staged.pipelined.elements import Point, inverse
 
 # Values whose place is known: their subscripts at the element at hand, over the products' axes.
@@ -24,10 +25,12 @@ class RowPoints:
     """Where the reductions behind products lie: their axes, the reduced ones too, over the products'.
 
     windows  extents of the product's axes that all of them have; empty without reductions
+    width    columns that each of them reduces together, from a multiple of it on; 0: whole rows
     """
 
     points: Mapping[str, Point]
     windows: Mapping[str, int]
+    width: int = 0
 
 
 def point_of(graph: Graph, products: tuple[str, ...], node: Node, extents: Mapping[str, int],
@@ -44,7 +47,10 @@ def point_of(graph: Graph, products: tuple[str, ...], node: Node, extents: Mappi
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} does not depend on the product %{products[0]}")
     # A read of a product tells more axes than one of a reduction.
     name, index = next((r for r in reads if r[0] in products), reads[0])
-    place = inverse(index, node, extents) if name in products else _of_reduction(graph, name, index, node, rows, extents)
+    if name in products:
+        place = inverse(index, node, extents, ends_in_identity(node))
+    else:
+        place = _of_reduction(graph, name, index, node, rows, extents)
     if place is None:
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} does not have the elements of the product %{products[0]}")
     point, sizes = place
@@ -53,6 +59,14 @@ def point_of(graph: Graph, products: tuple[str, ...], node: Node, extents: Mappi
         if any(extent > 1 and e != own_place for e, own_place, extent in zip(index, anchors[name], shape, strict=True)):
             return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} reads %{name} at another element than the one at hand")
     return point, sizes
+
+
+def ends_in_identity(node: Node) -> bool:
+    """Whether a reduction combines nothing where its guard does not hold."""
+    if node.category != "reduce" or not isinstance(node.body, Guard) or not isinstance(node.body.otherwise, Const):
+        return False
+    identity = MONOIDS[node.detail].identity(node.body.otherwise.dtype)
+    return len(identity) == 1 and identity[0] == node.body.otherwise
 
 
 def _of_reduction(graph: Graph, name: str, index: tuple[Affine, ...], node: Node, rows: RowPoints,

@@ -27,9 +27,9 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.tree import product_tree
 
-SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "band", "cta_num", "cta_size")
+SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "multicast", "band", "cta_num", "cta_size")
 # Settings that hold or do not.
-FLAGS = ("pingpong", "swapped")
+FLAGS = ("pingpong", "swapped", "multicast")
 
 
 def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
@@ -48,7 +48,8 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
-                    ("columns", choice.columns), ("depth", choice.depth), ("pingpong", int(choice.pingpong)), ("rows", choice.rows),
+                    ("columns", choice.columns), ("depth", choice.depth), ("multicast", int(choice.multicast)),
+                    ("pingpong", int(choice.pingpong)), ("rows", choice.rows),
                     ("slots", choice.slots), ("split", choice.split), ("swapped", int(choice.swapped)),
                     ("warpgroups", choice.warpgroups)),
         levels=edge_levels(graph, product_tree(plan)),
@@ -90,7 +91,8 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
     choice = Pipelined(numbers.get("rows", base.rows), numbers.get("columns", base.columns), numbers.get("depth", base.depth),
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
                        bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster),
-                       bool(numbers.get("swapped", base.swapped)), numbers.get("split", base.split))
+                       bool(numbers.get("swapped", base.swapped)), numbers.get("split", base.split),
+                       bool(numbers.get("multicast", base.multicast)))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "

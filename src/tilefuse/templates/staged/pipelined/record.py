@@ -26,6 +26,7 @@ class Pipelined:
     swapped     the right operands are the instructions' left ones, whose 64 rows few rows of the product would not fill
     split       parts of the inner axis, taken by different blocks. Sums of a cluster's blocks meet in shared memory, each block finishes
                 some columns of the tile. Sums of several clusters (or single blocks) meet in a workspace; the last one finishes the tile
+    multicast   each block of a cluster brings a part of the left operand's tiles to all of them
     """
 
     template: ClassVar[str] = "pipelined"
@@ -41,6 +42,7 @@ class Pipelined:
     cluster: int = 1
     swapped: bool = False
     split: int = 1
+    multicast: bool = False
 
     @property
     def cluster_columns(self) -> int:

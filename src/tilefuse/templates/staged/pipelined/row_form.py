@@ -5,6 +5,10 @@
     squares     squared deviations need the mean of the block's part of the row first: a second pass of the same stage
 
     y = softmax(x w)        stage 0: maximum, the product's rounded elements stay      stage 1: sum, the exponentials stay      y from them
+
+Partial results have one element for each row and each group of columns, of a width that divides them; a later kernel combines these:
+
+    m[t, i] = max j < 256: y[i, 256 t + j]      s[t, i] = sum j < 256: exp(y[i, 256 t + j] - m[t, i])
 """
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN
-from tilefuse.ir.affine import Affine, substitute
+from tilefuse.ir.affine import Affine, axis, substitute
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read, walk
@@ -64,6 +68,7 @@ class RowForm:
     places    subscripts over the product's axes of the values that kernels keep for each element or row
     elements  results with an element for each element of the product
     computed  maps that these results still compute for each element
+    width     columns of a group that is reduced together; 0: whole rows
     """
 
     stages: tuple[RowStage, ...]
@@ -72,6 +77,7 @@ class RowForm:
     places: Mapping[str, tuple[Affine, ...]]
     elements: tuple[str, ...]
     computed: tuple[str, ...]
+    width: int
 
 
 def reduced_elements(graph: Graph, products: tuple[Node, ...], shape: Mapping[str, int]) -> tuple[Elements, RowPoints] | Rejected:
@@ -97,7 +103,7 @@ def reduced_elements(graph: Graph, products: tuple[Node, ...], shape: Mapping[st
 
 
 def row_points(graph: Graph, products: tuple[str, ...], extents: Mapping[str, int]) -> RowPoints | Rejected:
-    """Where the reductions behind products lie; each reduces all columns of a row, and nothing else."""
+    """Where the reductions behind products lie; each reduces all columns of a row or those of one group, and nothing else."""
     rows = RowPoints({}, {})
     for node in graph.nodes:
         if node.category != "reduce":
@@ -106,19 +112,38 @@ def row_points(graph: Graph, products: tuple[str, ...], extents: Mapping[str, in
         if isinstance(place, Rejected):
             return place
         point, sizes = place
-        outside = [a for a in node.axes if COLUMN in point[a].axes()]
-        if outside or any(point[a].axes() - {COLUMN} for a, _ in node.over):
+        width = _width(node, point)
+        if width is None or width and node.detail == SQUARES:
             return Rejected(Reason.OTHER_TEMPLATE, f"%{node.name} is a {node.kind} over other elements than those of whole rows")
-        if rows.windows and sizes != rows.windows:
+        if rows.windows and (sizes, width) != (rows.windows, rows.width):
             return Rejected(Reason.DOMAIN_MISMATCH, f"%{node.name} has another part of the product %{products[0]} than other reductions")
-        rows = RowPoints({**rows.points, node.name: point}, sizes)
+        rows = RowPoints({**rows.points, node.name: point}, sizes, width)
     return rows
 
 
-def row_form(graph: Graph, elements: Elements, points: Mapping[str, Point]) -> RowForm:
-    """The stages of products' reductions. points: of the reductions."""
-    results = elements.points
-    reader = _Reader(graph, frozenset(p for p, _ in elements.slices), elements.extents, {**points, **results})
+def _width(node: Node, point: Point) -> int | None:
+    """Columns that a reduction combines; 0 for whole rows, None for others than those of a row."""
+    if any(point[a].axes() - {COLUMN} for a, _ in node.over):
+        return None
+    outside = [a for a in node.axes if COLUMN in point[a].axes()]
+    if not outside:
+        return 0
+    within, width = node.over[0]
+    is_group = len(outside) == len(node.over) == 1 and point[outside[0]] == axis(COLUMN) // width and point[within] == axis(COLUMN) % width
+    return width if is_group else None
+
+
+def is_of_row(e: Affine, width: int) -> bool:
+    """Whether a subscript over the product's axes is the same for all columns that are reduced together."""
+    if COLUMN not in e.axes() or not width:
+        return COLUMN not in e.axes()
+    return "within" not in substitute(e, {COLUMN: axis("group") * width + axis("within")}, {"within": width}).axes()
+
+
+def row_form(graph: Graph, elements: Elements, rows: RowPoints) -> RowForm:
+    """The stages of products' reductions. rows: where these lie."""
+    results, points = elements.points, rows.points
+    reader = _Reader(graph, frozenset(p for p, _ in elements.slices), elements.extents, {**points, **results}, rows.width)
     reductions = [n.name for n in graph.nodes if n.name in points]
     of_tiles = tuple(r for r in results if r not in points and reader.reaches([r], ""))
     stages: list[RowStage] = []
@@ -138,7 +163,7 @@ def row_form(graph: Graph, elements: Elements, points: Mapping[str, Point]) -> R
         values = reader.row_values(number)
         stages.append(RowStage(here, values, tuple(passes), _totals(graph, here, squares)))
     places = {n: next(iter(p)) for n, p in reader.places.items() if len(p) == 1}
-    return RowForm(tuple(stages), source, points, places, of_tiles, reader.computed(of_tiles, source))
+    return RowForm(tuple(stages), source, points, places, of_tiles, reader.computed(of_tiles, source), rows.width)
 
 
 def _by_squares(graph: Graph, node: Node) -> bool:
@@ -156,8 +181,9 @@ def _totals(graph: Graph, here: Iterable[str], squares: Iterable[str]) -> dict[s
 class _Reader:
     """Questions about the values behind a product: their operands, and when they can be computed."""
 
-    def __init__(self, graph: Graph, products: frozenset[str], extents: Mapping[str, int], roots: Mapping[str, Point]) -> None:
-        self.graph, self.products = graph, products
+    def __init__(self, graph: Graph, products: frozenset[str], extents: Mapping[str, int], roots: Mapping[str, Point],
+                 width: int) -> None:
+        self.graph, self.products, self.width = graph, products, width
         # Exchanges that must have ended before a value is known.
         self.ready: dict[str, int] = {}
         for n in graph.nodes:
@@ -234,7 +260,7 @@ class _Reader:
         values = []
         for n in graph.nodes:
             is_row = n.category == "map" and self.ready[n.name] == exchanges and not self.reaches([n.name], "")
-            single = len(self.places[n.name]) == 1 and not any(COLUMN in e.axes() for p in self.places[n.name] for e in p)
+            single = len(self.places[n.name]) == 1 and all(is_of_row(e, self.width) for p in self.places[n.name] for e in p)
             readers = [graph.node_by_name[u] for u in graph.users_by_name[n.name]]
             read = n.name in graph.results or any(u.category == "reduce" or self.reaches([u.name], "") for u in readers)
             if is_row and single and read:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.domain.online import KERNEL_MONOIDS
-from tilefuse.ir.affine import Affine, linearise, number, row_major_strides
+from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Index, const
@@ -205,7 +205,7 @@ def _row_values(w: ProductState, stage: RowStage, tile: RowTile) -> None:
         array = Reg(w.fresh(name), dtype)
         w.emit(Declare(array.name, dtype, w.plan.choice.rows_of_thread))
         for slot in range(w.plan.choice.rows_of_thread):
-            with w.when(w.beyond(tile.row(slot), w.form.rows)), w.at(**{ROW: tile.row(slot), COLUMN: number(0)}):
+            with w.when(w.beyond(tile.row(slot), w.form.rows)), w.at(**{ROW: tile.row(slot), COLUMN: tile.row_column}):
                 w.row_slot = number(slot)
                 value = w.element(name)
                 w.emit(Assign(replace(array, index=number(slot)), value))
@@ -218,9 +218,9 @@ def _store_rows(w: ProductState, tile: RowTile) -> None:
     choice = w.plan.choice
     for name in w.form.row_results:
         w.emit(Comment(f"%{name}: an element a row"))
-        first = [Bound(tile.pair, 0, 1), *([Bound(tile.first_column, 0, 1)] if choice.cluster > 1 else [])]
+        first = [Bound(tile.pair, 0, 1), *([Bound(axis("rank"), 0, 1)] if choice.cluster > 1 else [])]
         for slot in range(choice.rows_of_thread):
-            with w.when([*first, *w.beyond(tile.row(slot), w.form.rows)]), w.at(**{ROW: tile.row(slot), COLUMN: number(0)}):
+            with w.when([*first, *w.beyond(tile.row(slot), w.form.rows)]), w.at(**{ROW: tile.row(slot), COLUMN: tile.row_column}):
                 w.row_slot = number(slot)
                 w.emit(Store(w.buffers[name].name, w.result_offset(name), w.element(name)))
     w.row_slot = None

@@ -9,6 +9,7 @@ import numpy as np
 from tests.unit.templates.staged.pipelined.row_graphs import (
     activated_norm,
     gated_norm,
+    in_groups,
     in_sequences,
     residual_norm,
     scores,
@@ -18,7 +19,7 @@ from tests.unit.templates.staged.pipelined.row_graphs import (
 )
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.dtype import BF16, F32
+from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
@@ -53,7 +54,11 @@ class RowCase:
         values = {}
         for v in graph.inputs:
             scale = 0.5 if v.name == "w" else 1.0
-            drawn = random.integers(-2, 3, v.type.shape) if self.exact else random.standard_normal(v.type.shape) * scale
+            whole = self.exact or not v.type.dtype.is_float
+            drawn = random.integers(-2, 3, v.type.shape) if whole else random.standard_normal(v.type.shape) * scale
+            if not v.type.dtype.is_float:
+                # Places of columns, some of which no column has.
+                drawn = random.integers(-1, 300, v.type.shape)
             if self.special and v.name == "x":
                 drawn = drawn.astype(np.float64)
                 drawn[1, 0], drawn[2, 0], drawn[3], drawn[4, :2] = np.nan, np.inf, 0.0, (np.inf, -np.inf)
@@ -63,7 +68,7 @@ class RowCase:
     def check(self, graph: Graph, inputs: dict[str, np.ndarray], results: list[np.ndarray]) -> None:
         """Raises: AssertionError where a result is not that of the definition in f64."""
         with np.errstate(all="ignore"):
-            wanted = interpret(in_double(graph), {n: v.astype(np.float64) for n, v in inputs.items()})
+            wanted = interpret(in_double(graph), {n: v if v.dtype.kind == "i" else v.astype(np.float64) for n, v in inputs.items()})
         unit = ROUNDOFF[graph.type_of("x").dtype.name]
         for name, got, value in zip(graph.results, results, wanted, strict=True):
             value = np.asarray(value).ravel()
@@ -92,6 +97,10 @@ ROW_CASES: dict[str, RowCase] = {
                                               amplified=16),
     "layer norm in turn in two clusters": RowCase(lambda: residual_norm(500, 250, 40), Pipelined(64, 128, 64, 3, 2, 1, 4, True, 2),
                                                   amplified=16),
+    "layer norm of shared left tiles": RowCase(
+        lambda: residual_norm(300, 136, 72), Pipelined(192, 64, 64, 3, 3, 1, 3, cluster=3, multicast=True), amplified=16),
+    "softmax in turn of shared left tiles": RowCase(lambda: soft(704, 250, 72, BF16, (True, True)),
+                                                    Pipelined(128, 64, 64, 2, 2, 1, 4, True, 4, multicast=True)),
     "softmax in turn in clusters": RowCase(lambda: soft(330, 130, 16), Pipelined(64, 128, 64, 2, 2, 1, 2, True, 2)),
     "argmax in turn in clusters of five": RowCase(lambda: scores(270, 300, 16), Pipelined(64, 64, 64, 2, 2, 1, 5, True, 5), exact=True),
     "RMS norm in turn": RowCase(lambda: activated_norm(200, 72, 16), Pipelined(64, 128, 64, 2, 2, 1, 1, True), amplified=16),
@@ -107,6 +116,10 @@ ROW_CASES: dict[str, RowCase] = {
     "argmax of whole numbers in clusters": RowCase(lambda: scores(67, 220, 16), IN_CLUSTERS, exact=True),
     "a weight a row in clusters": RowCase(lambda: weighted(70, 136, 16, BF16), IN_CLUSTERS, amplified=64),
     "variance and any": RowCase(lambda: spread(67, 190, 16), IN_CLUSTERS, exact=True, amplified=2),
+    "groups of columns": RowCase(lambda: in_groups(140, 256, 40, 64), Pipelined(64, 64, 64, 2, 2, 1, 2, True)),
+    "groups of columns in two warpgroups": RowCase(lambda: in_groups(140, 300, 40, 128, BF16), Pipelined(128, 128, 64, 2, 2, 1, 3)),
+    "groups of columns in clusters": RowCase(lambda: in_groups(200, 330, 16, 128, F16, (2,)), Pipelined(64, 64, 64, 2, 2, 2, 4, True, 2)),
+    "groups of columns of special rows": RowCase(lambda: in_groups(70, 200, 8, 64), special=True),
     "sequences": RowCase(lambda: in_sequences(3, 30, 72, 40)),
     "blocks without columns": RowCase(lambda: residual_norm(70, 72, 16), Pipelined(64, 64, 64, 2, 1, 1, 4, cluster=4), amplified=16),
     "one column": RowCase(lambda: soft(67, 1, 16)),

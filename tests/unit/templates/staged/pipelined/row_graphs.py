@@ -1,11 +1,15 @@
 """Patterns with one product whose rows are reduced, as graphs."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.templates.staged.pipelined.product_graphs import product
 from tests.unit.templates.stitched_graphs import normal
+from tilefuse.ir.affine import axis
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import F16, F32, DType
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.dtype import F16, F32, I32, DType
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Read, const
 
 
 def residual_norm(rows: int, columns: int, inner: int, dtype: DType = F16, lead: tuple[int, ...] = ()) -> Graph:
@@ -68,3 +72,26 @@ def in_sequences(sequences: int, length: int, columns: int, inner: int, dtype: D
     y = b.reshape(product(b, (), sequences * length, columns, inner, dtype), (sequences, length, columns))
     y = b.elementwise("mul", y, b.input("factor", dtype, (sequences, 1, 1)))
     return normal(b, [b.softmax(y, 2)])
+
+
+def in_groups(rows: int, columns: int, inner: int, width: int, dtype: DType = F16, lead: tuple[int, ...] = ()) -> Graph:
+    """For every group of `width` columns of a product: the greatest element of each row, the sum of exponentials relative to it, and the
+    element at a place that data give. The last group may reach beyond the columns."""
+    b = TensorBuilder("in_groups")
+    whole = normal(b, [product(b, lead, rows, columns, inner, dtype), b.input("place", I32, (*lead, rows))])
+    y, groups = whole.results[0], -(-columns // width)
+    leads = tuple(f"l{n}" for n in range(len(lead)))
+    at = (*(axis(a) for a in leads), axis("i"))
+    column = axis("t") * width + axis("j")
+    element = Call(F32.name, (Read(y, (*at, column)),))
+    top = Read("tops", (axis("t"), *at))
+    shift = Call("select", (Call("eq", (top, const(float("-inf"), F32))), const(0, F32), top))
+    chosen = Call("select", (Call("eq", (Read("place", at), Call(I32.name, (Index(column),)))), element, const(0, F32)))
+
+    def reduced(name: str, kind: str, body: Expr, identity: float) -> Node:
+        guarded = Guard((Bound(column, 0, columns),), body, const(identity, F32)) if columns % width else body
+        return Node(name, Type(F32, (groups, *lead, rows)), f"reduce.{kind}", ("t", *leads, "i"), (("j", width),), body=guarded)
+
+    nodes = (reduced("tops", "max", element, float("-inf")), reduced("sums", "sum", Call("exp", (Call("sub", (element, shift)),)), 0.0),
+             reduced("chosen", "sum", chosen, 0.0))
+    return replace(whole, nodes=(*whole.nodes, *nodes), results=("tops", "sums", "chosen"))
