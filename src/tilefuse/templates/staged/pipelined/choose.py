@@ -170,8 +170,8 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"{'' if form.reduced.stages else ' that nothing reduces'}"),
              (not form.reduced.width or choice.cluster * choice.columns == form.reduced.width,
               f"clusters of {choice.cluster} tiles of {choice.columns} columns for groups of {form.reduced.width}"),
-             (not choice.multicast or _is_shared(form, choice), f"blocks of clusters of {choice.cluster} bring no equal parts of left tiles of "
-              f"{choice.rows} x {choice.depth}"),
+             (not choice.multicast or _is_shared(form, choice), f"blocks of clusters of {choice.cluster} bring no equal parts of left "
+              f"tiles of {choice.rows} x {choice.depth}"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
     for holds, problem in legal:
         if not holds:

@@ -105,12 +105,11 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles of the port to L2 for the operands of a tile.
 
     Blocks of neighbouring numbers take tiles of one band, and share the operand along which the band does not go: requests of several
-    multiprocessors for the same bytes are answered together in part. Clusters hold whole rows, so all of them read the same columns. Few
-    blocks have a port each.
+    multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
     """
     choice, fitted = plan.choice, device.fitted.pipelined
-    rows, *columns = (t.elements * t.operand.read_bytes for t in plan.operands)
-    own, shared = (rows, sum(columns)) if choice.band > 1 or choice.cluster_columns > 1 else (sum(columns), rows)
+    rows, *columns = (t.elements * t.operand.read_bytes / t.parts for t in plan.operands)
+    own, shared = (rows, sum(columns)) if choice.band > 1 else (sum(columns), rows)
     # Blocks of a cluster have other parts of the inner axis.
     num_bytes = (own + (fitted.shared_reads if choice.cluster_parts == 1 else 1.0) * shared) * plan.fillings
     a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)

@@ -14,9 +14,8 @@ from tilefuse.templates.staged.pipelined.record import Pipelined
 
 
 def cluster_sizes(device: DeviceSpec) -> tuple[int, ...]:
-    """Blocks a cluster that are tried, ascending: powers of two where the device does not tell how many clusters run at once."""
-    sizes = [size for size, _ in device.resident_clusters] or [1 << n for n in range(device.max_cluster_blocks.bit_length())]
-    return tuple(size for size in sizes if size <= device.max_cluster_blocks)
+    """Blocks a cluster that are tried, ascending: powers of two, which divide the parts of most inner axes."""
+    return tuple(1 << n for n in range(device.max_cluster_blocks.bit_length()))
 
 
 def split_shapes(inner: int, whole: Pipelined, tiles: int, device: DeviceSpec) -> Iterator[Pipelined]:
