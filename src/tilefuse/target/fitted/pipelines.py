@@ -30,12 +30,15 @@ class PartFigures:
     """Sums of parts of the inner axis that different blocks have multiplied, on their way to the block that finishes a tile."""
 
     sent_bytes_per_cycle: float = measured(
-        11.3, "bytes a cycle and multiprocessor", "Rate of sums that the blocks of a cluster send each other, counted with a block's own.",
-        _PARTS)
+        12.0, "bytes a cycle and multiprocessor", "Rate of sums that the blocks of a cluster send each other.", _PARTS)
     stored_bytes_per_cycle: float = measured(
         22.4, "bytes a cycle and multiprocessor", "Rate of sums that all blocks store in a workspace.", _PARTS)
     loaded_bytes_per_cycle: float = measured(
         62.0, "bytes a cycle and multiprocessor", "Rate of sums that the last block of a tile loads from L2.", _PARTS)
+    run_bytes: float = measured(
+        36.0, "bytes", "Bytes that could be read in the time that a run of an operand costs beside its own bytes, where all parts of the "
+        "inner axis are read at once.",
+        "one H200, 256 x 65536 by 256 in bf16 and tf32: 67 MB of runs of 128 bytes in about 23 us, 134 MB in about 43, of 256 bytes in 21")
     arrival_cycles: float = measured(
         1540.0, "cycles", "Arrival at a tile's counter: the block's stores have reached L2, then an atomic increment; first load.", _PARTS)
 
@@ -62,6 +65,10 @@ class PipelinedFigures:
         _TIMED)
     step_cycles: float = measured(
         255.0, "cycles", "Least time of a filling: a consumer waits for it, starts its products, and gives the one before it back.", _TIMED)
+    further_panel_cycles: float = measured(
+        190.0, "cycles", "The same for each further panel of the inner axis in a slot.",
+        "one H200, tiles of 64 x 64 with one and two panels (benchmarks/results/split-products-h200-20261124.txt, operands in L2): "
+        "128 x 4096 by 4096 13.4 and 11.9 us in 64 and 32 steps, 256 x 65536 by 256 in 8 parts 28.9 and 26.0 in 128 and 64")
     further_step_cycles: float = measured(
         80.0, "cycles", "The same for a second consumer warpgroup, which waits at the same barriers.", _TIMED)
     issued_per_cycle: float = measured(

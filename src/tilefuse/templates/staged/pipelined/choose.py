@@ -22,6 +22,8 @@ from tilefuse.templates.staged.pipelined.swapped.shapes import MOST_SWAPPED_SLOT
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
 MOST_WARPGROUPS, MOST_SLOTS = 2, 8
+# Panels of the inner axis in a slot.
+TRIED_PANELS = (1, 2)
 # Slots that products in flight read: that of the step at hand, and that of the step before.
 IN_USE = 2
 # Only operands of so many bits may be contiguous along rows or columns of the product. Source: PTX ISA, wgmma.
@@ -46,7 +48,10 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
         turned = form_for(form, choice.swapped)
         if best is not None and least_us(turned, choice, device) >= best[0][0]:
             break
-        plan = _fit(turned, choice if wanted is not None else _with_slots(turned, choice, device), device)
+        choice = choice if wanted is not None else _with_slots(turned, choice, device)
+        if wanted is None and not _fills_ahead(turned, choice):
+            continue
+        plan = _fit(turned, choice, device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
@@ -88,7 +93,16 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """Every choice that may be tried, those that do not fit among them."""
-    return (_with_slots(form_for(form, shape.swapped), shape, device) for shape in _shapes(form, device))
+    for shape in _shapes(form, device):
+        turned = form_for(form, shape.swapped)
+        choice = _with_slots(turned, shape, device)
+        if _fills_ahead(turned, choice):
+            yield choice
+
+
+def _fills_ahead(form: ProductForm, choice: Pipelined) -> bool:
+    """Whether a slot is filled ahead of the products. Tiles of one panel in a slot and whole inner axes may do without."""
+    return choice.slots > IN_USE or choice.split == 1 and choice.depth == panel_width(SWIZZLE, form.left.dtype.itemsize)
 
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
@@ -111,10 +125,12 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 yield Pipelined(tall, columns, depth, 1, warpgroups, band, clusters * cluster, pingpong, cluster)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            whole = Pipelined(tall, columns, depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors), pingpong)
-            yield whole
-            if not pingpong and not form.reduced.stages:
-                yield from split_shapes(form.inner, whole, tiles, device)
+            for panels in (1,) if pingpong else TRIED_PANELS:
+                whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors),
+                                  pingpong)
+                yield whole
+                if not pingpong and not form.reduced.stages:
+                    yield from split_shapes(form.inner, whole, tiles, device)
 
 
 def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipelined:

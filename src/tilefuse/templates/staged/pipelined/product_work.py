@@ -49,7 +49,8 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     operations = (Operations(product_flops, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
-    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations, behind=behind,
+    runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
+    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations, behind=behind, traffic_factor=runs,
                    flight_bytes=choice.slots * _slot_bytes(plan),
                    shared_bytes=2 * plan.num_tiles * choice.split * plan.fillings * _slot_bytes(plan))
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
@@ -85,9 +86,10 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     choice, fitted = plan.choice, device.fitted.pipelined
     products = len(plan.rights) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth * plan.fillings
     tensor_cycles = products / _rate(plan.form, device)
+    further_panels = 0.0 if choice.swapped else (choice.depth // plan.left.width - 1) * fitted.further_panel_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
-        (("threads", plan.fillings * step_cycles_of(choice, device) + expanding_cycles(plan, device)),),
+        (("threads", plan.fillings * (step_cycles_of(choice, device) + further_panels) + expanding_cycles(plan, device)),),
         (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
     if plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
@@ -122,7 +124,7 @@ def _meetings(plan: ProductPlan, device: DeviceSpec) -> tuple[StageWork, ...]:
     meetings: list[StageWork] = []
     sum_bytes = len(plan.rights) * choice.rows * choice.result_columns * F32.itemsize
     if choice.cluster_parts > 1:
-        sent = sum_bytes * choice.cluster_parts
+        sent = sum_bytes * (choice.cluster_parts - 1)
         meetings.append(StageWork(((("l2", sent / fitted.sent_bytes_per_cycle),),)))
     if choice.memory_parts > 1:
         moved = sum_bytes / fitted.stored_bytes_per_cycle + sum_bytes * choice.memory_parts / fitted.loaded_bytes_per_cycle
