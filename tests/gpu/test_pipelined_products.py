@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
+from tests.unit.templates.staged.pipelined.product_graphs import gated, of_bytes, plain
 from tests.unit.templates.staged.pipelined.row_cases import ROW_CASES
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm, soft
+from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES
 from tests.unit.templates.staged.pipelined.test_pipelined import CASES, ROUNDOFF, Case, drawn
 from tests.unit.templates.staged.pipelined.test_split import SPLIT_CASES, scaled
 from tests.unit.templates.stitched_cases import in_double
@@ -21,6 +22,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.runtime.calls.library import TORCH_DTYPES
 from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import plan_of
 
 
 def has_warpgroup_products() -> bool:
@@ -29,6 +31,9 @@ def has_warpgroup_products() -> bool:
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
+
+
+ALL_CASES = CASES | {f"few rows: {name}": case for name, case in SWAPPED_CASES.items()}
 
 
 def on_device(case: Case) -> tuple[TileProgram, dict[str, torch.Tensor], tuple[torch.Tensor, ...]]:
@@ -56,10 +61,10 @@ def run_thrice(program: TileProgram, inputs: dict[str, np.ndarray],
     return values, results[0]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_kernel_computes_the_product(name: str) -> None:
     """Every element of every result."""
-    program, values, results = on_device(CASES[name])
+    program, values, results = on_device(ALL_CASES[name])
     graph = program.graph
     wanted = interpret(in_double(graph), {n: (v.double() if v.is_floating_point() else v).cpu().numpy() for n, v in values.items()})
     for result, got, value in zip(graph.results, results, wanted, strict=True):
@@ -155,3 +160,22 @@ def test_large_softmax() -> None:
     _, values, (got,) = on_device(Case(lambda: soft(8192, 4096, 256)))
     wanted = torch.softmax((values["x"].float() @ values["w"].float().T).half().float(), -1)
     assert float((got.float() - wanted).norm() / wanted.norm()) < 2.0**-8
+
+
+@pytest.mark.parametrize(("rows", "columns", "inner"),
+                         [(1, 4096, 4096), (16, 14336, 4096), (16, 4096, 14336), (64, 4096, 4096), (9, 1000, 4104)])
+def test_few_rows_of_large_products(rows: int, columns: int, inner: int) -> None:
+    """Chosen tiles, with parts of the inner axis where these are chosen; bf16 against products in f32."""
+    program, values, (got,) = on_device(Case(lambda: plain(rows, columns, inner, BF16)))
+    assert plan_of(program).choice.swapped
+    wanted = values["x"].float() @ values["w"].float().T
+    assert float((got.float() - wanted).norm() / wanted.norm()) < 2.0**-8
+
+
+@pytest.mark.parametrize("rows", [1, 16, 40, 256])
+def test_weights_of_8_bits(rows: int) -> None:
+    """Expanded by consumers, for few rows and for many."""
+    program, values, (got,) = on_device(Case(lambda: of_bytes(rows, 11008, 4096)))
+    assert plan_of(program).choice.swapped
+    wanted = values["x"].double() @ values["w"].double().T * values["scale"].double()
+    assert float((got.double() - wanted).norm() / wanted.norm()) < 2.0**-7

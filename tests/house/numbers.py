@@ -28,7 +28,7 @@ SCRIPT_LIMITS = frozenset({
 # Of chains of products: bytes of an operand, elements of a lane.
 CHAIN_STRUCTURAL = frozenset({"ITEM_BYTES", "LANE_ELEMENTS"})
 # Of products with swapped operands: register arrays of an operand.
-SWAPPED_STRUCTURAL = frozenset({"ARRAYS"})
+SWAPPED_STRUCTURAL = frozenset({"EXPANDED_ARRAYS"})
 # Of pipelined products: sizes of operands that may be turned, and of elements that pass through stages.
 PIPELINED_STRUCTURAL = frozenset({"LONGEST_STAGED_BYTES", "TURNED_BITS"})
 # Sizes of formats and hardware units, codes and column numbers.
@@ -48,7 +48,7 @@ LIMITS = frozenset({
     "MOST_SLOTS", "MOST_SWAPPED_SLOTS", "MOST_THREADS", "MOST_TILES", "MOST_UNROLLED", "MOST_WARPGROUPS", "NEW_STRUCTURES",
     "ONE_BLOCK_ELEMENTS", "OUTER_STRETCH", "ROUNDS_WITHOUT_GUIDES", "ROW_TILES", "SERIAL_REDUCTION_LIMIT", "STEPS", "STEPS_AHEAD",
     "STRETCH", "THREADS", "TRIED_BLOCKS", "TRIED_PANELS", "TRIED_RUNS", "TRIED_SIDES", "TRIED_SLOTS", "TRIED_THREADS", "TRIED_TILES",
-    "TRIED_WARPGROUPS", "WARPGROUP_TILES",
+    "TRIED_WARPGROUPS", "WIDE_COLUMNS", "WARPGROUP_TILES",
 }) | SCRIPT_LIMITS
 # Numbers inside functions that need no name: small counts, powers of two up to a block's threads, and scales of units.
 PLAIN = frozenset({0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 0.5, 1e6})

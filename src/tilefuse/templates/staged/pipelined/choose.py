@@ -12,20 +12,20 @@ from tilefuse.kernel.pipeline import SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
+from tilefuse.templates.staged.pipelined.operands import registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
 from tilefuse.templates.staged.pipelined.swapped.shapes import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
+from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
 MOST_WARPGROUPS, MOST_SLOTS = 2, 8
 # Panels of the inner axis in a slot.
 TRIED_PANELS = (1, 2)
-# Slots that products in flight read: that of the step at hand, and that of the step before.
-IN_USE = 2
 # Only operands of so many bits may be contiguous along rows or columns of the product. Source: PTX ISA, wgmma.
 TURNED_BITS = 16
 # Row tiles of a band: divisors of their number up to this one.
@@ -198,8 +198,8 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
         plan = placed(form, choice, 1)
     if choice.band < 1 or plan.row_tiles % choice.band:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
-    registers = plan.all_sums + plan.row_registers + device.fitted.pipelined.registers
-    if registers > device.max_registers_per_thread:
+    registers = plan.all_sums + plan.row_registers + plan.expanded_registers + device.fitted.pipelined.registers
+    if registers > min(device.max_registers_per_thread, registers_of_roles(plan, device)[1]):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes > room:

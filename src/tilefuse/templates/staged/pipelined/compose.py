@@ -27,7 +27,7 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
-from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, producer_threads
+from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
@@ -35,9 +35,6 @@ from tilefuse.templates.staged.pipelined.row_tile import row_tile
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
 from tilefuse.templates.staged.pipelined.swapped.expand import ExpandedProducts
-
-# Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
-REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
 def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -57,7 +54,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     threads = plan.choice.consumer_threads
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles), any(t.parts > 1 for t in f.tiles))
                   for f in fillings_of(plan))
-    pipeline = Pipeline(rings, tuple(roles.statements), threads, *_registers(plan, producer_threads(plan), device))
+    pipeline = Pipeline(rings, tuple(roles.statements), threads, *registers_of_roles(plan, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
@@ -69,16 +66,6 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     body = (*w.frame.statements, *meeting, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=1, num_barriers=plan.num_signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
-
-
-def _registers(plan: ProductPlan, producers: int, device: DeviceSpec) -> tuple[int, int]:
-    """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
-    fitted, choice = device.fitted.pipelined, plan.choice
-    producing = fitted.copying_registers if producers == 1 else fitted.loading_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
-    started = min(started, device.max_registers_per_thread)
-    left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
 
 
 def _tiles(w: ProductState) -> None:

@@ -24,6 +24,8 @@ from tilefuse.templates.staged.pipelined.state import ProductState
 
 # A register of a thread.
 REGISTER_BYTES = 4
+# Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
+REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,16 @@ def fillings_of(plan: ProductPlan) -> tuple[Filling, ...]:
 def producer_threads(plan: ProductPlan) -> int:
     """Threads that produce: one where tensor copies bring all operands."""
     return max(way.threads for way in fillings_of(plan))
+
+
+def registers_of_roles(plan: ProductPlan, device: DeviceSpec) -> tuple[int, int]:
+    """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
+    fitted, choice = device.fitted.pipelined, plan.choice
+    producing = fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = min(started, device.max_registers_per_thread)
+    left = started * choice.num_threads - producing * WARPGROUP
+    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
 
 
 def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, first_column: Affine, first_inner: Affine) -> None:

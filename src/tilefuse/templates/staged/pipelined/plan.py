@@ -18,6 +18,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE, FetchedV
 CHUNK_BYTES = 16
 # Types of a left operand in registers. Source: PTX ISA, wgmma.
 REGISTER_TYPES = (F16, BF16)
+# Register arrays of parts of left operands: one is computed while a product reads the other.
+EXPANDED_ARRAYS = 2
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,14 @@ class ProductPlan:
     def all_sums(self) -> int:
         """Accumulators of a consumer thread; sums outside of them have registers of their own."""
         return self.sums * len(self.rights) * (2 if self.form.adds_partial_sums else 1)
+
+    @property
+    def expanded_registers(self) -> int:
+        """Registers of a consumer thread for parts of left operands that it computes from narrow elements."""
+        if not any(t.expanded for t in self.rights):
+            return 0
+        part = panel_width(SWIZZLE, self.left.operand.dtype.itemsize)
+        return EXPANDED_ARRAYS * self.choice.warpgroup_rows * part // WARPGROUP * self.left.operand.dtype.itemsize // F32.itemsize
 
     @property
     def row_registers(self) -> int:

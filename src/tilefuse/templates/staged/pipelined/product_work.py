@@ -19,6 +19,7 @@ from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     expanding_cycles,
     last_filling_cycles,
+    refill_cycles,
     step_cycles_of,
     stream_us,
     streaming_cycles,
@@ -94,7 +95,7 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     if plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", plan.fillings * _adding_cycles(plan, device))))
-    return StageWork(paths, producer_wait_cycles(plan, device))
+    return StageWork(paths, producer_wait_cycles(plan, device) + refill_cycles(plan, device))
 
 
 def _adding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -100,6 +100,12 @@ def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: in
     assert all(s.left_registers for s in statements(compose_product(program, H200).body) if isinstance(s, WarpgroupProduct))
 
 
+def test_consumers_expand_narrow_weights_for_many_rows_too() -> None:
+    """Producing threads would compute each weight into shared memory first."""
+    choice = plan_of(Case(lambda: of_bytes(256, 11008, 4096)).program()).choice
+    assert choice.swapped and choice.columns >= 128 and choice.slots > 2
+
+
 @pytest.mark.parametrize("graph", [lambda: of_bytes(16, 512, 512, turned=False), lambda: dequantised(16, 512, 500)],
                          ids=["columns contiguous", "rows of 500 bytes"])
 def test_weights_that_no_copy_brings_are_computed_by_producers(graph: Callable[[], Graph]) -> None:

@@ -15,13 +15,11 @@ from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, OperandTile
 from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, SWIZZLE
 from tilefuse.templates.staged.pipelined.state import ProductState
 
-# Register arrays of parts of operands: one is computed while a product reads the other.
-ARRAYS = 2
 # Elements of a thread in 64 lines and 8 inner elements. Source: PTX ISA, accumulators of wgmma.
 LANE_ELEMENTS = 4
 
@@ -64,7 +62,7 @@ class ExpandedProducts:
         w = self.w
         uses = len(self.plan.rights) * self.parts
         dtype = self.plan.left.operand.dtype
-        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(ARRAYS if uses % ARRAYS == 0 else 1)]
+        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if uses % EXPANDED_ARRAYS == 0 else 1)]
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
 

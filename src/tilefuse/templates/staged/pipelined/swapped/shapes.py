@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import lcm
 
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
@@ -17,6 +18,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE
 
 # Most rows of products whose operands are swapped: as many as an instruction has.
 MOST_ROWS = WARPGROUP_ROWS
+# Columns of tiles of products with more rows.
+WIDE_COLUMNS = (128, 256)
 # Panels of the inner axis in a slot. Consumer warpgroups, which have 64 rows of a tile each.
 TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2, 4)
 # Slots whose barriers fit beside them.
@@ -40,16 +43,22 @@ def _whole_panel(form: ProductForm) -> int:
 
 
 def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
-    """Tiles that hold all rows of a product, of one slot each; none where it has many rows, or reduces them. form: swapped."""
-    if form.reduced.stages or form.columns > MOST_ROWS:
+    """Tiles of one slot each: with all rows of a product that has few, wide ones where consumers expand weights. form: swapped."""
+    if form.reduced.stages:
         return
-    step, panel = column_step(form), _whole_panel(form)
-    columns = -(-form.columns // step) * step
-    for warpgroups in TRIED_WARPGROUPS:
+    panel = _whole_panel(form)
+    for warpgroups, columns in product(TRIED_WARPGROUPS, _columns(form)):
         rows = WARPGROUP_ROWS * warpgroups
-        tiles = form.num_leads * -(-form.rows // rows)
+        tiles = form.num_leads * -(-form.rows // rows) * -(-form.columns // columns)
         for panels in TRIED_PANELS:
-            depth = panels * panel
-            whole = Pipelined(rows, columns, depth, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
+            whole = Pipelined(rows, columns, panels * panel, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
             yield whole
             yield from split_shapes(form.inner, whole, tiles, device)
+
+
+def _columns(form: ProductForm) -> tuple[int, ...]:
+    """Columns of tiles: one tile for few rows; wide ones for many rows where left operands are expanded, which no other form does."""
+    if form.columns <= MOST_ROWS:
+        step = column_step(form)
+        return (-(-form.columns // step) * step,)
+    return WIDE_COLUMNS if any(p.right.stored for p in form.products) else ()

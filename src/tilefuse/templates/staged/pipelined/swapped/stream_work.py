@@ -13,6 +13,9 @@ from tilefuse.templates.staged.pipelined.plan import REGISTER_TYPES, ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.thread_work import bodies, operations
 
+# Slots that products in flight read: that of the step at hand, and that of the step before.
+IN_USE = 2
+
 
 def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
     """Time in which all weights come from global memory; 0 where several tiles read them, through L2.
@@ -38,6 +41,12 @@ def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]
     """Cycles in which the weights of a tile, or of its part of the inner axis, come while all other blocks pull theirs."""
     us = stream_us(plan.form, plan.choice, device)
     return (us * clock_hz(device) / 1e6 / plan.turns,) if us else ()
+
+
+def refill_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which consumers wait for memory because no slot is filled while they work: products in flight read all of them."""
+    idle = plan.choice.swapped and plan.choice.slots <= IN_USE
+    return plan.fillings * device.fitted.pipelined.load_cycles if idle else 0.0
 
 
 def step_cycles_of(choice: Pipelined, device: DeviceSpec) -> float:
