@@ -58,11 +58,15 @@ class ExpandedProducts:
             self._hold_values_of_lines(tile)
 
     def _declared(self) -> list[Reg]:
-        """Register arrays that parts of operands use in turn."""
+        """Register arrays that parts of operands use in turn.
+
+        One array where sums of parts meet: there the assembler puts products one after the other once another array is written beside them
+        (its remark C7513, CUDA 13.0).
+        """
         w = self.w
         uses = len(self.plan.rights) * self.parts
         dtype = self.plan.left.operand.dtype
-        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if uses % EXPANDED_ARRAYS == 0 else 1)]
+        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if uses % EXPANDED_ARRAYS == 0 and self.plan.choice.split == 1 else 1)]
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
 
