@@ -66,7 +66,8 @@ class ExpandedProducts:
         w = self.w
         uses = len(self.plan.rights) * self.parts
         dtype = self.plan.left.operand.dtype
-        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if uses % EXPANDED_ARRAYS == 0 and self.plan.choice.split == 1 else 1)]
+        in_turn = uses % EXPANDED_ARRAYS == 0 and self.plan.choice.split == 1
+        arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if in_turn else 1)]
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
 
