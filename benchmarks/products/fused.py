@@ -98,6 +98,13 @@ def int8_weight_linear(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return F.linear(x, w.to(x.dtype)) * scale
 
 
+def scaled_linear_gelu(x: Tensor, w: Tensor, scale_x: Tensor, scale_w: Tensor) -> Tensor:
+    """GELU of a product of 8-bit floats with scales of rows and columns."""
+    if x.dtype == torch.float64:
+        return F.gelu(x @ w.t() * scale_x * scale_w)
+    return F.gelu(torch._scaled_mm(x, w.t(), scale_x, scale_w, out_dtype=torch.bfloat16))
+
+
 def mlp(x: Tensor, *weights: Tensor) -> Tensor:
     """Layers of one width, ReLU between them."""
     for w in weights[:-1]:
@@ -182,6 +189,18 @@ def _int8_weight(dtype: str, extents: tuple[int, ...]) -> Inputs:
     return draw
 
 
+def _scaled_floats(_dtype: str, extents: tuple[int, ...]) -> Inputs:
+    """Operands in e4m3 with a scale for each row of both. On a GPU torch asks for inner axes and columns of multiples of 16."""
+    m, n, k = extents
+
+    def draw(device: torch.device, generator: torch.Generator) -> list[Tensor]:
+        x, w = (torch.randn((e, k), device=device, generator=generator).to(torch.float8_e4m3fn) for e in (m, n))
+        scales = [(torch.rand(shape, device=device, generator=generator) + 0.5) * k**-0.25 for shape in ((m, 1), (1, n))]
+        return [x, w, *scales]
+
+    return draw
+
+
 def _layers(dtype: str, extents: tuple[int, ...]) -> Inputs:
     rows, width, layers = extents
     return normal(dtype, (rows, width), *((width, width),) * layers, scales=(1.0, *((MLP_GAIN / width) ** 0.5,) * layers))
@@ -229,6 +248,11 @@ def products_of_layers(x: Tensor, *weights: Tensor) -> Tensors:
 def products_of_linear(x: Tensor, *weights: Tensor) -> Tensors:
     """x times each transposed weight."""
     return tuple(F.linear(x, w) for w in weights)
+
+
+def products_of_floats(x: Tensor, w: Tensor, scale_x: Tensor, scale_w: Tensor) -> Tensor:
+    """The product of 8-bit floats with its scales."""
+    return torch._scaled_mm(x, w.t(), scale_x, scale_w, out_dtype=torch.bfloat16)
 
 
 def products_of_gradient(g: Tensor, x: Tensor, w: Tensor) -> Tensors:
@@ -281,7 +305,10 @@ def _rows_of_x(num_inputs: int, *more: int) -> RowSample:
 EVERY_ROW = RowSample()
 PATTERNS: tuple[tuple[Pattern, tuple[Size, ...]], ...] = (
     (Pattern("linear-gelu", linear_gelu, _x_w_vectors(1), products_of_linear, _x_w, _rows_of_x(3)),
-     (Size("f16", (8192, 4096, 1024), 0, 125.0), Size("bf16", (16384, 3072, 768)), Size("f16", (512, 16384, 4096), 2))),
+     (Size("f16", (8192, 4096, 1024), 0, 125.0), Size("bf16", (16384, 3072, 768)), Size("f16", (512, 16384, 4096), 2),
+      Size("f32", (8192, 4096, 1024)))),
+    (Pattern("scaled-linear-gelu", scaled_linear_gelu, _scaled_floats, products_of_floats, _all, RowSample((0, None, 0, None), (0,))),
+     (Size("bf16", (8192, 4096, 1024)), Size("bf16", (4096, 4096, 4096)))),
     (Pattern("linear-gelu-tanh", linear_gelu_tanh, _x_w_vectors(1), products_of_linear, _x_w, _rows_of_x(3)),
      (Size("bf16", (8192, 14336, 4096)), Size("tf32", (4096, 4096, 1024), 2))),
     (Pattern("gated-pair", gated_pair, _two_weights, products_of_linear, _all, _rows_of_x(3), 2),

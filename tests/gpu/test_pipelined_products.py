@@ -5,10 +5,16 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.templates.staged.pipelined.byte_graphs import scaled as scaled_bytes
+from tests.unit.templates.staged.pipelined.byte_graphs import sums
 from tests.unit.templates.staged.pipelined.product_graphs import gated, of_bytes, plain
 from tests.unit.templates.staged.pipelined.row_cases import ROW_CASES
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm, soft
 from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES
+from tests.unit.templates.staged.pipelined.test_byte_products import BYTE_CASES
+from tests.unit.templates.staged.pipelined.test_byte_products import ROUNDOFF as BYTE_ROUNDOFF
+from tests.unit.templates.staged.pipelined.test_byte_products import drawn as drawn_bytes
+from tests.unit.templates.staged.pipelined.test_operand_parts import PARTS, PARTS_CASES, UNIT
 from tests.unit.templates.staged.pipelined.test_pipelined import CASES, ROUNDOFF, Case, drawn
 from tests.unit.templates.staged.pipelined.test_split import SPLIT_CASES, scaled
 from tests.unit.templates.stitched_cases import in_double
@@ -16,7 +22,7 @@ from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
 from tilefuse.driver.measure.lone_kernel import lone_program
-from tilefuse.ir.dtype import BF16
+from tilefuse.ir.dtype import BF16, F32
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.runtime.calls.library import TORCH_DTYPES
@@ -179,3 +185,70 @@ def test_weights_of_8_bits(rows: int) -> None:
     assert plan_of(program).choice.swapped
     wanted = values["x"].double() @ values["w"].double().T * values["scale"].double()
     assert float((got.double() - wanted).norm() / wanted.norm()) < 2.0**-7
+
+
+# -- bytes, and f32 as high and low parts --------------------------------------------------------------------------------------
+
+# Bits below the largest product of an instruction that the tensor cores keep of 8-bit floats, and products of an instruction.
+KEPT, TERMS = 2.0**-13, 32
+
+
+@pytest.mark.parametrize("name", BYTE_CASES)
+def test_products_of_bytes(name: str) -> None:
+    """Integers exactly; 8-bit floats within the bits that the tensor cores keep of one slot, or of all with fast sums."""
+    case = BYTE_CASES[name]
+    program = schedule_product(case.graph(), case.layouts, present_device()[0], case.wanted)
+    assert isinstance(program, TileProgram), program
+    graph = program.graph
+    values, (got,) = run_thrice(program, drawn_bytes(graph), {})
+    double = {n: v.double() if v.is_floating_point() else v for n, v in values.items()}
+    x, w = double["x"].double(), double["w"].double()
+    scale = double["scale_x"] * double["scale_w"] if "scale_x" in double else torch.ones((), device="cuda")
+    wanted, terms = (x @ w.mT) * scale + double.get("bias", 0.0), (x.abs() @ w.abs().mT) * scale.abs()
+    dtype = graph.type_of(graph.results[0]).dtype.name
+    lost = 0.0 if values["x"].dtype in (torch.int8, torch.uint8) else KEPT * 4
+    bound = lost * terms + 2 * BYTE_ROUNDOFF[dtype] * wanted.abs() + 2.0**-9 * (dtype == "f8e4m3") + 2.0**-20 * terms * (dtype != "i32")
+    assert bool(((got.double() - wanted).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_long_sums_of_8_bit_floats(fast: bool) -> None:
+    """Sums of a slot that are added in f32 are as exact for long inner axes as for short ones."""
+    program = schedule_product(scaled_bytes(256, 256, 32768, result=F32, precision="fast" if fast else "default"), {}, present_device()[0])
+    assert isinstance(program, TileProgram), program
+    values, (got,) = run_thrice(program, drawn_bytes(program.graph), {})
+    x, w = values["x"].double(), values["w"].double()
+    scale = (values["scale_x"] * values["scale_w"]).double()
+    error = ((got.double() - (x @ w.T) * scale).abs() / ((x.abs() @ w.abs().T) * scale.abs())).max()
+    assert float(error) <= (KEPT * TERMS if fast else KEPT)
+
+
+def test_large_products_of_integers() -> None:
+    """More tiles than the device has blocks, exactly."""
+    _, values, (got,) = on_device(Case(lambda: sums(4000, 5000, 528)))
+    assert torch.equal(got, torch._int_mm(values["x"], values["w"].T))
+
+
+@pytest.mark.parametrize("name", PARTS_CASES)
+def test_products_of_parts_are_as_exact_as_f32(name: str) -> None:
+    """Every element against f64."""
+    program, values, results = on_device(PARTS_CASES[name])
+    graph = program.graph
+    double = {n: v.double().cpu().numpy() for n, v in values.items()}
+    wanted = interpret(in_double(graph), double)
+    terms = interpret(in_double(graph), {n: np.abs(v) for n, v in double.items()})
+    for got, value, magnitude in zip(results, wanted, terms, strict=True):
+        error = np.abs(got.double().cpu().numpy() - np.asarray(value).reshape(tuple(got.shape))).max()
+        assert error <= 4 * (PARTS + 200 * UNIT) * max(np.abs(magnitude).max(), 1.0)
+
+
+@pytest.mark.parametrize("size", [(4096, 4096, 1024), (4000, 5000, 520), (256, 256, 32768)])
+def test_large_products_of_parts(size: tuple[int, int, int]) -> None:
+    """More tiles than the device has blocks, long sums: no less exact than the library's product in f32."""
+    _, values, (got,) = on_device(Case(lambda: plain(*size, F32)))
+    x, w = values["x"], values["w"]
+    wanted = x.double() @ w.double().T
+    terms = x.double().abs() @ w.double().abs().T
+    torch.backends.cuda.matmul.allow_tf32 = False
+    ours, library = (((r.double() - wanted).abs() / terms).max() for r in (got, x @ w.T))
+    assert float(ours) <= max(4 * float(library), PARTS)

@@ -30,7 +30,8 @@ CHAIN_STRUCTURAL = frozenset({"ITEM_BYTES", "LANE_ELEMENTS"})
 # Of products with swapped operands: register arrays of an operand.
 SWAPPED_STRUCTURAL = frozenset({"EXPANDED_ARRAYS"})
 # Of pipelined products: sizes of operands that may be turned, and of elements that pass through stages.
-PIPELINED_STRUCTURAL = frozenset({"LONGEST_STAGED_BYTES", "TURNED_BITS"})
+PIPELINED_STRUCTURAL = frozenset({"ACCESSES_OF_PARTS", "LONGEST_STAGED_BYTES", "LOW_TILES", "PRODUCTS_OF_PARTS", "SHARED_BYTES_PER_CYCLE",
+                                  "TURNED_BITS"})
 # Sizes of formats and hardware units, codes and column numbers.
 STRUCTURAL = frozenset({
     "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "HALVES", "INNER", "IN_USE", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS",

@@ -23,6 +23,8 @@ TRIED_SIDES, MAX_SUMS = (1, 2, 3, 4, 5, 6, 8), 40
 BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
 # Attribute of a product whose result has another type than its operands: the result's.
 RESULT_DTYPE = "dtype"
+# `Tiling.arithmetic` of f32 operands that are multiplied as high and low parts.
+SPLIT = "split"
 # `Contraction.precision` of products of 8-bit floats whose sums stay in the tensor cores' accumulators.
 FAST_SUMS = "fast"
 

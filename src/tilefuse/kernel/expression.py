@@ -22,10 +22,10 @@ from tilefuse.kernel.writer import identifier
 INT32_MAX = 2**31 - 1
 
 # Functions of f32 that occur in kernels but not in graphs; `{n}` is argument n. The fused multiply-adds are one step of a product with the
-# matrix unit's rounding; only the host prints them, since a whole product is one statement on a GPU. The last is a term of a sum of
-# exponentials.
+# matrix unit's rounding; only the host prints them, since a whole product is one statement on a GPU. `tf32_rest` is the part of
+# an operand that such a product does not read. The last is a term of a sum of exponentials.
 KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})",
-                    "tf32_low_fma": "tf_tf32_low_fma({0}, {1}, {2})",
+                    "tf32_low_fma": "tf_tf32_low_fma({0}, {1}, {2})", "tf32_rest": "tf_tf32_rest({0})",
                     "exp_of_difference": "tf_exp_of_difference({0})"}
 
 

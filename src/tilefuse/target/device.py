@@ -133,7 +133,7 @@ H200 = DeviceSpec(
         ("resident_clusters", "cuOccupancyMaxActiveClusters for blocks with 200 KB of shared memory, one H200, 2026-11-24"),
         ("flops_per_s", f"{_CALIBRATED}: chains of single-precision multiply-adds"),
         ("shared_bytes_per_s", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock a multiprocessor, at 1.98 GHz"),
-        ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21"),
+        ("matrix_flops_per_s", "8192 x 8192 x 8192 products through cuBLAS, one H200, 2026-11-21; of bytes in e4m3, 2026-11-24"),
         ("partial_sectors_per_s", "tensors of 2 to 64 MiB, f16 and f32, stored across the lanes: 6.1e10 to 7.6e10, one H200, 2026-11-22"),
         ("blocks_per_s", "windows of 8 f32 by blocks of 128 threads with one result each: 4.19 million blocks in 2547 us, 6.29 million in "
                          "3818 us, one H200, 2026-11-22"),

@@ -32,6 +32,7 @@ from tilefuse.passes.device.padding import (
     padded_sizes,
     product_operands,
     product_sizes,
+    takes_inner_first,
 )
 from tilefuse.passes.facts import CHOICES, Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
@@ -114,7 +115,7 @@ def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: La
 
     at_hand: constants that are padded before any call.
     """
-    names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device.fitted.products.few_rows, input_strides)]
+    names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device, input_strides)]
     walked = prices.held_products(graph, set(names)) if names else set()
     return [_padding(graph, graph.node_by_name[n], device, prices, input_strides, at_hand) for n in names if n not in walked]
 
@@ -167,14 +168,17 @@ def _reading(graph: Graph, node: Node, windows: Mapping[str, str]) -> Node:
     return replace(node, body=transform(node.body, taken))
 
 
-def _may_be_padded(graph: Graph, node: Node, few_rows: int, input_strides: Layouts) -> bool:
-    """Whether a product is one of matrices of more than `few_rows` rows on the matrix unit that do not lie in whole 16 bytes."""
+def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: Layouts) -> bool:
+    """Whether a product of matrices with more than few rows is one for the matrix unit, and its operands do not lie as that takes them."""
     if node.kind != "library.matmul" or len(node.operands) != 2 or not node.type.num_elements or node.attribute(PADDED):
         return False
     types = [graph.type_of(v) for v in node.operands]
-    if len(node.type.shape) < 2 or any(len(t.shape) < 2 or not t.num_elements for t in types) or node.type.shape[-2] <= few_rows:
+    if len(node.type.shape) < 2 or any(len(t.shape) < 2 or not t.num_elements for t in types):
         return False
-    on_matrix_unit = node.type.dtype.name in ("f16", "bf16") or node.attribute("precision", "default") == "tf32"
+    if node.type.shape[-2] <= device.fitted.products.few_rows:
+        return False
+    on_matrix_unit = (node.type.dtype.name in ("f16", "bf16") or node.attribute("precision", "default") == "tf32"
+                      or device.capabilities.warpgroup_products and takes_inner_first(graph, node))
     operands = product_operands(graph, node, input_strides)
     return on_matrix_unit and (not all(o.is_aligned for o in operands) or product_sizes(graph, node) != padded_sizes(graph, node, operands))
 
@@ -186,7 +190,8 @@ def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input
     copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
     copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
     returned = node.name in graph.escaping
-    called_us = prices.product_us(node, graph) + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
+    product_us = prices.product_us(padded.product, _alone(graph, padded))
+    called_us = product_us + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
     own_us = _padded_kernel_us(graph, padded, prices)
     padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
     us = _unpadded_us(graph, node, sizes, prices, input_strides)
@@ -196,11 +201,11 @@ def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input
 def _unpadded_us(graph: Graph, node: Node, padded: Sizes, prices: Prices, input_strides: Layouts) -> float:
     """Predicted time of the product as it lies: by the library, which copies operands that are no matrices, or by a kernel. Units:
     microseconds."""
-    sizes, item = product_sizes(graph, node), node.type.dtype.itemsize
+    sizes, item = product_sizes(graph, node), graph.type_of(node.operands[0]).dtype.itemsize
     operands = product_operands(graph, node, input_strides)
     moved = [o for o in operands if o.memory is None or not o.memory.is_matrix]
     copies_us = prices.copy_us(2 * sum(graph.type_of(o.value).num_bytes for o in moved), len(moved))
-    if sizes == padded and all(o.is_aligned or o in moved for o in operands):
+    if takes_inner_first(graph, node) or sizes == padded and all(o.is_aligned or o in moved for o in operands):
         called_us = prices.product_us(node, graph)
     else:
         places = [o.memory for o in operands if o.memory is not None and o not in moved]
@@ -213,10 +218,14 @@ def _unpadded_us(graph: Graph, node: Node, padded: Sizes, prices: Prices, input_
 
 def _padded_kernel_us(graph: Graph, padded: PaddedProduct, prices: Prices) -> float | None:
     """Predicted time of a kernel for the padded product and the window of its result; None where there is none. Units: microseconds."""
+    return prices.own_product_us(_alone(graph, padded), tuple(n.name for n in padded.behind), {})
+
+
+def _alone(graph: Graph, padded: PaddedProduct) -> Graph:
+    """The padded product and the window of its result, of operands that are inputs."""
     type_by_copy = {copy.name: copy.type for copy in padded.copies.values()}
     inputs = {v: Input(v, type_by_copy.get(v) or graph.type_of(v)) for v in padded.product.operands}
-    alone = Graph("padded", tuple(inputs.values()), tuple(padded.behind), (padded.behind[-1].name,))
-    return prices.own_product_us(alone, tuple(n.name for n in padded.behind), {})
+    return Graph("padded", tuple(inputs.values()), tuple(padded.behind), (padded.behind[-1].name,))
 
 
 def _views_of(graph: Graph, node: Node) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.library.meaning import inner_extent
@@ -22,20 +23,26 @@ ROW, INNER, COLUMN = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ProductOperand:
-    """An operand of a product. place: the product's sizes that its last two dimensions are. memory: None where no strides describe it."""
+    """An operand of a product. place: the product's sizes that its last two dimensions are. memory: None where no strides describe it.
+
+    inner_first: kernels take operands of its type only where memory runs along the inner axis.
+    """
 
     value: str
     place: tuple[int, int]
     memory: OperandMemory | None
+    inner_first: bool = False
 
     @property
     def is_aligned(self) -> bool:
-        """Whether it lies in lines that begin at multiples of 16 bytes."""
-        return self.memory is not None and self.memory.is_aligned
+        """Whether it lies in lines that begin at multiples of 16 bytes, and as kernels take it."""
+        return self.memory is not None and self.memory.is_aligned and (not self.inner_first or self.memory.along == self.along)
 
     @property
     def along(self) -> int:
         """The one of its last two dimensions along which memory runs, or would in a copy: -1 or -2."""
+        if self.inner_first:
+            return -1 if self.place[-1] == INNER else -2
         return -1 if self.memory is None or self.memory.along is None else self.memory.along
 
     def lies_in(self, sizes: Sizes, padded: Sizes) -> bool:
@@ -53,13 +60,22 @@ def product_operands(graph: Graph, node: Node, input_strides: Layouts) -> tuple[
     left, right = node.operands
     places = ((INNER, ROW) if node.attribute("transpose_a") else (ROW, INNER),
               (COLUMN, INNER) if node.attribute("transpose_b") else (INNER, COLUMN))
-    return (ProductOperand(left, places[0], operand_memory(graph, left, input_strides)),
-            ProductOperand(right, places[1], operand_memory(graph, right, input_strides)))
+    inner_first = takes_inner_first(graph, node)
+    return (ProductOperand(left, places[0], operand_memory(graph, left, input_strides), inner_first),
+            ProductOperand(right, places[1], operand_memory(graph, right, input_strides), inner_first))
+
+
+def takes_inner_first(graph: Graph, node: Node) -> bool:
+    """Whether warpgroup instructions take the operands' types only where both have the inner axis in order of memory: 8-bit operands with
+    wider results, and f32 as high and low parts. Source: PTX ISA, wgmma."""
+    left, right = (graph.type_of(v).dtype for v in node.operands[:2])
+    parts = left == right == F32 and node.attribute("precision", "default") == "default"
+    return parts or left.bits == right.bits == 8 and bool(node.attribute("dtype"))
 
 
 def padded_sizes(graph: Graph, node: Node, operands: tuple[ProductOperand, ...]) -> Sizes:
     """The product's sizes; those along which memory runs are rounded up to whole 16 bytes."""
-    each = ACCESS_BYTES // node.type.dtype.itemsize
+    each = ACCESS_BYTES // graph.type_of(node.operands[0]).dtype.itemsize
     along = {COLUMN} | {o.place[o.along] for o in operands}
     rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(product_sizes(graph, node)))
     return rows, inner, columns

@@ -23,7 +23,8 @@ from tilefuse.target.fitted.calls import TilingFigures
 class ProductSizes:
     """Sizes of a product. unit: "tf32", or the operands' data type.
 
-    Units: elements; `itemsize` bytes an element of an operand; bytes of the operands and of the result, each once.
+    share: of the unit's rate that the call reaches at most. Units: elements; `itemsize` bytes an element of an operand; bytes of the
+    operands and of the result, each once.
     """
 
     batch: int
@@ -34,6 +35,7 @@ class ProductSizes:
     itemsize: int
     operand_bytes: int
     result_bytes: int
+    share: float = 1.0
 
     @property
     def operations(self) -> int:
@@ -51,7 +53,7 @@ def product_work(sizes: ProductSizes, device: DeviceSpec) -> Work:
                     serial_us=fitted.host_latency_us)
     on_threads = sizes.unit in ("f32", "f64")
     tiling = fitted.threads if on_threads else fitted.tf32 if sizes.unit == "tf32" else fitted.halves
-    most = fitted.short_efficiency if on_threads and sizes.inner < fitted.short_inner else 1.0
+    most = fitted.short_efficiency if on_threads and sizes.inner < fitted.short_inner else sizes.share
     return min(_candidates(sizes, tiling, most, device), key=lambda work: price_work(work, device).us)
 
 

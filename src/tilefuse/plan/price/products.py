@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilefuse.domain.contraction import RESULT_DTYPE, Contraction, any_contraction_of
+from tilefuse.domain.contraction import FAST_SUMS, RESULT_DTYPE, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
@@ -90,9 +90,13 @@ def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
     if node.attribute(RESULT_DTYPE) and not _takes_bytes(node, contraction, left.dtype.is_float):
         # Operands are converted first; 32 bits of floats and 64 of integers hold every sum as exactly.
         unit = "f32" if left.dtype.is_float else "f64"
+    share = 1.0
+    if node.attribute(RESULT_DTYPE) and unit == left.dtype.name:
+        kind = "int" if left.dtype.is_integer else FAST_SUMS if contraction.precision == FAST_SUMS else "float"
+        share = dict(device.fitted.calls.byte_shares)[kind]
     *lead, rows, columns = node.type.shape
     sizes = ProductSizes(prod(lead), rows, columns, contraction.inner, unit, left.dtype.itemsize, left.num_bytes + right.num_bytes,
-                         node.type.num_bytes)
+                         node.type.num_bytes, share)
     return product_work(sizes, device)
 
 
@@ -118,11 +122,21 @@ def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: Devic
 
 def may_be_alone(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a product may be a kernel of its own, with no other node."""
-    return fusible_product(node, graph, device) and _has_few_rows(node, device)
+    return fusible_product(node, graph, device) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
 
 
 def _has_few_rows(node: Node, device: DeviceSpec) -> bool:
     return prod(node.type.shape[:-1]) <= device.fitted.products.few_rows
+
+
+def _gains_a_unit(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether the library multiplies on threads, where kernels multiply high and low parts of f32 on the matrix unit, or 8-bit operands,
+    which it multiplies at a lower rate."""
+    contraction = any_contraction_of(node, graph)
+    if contraction is None or not device.capabilities.warpgroup_products:
+        return False
+    types = (graph.type_of(v).dtype for v in (contraction.left, contraction.right))
+    return bool(node.attribute(RESULT_DTYPE)) or warpgroup_arithmetic(contraction, *types) == SPLIT
 
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
@@ -138,7 +152,7 @@ def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
         return is_fusible
 
     def alone(node: Node) -> bool:
-        return fusible(node) and _has_few_rows(node, device)
+        return fusible(node) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
 
     walks = (*find_walks(graph, device), *find_chains(graph, device))
     return Products(fusible, lambda n: library_product_us(n, graph, device), alone, walks)

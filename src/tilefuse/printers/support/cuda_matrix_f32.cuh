@@ -39,6 +39,13 @@ template <int N> TF_INLINE void tf_careful_halves(const float (&x)[N], unsigned 
   }
 }
 
+//@ tf_tf32_rest
+// What a warpgroup product leaves of a number of which it reads the first 11 bits, rounded so that it reads the nearest 11 bits of the rest.
+TF_INLINE float tf_tf32_rest(float x) {
+  const float rest = x - __uint_as_float(__float_as_uint(x) & 0xffffe000u);
+  return __uint_as_float(__float_as_uint(rest) + 0x1000u);
+}
+
 //@ tf_left_values
 // A left fragment's numbers: rows lane / 4 and 8 below, at the lane's first inner element, then at its second; 0 from `rest` on.
 // PAIRS: both lie in one vector of 8 bytes.

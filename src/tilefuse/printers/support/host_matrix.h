@@ -17,6 +17,10 @@ TF_INLINE float tf_tf32_fma(float a, float b, float c) { return tf_tf32_nearest(
 // As a warpgroup product reads f32 operands from shared memory.
 TF_INLINE float tf_tf32_low_fma(float a, float b, float c) { return tf_tf32_low(a) * tf_tf32_low(b) + c; }
 
+//@ tf_tf32_rest
+// What `tf_tf32_low` leaves of a number, rounded so that the unit reads its nearest 11 bits.
+TF_INLINE float tf_tf32_rest(float x) { return tf_float_of(tf_bits(x - tf_tf32_low(x)) + 0x1000u); }
+
 //@ tf_split_fma
 // Operands as sums of two halves each, without the product of the low ones. What is not finite is what the product of high parts is.
 TF_INLINE float tf_split_fma(float a, float b, float c) {

@@ -21,7 +21,7 @@ from tilefuse.passes.device.padding import PADDED
 from tilefuse.passes.facts import CHOICES
 from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.target.catalog import host_device
+from tilefuse.target.catalog import A100, host_device
 from tilefuse.target.device import H200
 
 
@@ -77,7 +77,7 @@ def test_what_memory_runs_along_is_padded_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("graph", [
     product(1024, 1000, 1008),                                # whole already
-    product(1024, 1001, 1003, "f32"),                         # not on the matrix unit
+    product(1024, 1001, 1003, "f32", precision="f32"),        # not on the matrix unit
     product(8, 9, 10),                                        # too small to gain what a copy costs
     product(64, 768, 50257, inside=False),                    # the weights would be copied for few rows
 ], ids=["whole", "f32", "small", "few-rows"])
@@ -238,3 +238,34 @@ def test_constants_are_padded_once() -> None:
     assert "copies of %a, " in context.attributes[CHOICES][0] and "%b" not in context.attributes[CHOICES][0]
     ours = interpret(padded, {"a": data["a"], "b_padded": context.constants["b_padded"]})
     np.testing.assert_array_equal(np.asarray(*ours), np.asarray(*interpret(graph, data)))
+
+
+TURNED = {
+    "f32, columns contiguous": ("""graph @g(%a: f32[2048, 1024], %b: f32[1024, 2048]) -> (f32[2048, 2048]) {
+      %y: f32[2048, 2048] = library.matmul (%a, %b) {}
+      return %y
+    }""", ("b",)),
+    "f32, both turned": ("""graph @g(%a: f32[1024, 2048], %b: f32[1024, 2048]) -> (f32[2048, 2048]) {
+      %y: f32[2048, 2048] = library.matmul (%a, %b) {transpose_a = true}
+      return %y
+    }""", ("a", "b")),
+    "8-bit integers of odd rows": ("""graph @g(%a: i8[1023, 1001], %b: i8[1024, 1001]) -> (i32[1023, 1024]) {
+      %y: i32[1023, 1024] = library.matmul (%a, %b) {transpose_b = true, dtype = "i32"}
+      return %y
+    }""", ("a", "b")),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_operands_are_copied_with_the_inner_axis_in_order(name: str) -> None:
+    """Kernels multiply parts of f32 and bytes only so; the copies cost less than the library's product on threads."""
+    text, copied = TURNED[name]
+    graph = parse_graph(text)
+    padded = rewritten(PadProducts(), graph, H200)
+    (node,) = [n for n in padded.nodes if n.kind == "library.matmul"]
+    assert [n.name for n in padded.nodes if n.kind == "map" and n.name != "y"] == [f"{v}_padded" for v in copied]
+    assert not node.attribute("transpose_a") and node.attribute("transpose_b")
+    draw = np.random.default_rng(5)
+    given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.int8 if i.type.dtype.is_integer else np.float32) for i in graph.inputs}
+    np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
+    assert rewritten(PadProducts(), graph, A100) is graph

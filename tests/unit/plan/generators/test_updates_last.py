@@ -120,7 +120,7 @@ def test_no_kernel_writes_an_update_that_a_later_one_still_reads() -> None:
     graph = parse_graph("""graph @g(%w: f32[512, 512], %x: f32[512, 512]) -> (f32[512, 512]) {
       %g: f32[512, 512] = map [i, j] { exp(%x[i, j]) }
       %n: f32[512, 512] = map [i, j] { sub(%w[i, j], %g[i, j]) }
-      %h: f32[512, 512] = library.matmul (%g, %w) {precision = "default", transpose_a = false, transpose_b = false}
+      %h: f32[512, 512] = library.matmul (%g, %w) {precision = "tf32", transpose_a = false, transpose_b = false}
       update %w = %n
       return %h
     }""")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import any_contraction_of, warpgroup_arithmetic
+from tilefuse.domain.contraction import SPLIT, any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
@@ -31,8 +31,9 @@ TURNED_BITS = 16
 # Row tiles of a band: divisors of their number up to this one.
 MOST_BAND = 16
 MOST_COLUMNS = 256
-# `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: operands of 16 and of 8 bits, tf32.
-ARITHMETIC = ("", "tf32")
+# `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: operands of 16 and of 8 bits, tf32, and
+# f32 as three products of tf32.
+ARITHMETIC = ("", "tf32", SPLIT)
 
 
 def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None) -> ProductPlan | Rejected:
@@ -115,7 +116,7 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
         for rows, columns in WARPGROUP_TILES:
             tall = rows if pingpong else rows * warpgroups
             cluster = _cluster(form, columns, device)
-            if cluster is None:
+            if cluster is None or pingpong and form.splits_operands:
                 continue
             row_tiles = -(-form.rows // tall)
             if cluster > 1:
@@ -181,6 +182,9 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
              *split_rules(form, choice),
+             (choice.slots > IN_USE or not form.splits_operands, f"{choice.slots} slots, of which products read {IN_USE}"),
+             (not (choice.pingpong and form.splits_operands), "warpgroups that take turns would write the low parts of operands that the "
+                                                              "other's products still read"),
              (choice.cluster_columns * choice.columns >= form.row_width if form.reduced.stages else choice.cluster_columns == 1,
               f"clusters of {choice.cluster} tiles of {choice.columns} columns for rows of {form.row_width}"
               f"{'' if form.reduced.stages else ' that nothing reduces'}"),

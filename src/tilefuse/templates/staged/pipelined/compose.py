@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
 
 from tilefuse.domain.contraction import sum_dtype
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.scalar import Bound, Call, const
-from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, IfValue, Kernel, KExpr, Reg, Stmt
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.ir import Barrier, Comment, Declare, IfValue, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     Consume,
@@ -27,6 +26,8 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.pipelined.exact.operand_parts import finished_sum, split_step
+from tilefuse.templates.staged.pipelined.exact.partial_sums import added, for_each_sum, low_sums, partial_sums
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
@@ -61,8 +62,8 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, device.starts_early)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(b for e in w.exchanged for b in e.values()), *w.received,
-               *w.workspaces, *([w.counter] if w.counter is not None else []))
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.lows.values(), *w.stages.values(),
+               *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces, *([w.counter] if w.counter is not None else []))
     body = (*w.frame.statements, *meeting, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=1, num_barriers=plan.num_signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
@@ -78,7 +79,7 @@ def _tiles(w: ProductState) -> None:
     count, step = plan.num_items, choice.num_clusters
     with w.loop("tile" if choice.memory_parts == 1 else "item", number(count), start=axis("cluster" if choice.cluster > 1 else "block"),
                 step=step, extent=count) as item:
-        w.turn = w.let("turn", item // step, plan.turns) if plan.exchanges or plan.received else item // step
+        w.turn = w.let("turn", item // step, plan.turns) if plan.exchanges or plan.received or plan.lows else item // step
         tile, part = _tile_and_part(w, item)
         first_row, first_column = _place(w, tile)
         _declare_sums(w)
@@ -192,7 +193,8 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
     first_step = _first_step(w, part)
     of_part = f"part of the inner axis, one of {choice.split}," if choice.split > 1 else "inner axis"
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the {of_part} in {plan.fillings} steps"))
-    accumulators = _partial_sums(w) if plan.form.adds_partial_sums else w.totals
+    accumulators = partial_sums(w) if plan.form.adds_partial_sums else w.totals
+    lows = low_sums(w) if plan.form.splits_operands else ()
     expanding = ExpandedProducts(w, group, first_row)
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = (first_step + step) * choice.depth
@@ -203,17 +205,23 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             with w.nested() as produced:
                 fill(w, filling, axis(slot), first_row, first_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
+        held_slots = 1
         if any(t.expanded for t in plan.rights):
             used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
                         for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
             used = (*products, WarpgroupWait(len(products)))
-            if plan.form.adds_partial_sums:
-                used = (*products, WarpgroupWait(0), *_added(w, accumulators))
+            if plan.form.splits_operands:
+                used = split_step(w, products, lows, added(w, accumulators), step, slot_by_key, group)
+            elif plan.form.adds_partial_sums:
+                held_slots, used = 0, (*products, WarpgroupWait(0), *added(w, accumulators))
         for filling in reversed(fillings):
-            used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots=0 if plan.form.adds_partial_sums else 1),)
+            used = (Consume(filling.ring, slot_by_key[filling.tiles[0].key], used, held_slots),)
         w.emit(*used)
+    if plan.form.splits_operands:
+        w.emit(WarpgroupWait(0))
+        w.emit(*for_each_sum(w, finished_sum, accumulators, lows))
 
 
 def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine,
@@ -228,28 +236,6 @@ def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping
         not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
         right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
         arithmetic=_arithmetic(left), term=step)
-
-
-def _partial_sums(w: ProductState) -> tuple[Reg, ...]:
-    """Accumulators for the products of one slot, an array for each product; sets the sums of the tile to zero."""
-    parts = tuple(Reg(w.fresh(f"{p.node.name}_part"), total.dtype) for p, total in zip(w.form.products, w.totals, strict=True))
-    w.emit(*(Declare(part.name, part.dtype, w.plan.sums) for part in parts))
-    w.emit(*_for_each_sum(w, lambda total, _: const(0, total.dtype), parts))
-    return parts
-
-
-def _added(w: ProductState, parts: tuple[Reg, ...]) -> tuple[Stmt, ...]:
-    """Adds the products of one slot to the sums of the tile. Exact: to one rounding in f32."""
-    return _for_each_sum(w, lambda total, part: Call("add", (total, part)), parts)
-
-
-def _for_each_sum(w: ProductState, value: Callable[[Reg, Reg], KExpr], parts: tuple[Reg, ...]) -> tuple[Stmt, ...]:
-    """Every sum of the tile from its value and that of its part."""
-    with w.nested() as inside, w.loop("sum", w.plan.sums, unroll=w.unroll) as n:
-        for total, part in zip(w.totals, parts, strict=True):
-            own = replace(total, index=n)
-            w.emit(Assign(own, value(own, replace(part, index=n))))
-    return tuple(inside.statements)
 
 
 def _arithmetic(left: OperandTile) -> str:

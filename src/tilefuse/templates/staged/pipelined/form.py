@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, FAST_SUMS, ROW, Contraction, any_contraction_of, warpgroup_arithmetic
+from tilefuse.domain.contraction import COLUMN, FAST_SUMS, ROW, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
@@ -131,7 +131,17 @@ class ProductForm:
 
         The tensor cores align products of 8-bit floats with their accumulator and drop the bits below its last.
         """
-        return self.left.dtype.is_float and self.left.dtype.bits == 8 and self.contraction.precision != FAST_SUMS
+        return self.splits_operands or self.left.dtype.is_float and self.left.dtype.bits == 8 and self.contraction.precision != FAST_SUMS
+
+    @property
+    def splits_operands(self) -> bool:
+        """Whether f32 operands are multiplied as high and low parts (`operand_parts.py`)."""
+        return warpgroup_arithmetic(self.contraction, self.left.dtype, self.left.dtype) == SPLIT
+
+    @property
+    def arrays_a_product(self) -> int:
+        """Arrays of a thread that hold sums of one product: those of a slot, of low parts, and of the tile."""
+        return 3 if self.splits_operands else 2 if self.adds_partial_sums else 1
 
     @property
     def num_leads(self) -> int:

@@ -20,6 +20,8 @@ CHUNK_BYTES = 16
 REGISTER_TYPES = (F16, BF16)
 # Register arrays of parts of left operands: one is computed while a product reads the other.
 EXPANDED_ARRAYS = 2
+# Tiles of low parts: products of one slot are in flight while threads compute those of the next one.
+LOW_TILES = 2
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,26 @@ class OperandTile:
 
 
 @dataclass(frozen=True)
+class LowParts:
+    """Low parts of an operand's tiles, laid out as these, of the slot at hand and of the one before, whose products are in flight."""
+
+    tile: OperandTile
+    offset_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Both tiles."""
+        return LOW_TILES * self.tile.elements * self.tile.operand.dtype.itemsize
+
+
+@dataclass(frozen=True)
 class ProductPlan:
     """One kernel. rights: tiles of the products' right operands, in order; stages: of a warpgroup for each staged result, where no boundary
     value or product shares them. `work` and `flops`: as of `Work` and `TileProgram`.
 
     beside    tiles in shared memory beside the slots
     received  sums of a tile's parts that the blocks of a cluster send each other; None without such parts
+    lows      of every operand, in order, where they are multiplied as high and low parts
     """
 
     form: ProductForm
@@ -87,6 +103,7 @@ class ProductPlan:
     beside: Stages = Stages()
     stages: int = STAGES
     exchanges: tuple[Exchange, ...] = ()
+    lows: tuple[LowParts, ...] = ()
     received: ReceivedSums | None = None
     work: Work = Work()
     flops: int = 0
@@ -101,7 +118,8 @@ class ProductPlan:
         """All slots of the operands, all stages, and the parts that blocks of a cluster exchange. Units: bytes."""
         last = self.rights[-1]
         slots = last.offset_bytes + last.slot_bytes * self.choice.slots
-        return max([slots, *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
+        return max([slots, *(low.offset_bytes + low.num_bytes for low in self.lows),
+                    *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
                     *(e.offset_bytes + e.num_bytes for e in self.exchanges),
                     self.received.offset_bytes + self.received.num_bytes if self.received else 0])
 
@@ -109,7 +127,8 @@ class ProductPlan:
     def beside_bytes(self) -> int:
         """Shared memory beside the slots. Units: bytes."""
         exchanges = sum(e.num_bytes for e in self.exchanges) + (self.received.num_bytes if self.received else 0)
-        return sum(t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles) + exchanges
+        lows = sum(low.num_bytes for low in self.lows)
+        return sum(t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles) + exchanges + lows
 
     @property
     def num_signals(self) -> int:
@@ -187,7 +206,7 @@ class ProductPlan:
     @property
     def all_sums(self) -> int:
         """Accumulators of a consumer thread; sums outside of them have registers of their own."""
-        return self.sums * len(self.rights) * (2 if self.form.adds_partial_sums else 1)
+        return self.sums * len(self.rights) * self.form.arrays_a_product
 
     @property
     def expanded_registers(self) -> int:
@@ -274,11 +293,15 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
         tile = _operand_tile(form, key, operand, lines, choice.depth, start)
         tiles.append(replace(tile, parts=choice.cluster) if choice.multicast and not n else tile)
         end = tiles[-1].offset_bytes + tiles[-1].slot_bytes * choice.slots
+    lows: list[LowParts] = []
+    for tile in tiles if form.splits_operands else ():
+        lows.append(LowParts(tile, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))
+        end = lows[-1].offset_bytes + lows[-1].num_bytes
     beside = stages_of(form, choice, end, stages)
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
-    plan = ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges)
+    plan = ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges, tuple(lows))
     if choice.cluster_parts == 1:
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts

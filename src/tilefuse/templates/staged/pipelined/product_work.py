@@ -28,6 +28,12 @@ from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, pr
 
 # Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
 HALVES = 2
+# Products of the parts of f32 operands.
+PRODUCTS_OF_PARTS = 3
+# An element of a slot is written by a copy and read for its low part, which is written.
+ACCESSES_OF_PARTS = 3
+# Source: CUDA C++ Programming Guide, 32 banks of 4 bytes.
+SHARED_BYTES_PER_CYCLE = 128
 
 
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
@@ -47,7 +53,8 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     product_flops = 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     busy = min(choice.blocks, device.num_multiprocessors)
-    operations = (Operations(product_flops, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
+    multiplied = product_flops * (PRODUCTS_OF_PARTS if form.splits_operands else 1)
+    operations = (Operations(multiplied, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
@@ -74,6 +81,8 @@ def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
 def _rate(form: ProductForm, device: DeviceSpec) -> float:
     """Multiply-adds a cycle of warpgroup products of the operands' type."""
     fitted = device.fitted.pipelined
+    if form.splits_operands:
+        return fitted.tf32_per_cycle / PRODUCTS_OF_PARTS
     return {4: fitted.tf32_per_cycle, 2: fitted.narrow_per_cycle, 1: fitted.byte_per_cycle}[form.left.dtype.itemsize]
 
 
@@ -92,16 +101,30 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", plan.fillings * (step_cycles_of(choice, device) + further_panels) + expanding_cycles(plan, device)),),
         (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
-    if plan.form.adds_partial_sums:
+    if plan.form.splits_operands:
+        paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
+    elif plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
-        paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", plan.fillings * _adding_cycles(plan, device))))
+        adding = plan.fillings * (fitted.added_cycles + _adding_cycles(plan, device))
+        paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", adding)))
     return StageWork(paths, producer_wait_cycles(plan, device) + refill_cycles(plan, device))
 
 
 def _adding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles in which a warpgroup adds the products of one slot to its sums. Its own products wait, those of another warpgroup do not."""
-    fitted = device.fitted.pipelined
-    return fitted.added_cycles + plan.sums * len(plan.rights) * WARPGROUP / fitted.issued_per_cycle
+    return plan.sums * len(plan.rights) * WARPGROUP / device.fitted.pipelined.issued_per_cycle
+
+
+def _paths_of_parts(plan: ProductPlan, tensor_cycles: float, device: DeviceSpec) -> tuple[tuple[tuple[Unit, float], ...], ...]:
+    """Products of high and low parts: shared memory, which products, low parts and copies read and write; and the steps of one slot."""
+    fitted, choice = device.fitted.pipelined, plan.choice
+    elements = sum(low.tile.elements for low in plan.lows)
+    lines = choice.warpgroups * len(plan.rights) * (choice.warpgroup_rows + choice.warpgroup_rows // WARPGROUP_ROWS * choice.columns)
+    read = PRODUCTS_OF_PARTS * lines * choice.depth + elements * ACCESSES_OF_PARTS
+    shared = read * plan.form.left.dtype.itemsize / SHARED_BYTES_PER_CYCLE
+    splitting = fitted.split_instructions * elements / (fitted.issued_per_cycle * choice.warpgroups)
+    return ((("shared", plan.fillings * shared), ("threads", plan.fillings * fitted.meeting_cycles)),
+            (("tensor", tensor_cycles), ("threads", plan.fillings * (_adding_cycles(plan, device) + splitting))))
 
 
 def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -17,7 +17,7 @@ from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.pipelined.exchanges import Exchange
-from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import LOW_TILES, LowParts, OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.stages import SWIZZLE, StagedTile
 
 
@@ -37,6 +37,7 @@ class ProductState(GraphStatements):
         self.plan, self.form = plan, plan.form
         self.add_boundary()
         self.slots = {tile.key: self._slots(tile) for tile in plan.operands}
+        self.lows = {low.tile.key: self._lows(low) for low in plan.lows}
         self.stages = {t.name: self._stages(t) for t in plan.beside.tiles}
         self.maps: dict[str, TensorMap] = {}
         self.totals: tuple[Reg, ...] = ()
@@ -61,6 +62,11 @@ class ProductState(GraphStatements):
         operand = tile.operand
         return Buffer(self.fresh(f"{operand.value}_slots"), operand.dtype, tile.elements * self.plan.choice.slots, "shared", "",
                       operand.value, tile.offset_bytes, swizzle=SWIZZLE)
+
+    def _lows(self, low: LowParts) -> Buffer:
+        operand = low.tile.operand
+        return Buffer(self.fresh(f"{operand.value}_low"), operand.dtype, LOW_TILES * low.tile.elements, "shared", "", operand.value,
+                      low.offset_bytes, swizzle=SWIZZLE)
 
     def _stages(self, r: StagedTile) -> Buffer:
         count = r.count * self.plan.choice.warpgroups * r.stage_elements
