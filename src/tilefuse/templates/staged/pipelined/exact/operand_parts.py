@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Call
-from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Stmt, VectorLoad, VectorStore
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, KExpr, Reg, Stmt, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, LOW_TILES, LowParts
@@ -68,7 +68,7 @@ def _store_low_parts(w: ProductState, low: LowParts, slot: Affine, place: Affine
                    VectorStore(w.lows[tile.key].name, w.simplified(place * tile.elements + at), parts, number(0), each))
 
 
-def finished_sum(total: Reg, part: Reg, low: Reg) -> Call:
+def finished_sum(total: Reg, part: Reg, low: Reg) -> KExpr:
     """A sum of the tile with the products of the last slot and those of low parts."""
     high = Call("add", (total, part))
     return Call("select", (Call("isfinite", (high,)), Call("add", (high, low)), high))
