@@ -12,6 +12,7 @@ _TIMED = ("one H200, e5314384, 27 products in all tiles (benchmarks/results/pipe
 _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/results/few-rows-h200-20261124.txt)"
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
+_GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
@@ -106,8 +107,14 @@ class PipelinedFigures:
         8.0, "bytes", "Bytes that could be read in the time that a run of neighbours in global memory costs beside its own bytes.",
         _FEW_ROWS + ": runs of 128, 256 and 512 bytes 34.2, 32.6 and 32.1 us, 16 x 4096 by 14336")
     expanded_instructions: float = measured(
-        5.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
-        _FEW_ROWS + ": machine code of int8, 16 x 11008 by 4096: 300 instructions of a warp for 2048 elements")
+        4.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
+        _GENERATED + ": int8, 16 x 11008 by 4096, 86 tiles of 128 columns 24.6 us")
+    integers_per_cycle: float = measured(
+        78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
+        _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")
+    lone_array: float = measured(
+        1.8, "1", "Time of expanding over that of two register arrays in turn, where products wait for each part that is expanded.",
+        _GENERATED + ": 9.4 and 17.5 elements a cycle")
     tile_cycles: float = measured(
         240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
     exchange_cycles: float = measured(

@@ -17,10 +17,9 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_pa
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
-    expanding_cycles,
     last_filling_cycles,
     refill_cycles,
-    step_cycles_of,
+    stepping_cycles,
     stream_us,
     streaming_cycles,
 )
@@ -99,7 +98,7 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     further_panels = 0.0 if choice.swapped else (choice.depth // plan.left.width - 1) * fitted.further_panel_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
-        (("threads", plan.fillings * (step_cycles_of(choice, device) + further_panels) + expanding_cycles(plan, device)),),
+        (("threads", stepping_cycles(plan, further_panels, device)),),
         (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))

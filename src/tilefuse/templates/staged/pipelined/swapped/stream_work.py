@@ -40,7 +40,11 @@ def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float
 def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]:
     """Cycles in which the weights of a tile, or of its part of the inner axis, come while all other blocks pull theirs."""
     us = stream_us(plan.form, plan.choice, device)
-    return (us * clock_hz(device) / 1e6 / plan.turns,) if us else ()
+    if not us:
+        return ()
+    # A slot is filled again once products have read it, and arrives a latency later: few slots ahead keep memory waiting.
+    latency = plan.fillings * device.fitted.pipelined.fill_cycles / max(plan.choice.slots - IN_USE, 1)
+    return (max(us * clock_hz(device) / 1e6 / plan.turns, latency),)
 
 
 def refill_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -53,6 +57,15 @@ def step_cycles_of(choice: Pipelined, device: DeviceSpec) -> float:
     """Least cycles of a filling, which all warpgroups of a tile wait for."""
     fitted = device.fitted.pipelined
     return fitted.step_cycles + (choice.rows // choice.warpgroup_rows - 1) * fitted.further_step_cycles
+
+
+def stepping_cycles(plan: ProductPlan, further_panels: float, device: DeviceSpec) -> float:
+    """Cycles of the consumers' own steps for a tile, or for its part. One warpgroup expands elements while another waits for its step.
+
+    further_panels: cycles of a step beside those for its first panel.
+    """
+    steps, expanding = plan.fillings * (step_cycles_of(plan.choice, device) + further_panels), expanding_cycles(plan, device)
+    return steps / plan.choice.warpgroups + expanding if expanding else steps
 
 
 def last_filling_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -71,4 +84,5 @@ def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
             element = tile.expanded.element
             own = operations([element, *bodies(graph, reads(element))], tile.expanded.dtype != F32)
             instructions += tile.elements * tile.packing * (fitted.expanded_instructions + own)
-    return plan.fillings * instructions / (fitted.issued_per_cycle * (plan.choice.rows // plan.choice.warpgroup_rows))
+    alone = fitted.lone_array if plan.choice.split > 1 else 1.0
+    return plan.fillings * instructions * alone / fitted.integers_per_cycle
