@@ -94,10 +94,15 @@ PATCHES = """graph @g(%x: f16[64, 3, 64, 48], %w: f16[40, 3, 16, 16], %b: f16[40
   return %t
 }""".replace("GEOMETRY", "dilation = (1, 1), groups = 1, has_bias = true, output_padding = (0, 0), padding = ((0, 0), (0, 0)), "
                           "stride = (16, 16), transposed = false")
+ROW_MAXIMA = """graph @g(%x: f16[64, 8], %w: f16[8, 520]) -> (f32[64]) {
+  %p: f16[64, 520] = library.matmul (%x, %w)
+  %m: f32[64] = reduce.max [i] over [j < 520] { f32(%p[i, j]) }
+  return %m
+}"""
 
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
-    changed("call-products", LONG_SUM),
+    changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("pad-products", product("f16", 2000, 196, 260)), changed("split-convolution-biases", convolution("f32", 1, True)),

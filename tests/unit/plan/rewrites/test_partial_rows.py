@@ -1,0 +1,85 @@
+"""Reductions of a product's rows by groups of columns: values, uses that forbid them, and the choice by price."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.passes.device.rewriting import rewritten
+from tests.unit.templates.stitched_cases import in_double
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.text import parse_graph
+from tilefuse.ir.verify import verify
+from tilefuse.plan.pattern import PlannedKernel
+from tilefuse.plan.rewrites.partial_rows import ReducedRows, ReduceProductRows, reduced_rows, with_partial_rows
+from tilefuse.target.device import H200
+
+
+def losses(rows: int, columns: int, inner: int, dtype: str = "bf16", results: str = "%l", more: str = "", types: str = "") -> Graph:
+    """The cross-entropy of each row of a linear layer, with the classes at `c`."""
+    return parse_graph(f"""graph @g(%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {columns}], %c: i64[{rows}]) -> (f32[{rows}]{types}) {{
+      %p: {dtype}[{rows}, {columns}] = library.matmul (%x, %w)
+      %y: f32[{rows}, {columns}] = map [i, j] {{ f32(%p[i, j]) }}
+      %m: f32[{rows}] = reduce.max [i] over [j < {columns}] {{ %y[i, j] }}
+      %e: f32[{rows}, {columns}] = map [i, j] {{ exp(sub(%y[i, j], %m[i])) }}
+      %s: f32[{rows}] = reduce.sum [i] over [j < {columns}] {{ %e[i, j] }}
+      %l: f32[{rows}] = gather [i] {{ sub(add(log(%s[i]), %m[i]), f32(lookup(%p, index(i), %c[i]))) }}
+      {more}
+      return {results}
+    }}""")
+
+
+def rows_of(graph: Graph) -> ReducedRows | None:
+    """How the rows of the graph's product are used."""
+    return reduced_rows(graph, next(n for n in graph.nodes if n.kind == "library.matmul"))
+
+
+@pytest.mark.parametrize("width", [64, 100, 128, 512])
+def test_partial_results_have_the_values(width: int) -> None:
+    """Groups that end beyond the columns, that are masked as a whole, rows of nothing but -inf, NaN, infinity, classes beyond both ends."""
+    graph = losses(12, 300, 4)
+    rows = rows_of(graph)
+    assert rows is not None
+    new, parts = with_partial_rows(graph, rows, width)
+    assert not verify(new) and len(parts) == 3
+    random = np.random.default_rng(3)
+    x, w = random.integers(-3, 4, (12, 4)).astype(np.float64), random.integers(-3, 4, (4, 300)).astype(np.float64)
+    x[:, 3], w[3], w[3, :200] = 0.0, 0.0, -np.inf
+    x[1, 3], x[2, 3], x[3, 0], x[4, 0], x[5] = 1.0, 2.0, np.nan, np.inf, 0.0
+    with np.errstate(all="ignore"):
+        inputs = {"x": x, "w": w, "c": np.array([0, 299, 250, 1, 2, 3, 64, 127, 128, -1, 300, 4])}
+        (wanted,), (got,) = (interpret(in_double(g), inputs) for g in (graph, new))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+SUM_DOWN = "%d: f32[300] = reduce.sum [j] over [i < 12] { %y[i, j] }"
+LATER = "%d: f32[12, 300] = map [i, j] { div(%e[i, j], %s[i]) }"
+MOMENT = "%d: f32[12] = reduce.m2 [i] over [j < 300] { %y[i, j] }"
+
+
+@pytest.mark.parametrize(("more", "results", "types"), [
+    (SUM_DOWN, "%l, %d", ", f32[300]"), (LATER, "%l, %d", ", f32[12, 300]"), (MOMENT, "%l, %d", ", f32[12]"),
+    ("", "%l, %p", ", bf16[12, 300]"),
+], ids=["columns", "elements later", "squares", "a result"])
+def test_other_uses_keep_the_elements(more: str, results: str, types: str) -> None:
+    """The product's elements are stored where anything else needs them."""
+    assert rows_of(losses(12, 300, 4, results=results, more=more, types=types)) is None
+
+
+def test_the_price_decides() -> None:
+    """A cross-entropy over many classes is partial results; rows of one tile stay as they are."""
+    wide = rewritten(ReduceProductRows(), losses(8192, 32000, 2048), H200)
+    assert [n.name for n in wide.nodes if n.name.endswith("_parts")] == ["m_parts", "s_parts", "l_parts"]
+    narrow = losses(8192, 100, 2048)
+    assert rewritten(ReduceProductRows(), narrow, H200) is narrow
+
+
+def test_plans_keep_scores_out_of_memory() -> None:
+    """No kernel of the plan stores a value with the product's elements."""
+    graph = losses(8192, 32000, 2048)
+    plan = generate(graph, constants={}, device=H200, options=Options()).plan
+    first = plan.kernels[0]
+    assert first.program.template == "pipelined" and set(first.pattern.written) == {"m_parts", "s_parts", "l_parts"}
+    assert all(isinstance(step, PlannedKernel) for step in plan.steps)
