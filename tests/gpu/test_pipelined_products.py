@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilefuse
 from tests.unit.templates.staged.pipelined.byte_graphs import scaled as scaled_bytes
 from tests.unit.templates.staged.pipelined.byte_graphs import sums
 from tests.unit.templates.staged.pipelined.product_graphs import gated, of_bytes, plain
@@ -252,3 +253,15 @@ def test_large_products_of_parts(size: tuple[int, int, int]) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     ours, library = (((r.double() - wanted).abs() / terms).max() for r in (got, x @ w.T))
     assert float(ours) <= max(4 * float(library), PARTS)
+
+
+@pytest.mark.parametrize("classes", [32000, 50257])
+def test_cross_entropy_without_scores(classes: int) -> None:
+    """Partial results of each row from the product's kernel; bf16 against torch in f32."""
+    generator = torch.Generator("cuda").manual_seed(5)
+    x, w = (torch.randn(n, 512, generator=generator, device="cuda", dtype=torch.bfloat16) for n in (4096, classes))
+    c = torch.randint(classes, (4096,), generator=generator, device="cuda")
+    c[::7] = -100
+    compiled = tilefuse.compile(lambda x, w, c: torch.nn.functional.cross_entropy((x @ w.T).float(), c), (x, w, c))
+    wanted = torch.nn.functional.cross_entropy((x @ w.T).float(), c)
+    assert abs(float(compiled(x, w, c)) - float(wanted)) <= 1e-3 * float(wanted)
