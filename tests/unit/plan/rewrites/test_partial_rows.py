@@ -19,7 +19,8 @@ from tilefuse.target.device import H200
 
 def losses(rows: int, columns: int, inner: int, dtype: str = "bf16", results: str = "%l", more: str = "", types: str = "") -> Graph:
     """The cross-entropy of each row of a linear layer, with the classes at `c`."""
-    return parse_graph(f"""graph @g(%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {columns}], %c: i64[{rows}]) -> (f32[{rows}]{types}) {{
+    operands = f"%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {columns}]"
+    return parse_graph(f"""graph @g({operands}, %c: i64[{rows}]) -> (f32[{rows}]{types}) {{
       %p: {dtype}[{rows}, {columns}] = library.matmul (%x, %w)
       %y: f32[{rows}, {columns}] = map [i, j] {{ f32(%p[i, j]) }}
       %m: f32[{rows}] = reduce.max [i] over [j < {columns}] {{ %y[i, j] }}
