@@ -18,7 +18,7 @@ from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, const, reads, substitute_axes, transform, walk
+from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, cast, const, reads, substitute_axes, transform, walk
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
@@ -213,7 +213,7 @@ def _reduction(graph: Graph, rows: ReducedRows, node: Node, width: int, parts: d
         top = parts[rows.tops[node.name]]
         here = Read(top, (axis(GROUP), *(axis(a) for a in rows.axes[:-1])))
         # Differences from a maximum of -inf would be NaN; with 0 in its place the exponentials are 0.
-        shift = Call("select", (Call("eq", (here, const(float("-inf"), dtype))), const(0, dtype), here))
+        shift: Expr = Call("select", (Call("eq", (here, const(float("-inf"), dtype))), const(0, dtype), here))
         assert isinstance(body, Call) and isinstance(body.args[0], Call)
         body = Call("exp", (Call("sub", (body.args[0].args[0], shift)),))
         apart = Call("sub", (Read(top, (axis(GROUP), *at)), Read(rows.tops[node.name], at)))
@@ -229,29 +229,29 @@ def _reduction(graph: Graph, rows: ReducedRows, node: Node, width: int, parts: d
 def _lookups(graph: Graph, rows: ReducedRows, node: Node, width: int, parts: dict[str, str], names: set[str]) -> list[Node]:
     """A node that reads elements at places that data give, behind the partial results that find these elements."""
     assert node.body is not None
-    made: list[Node] = []
-    found: dict[Lookup, Expr] = {}
+    behind: list[Node] = []
+    read_by_lookup: dict[Lookup, Expr] = {}
     columns, last = rows.product.type.shape[-1], rows.axes[-1]
     to_rows: dict[str, Affine] = {a: axis(b) for a, b in zip(node.axes, rows.axes, strict=False)}
     bodies = _elements(graph, rows)
     for e in walk(node.body):
-        if not isinstance(e, Lookup) or e.value not in bodies or e in found:
+        if not isinstance(e, Lookup) or e.value not in bodies or e in read_by_lookup:
             continue
         dtype = graph.type_of(e.value).dtype
-        clamped = Call("minimum", (Call("maximum", (e.subscripts[-1], const(0, I64))), const(columns - 1, I64)))
-        is_here = Call("eq", (substitute_axes(Call(I32.name, (clamped,)), to_rows), Call(I32.name, (Index(axis(last)),))))
-        body = Call("select", (is_here, _as_f32(bodies[e.value], dtype), const(0, F32)))
+        clamped: Expr = Call("minimum", (Call("maximum", (cast(e.subscripts[-1], I64), const(0, I64))), const(columns - 1, I64)))
+        is_here: Expr = Call("eq", (substitute_axes(Call(I32.name, (clamped,)), to_rows), Call(I32.name, (Index(axis(last)),))))
+        body: Expr = Call("select", (is_here, _as_f32(bodies[e.value], dtype), const(0, F32)))
         name = free_name(f"{node.name}_parts", names)
         parts[name] = name
         partial = _partial(rows, name, "reduce.sum", body, F32, width)
         whole = Node(free_name(f"{node.name}_element", names), Type(F32, node.type.shape), "reduce.sum", rows.axes[:-1],
                      ((GROUP, partial.type.shape[0]),), body=Read(name, tuple(axis(a) for a in partial.axes)))
-        made += [partial, whole]
+        behind += [partial, whole]
         chosen = Read(whole.name, tuple(axis(a) for a in node.axes))
-        found[e] = chosen if dtype == F32 else Call(dtype.name, (chosen,))
-    body = transform(node.body, lambda e: found[e] if isinstance(e, Lookup) and e in found else e)
+        read_by_lookup[e] = chosen if dtype == F32 else Call(dtype.name, (chosen,))
+    body = transform(node.body, lambda e: read_by_lookup[e] if isinstance(e, Lookup) and e in read_by_lookup else e)
     kind = node.kind if any(isinstance(e, Lookup) for e in walk(body)) else "map"
-    return [*made, replace(node, kind=kind, body=body)]
+    return [*behind, replace(node, kind=kind, body=body)]
 
 
 def _elements(graph: Graph, rows: ReducedRows) -> dict[str, Expr]:
