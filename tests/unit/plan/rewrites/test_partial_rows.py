@@ -17,7 +17,8 @@ from tilefuse.plan.rewrites.partial_rows import ReducedRows, ReduceProductRows, 
 from tilefuse.target.device import H200
 
 
-def losses(rows: int, columns: int, inner: int, dtype: str = "bf16", place: str = "i64", results: str = "%l", more: str = "", types: str = "") -> Graph:
+def losses(rows: int, columns: int, inner: int, dtype: str = "bf16", place: str = "i64", results: str = "%l", more: str = "",
+           types: str = "") -> Graph:
     """The cross-entropy of each row of a linear layer, with the classes at `c`."""
     operands = f"%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {columns}]"
     return parse_graph(f"""graph @g({operands}, %c: {place}[{rows}]) -> (f32[{rows}]{types}) {{
@@ -50,7 +51,7 @@ def test_partial_results_have_the_values(width: int) -> None:
     x[:, 3], w[3], w[3, :200] = 0.0, 0.0, -np.inf
     x[1, 3], x[2, 3], x[3, 0], x[4, 0], x[5] = 1.0, 2.0, np.nan, np.inf, 0.0
     with np.errstate(all="ignore"):
-        inputs = {"x": x, "w": w, "c": np.array([0, 299, 250, 1, 2, 3, 64, 127, 128, -1, 300, 4])}
+        inputs = {"x": x, "w": w, "c": np.array([0, 299, 250, 1, 2, 3, 64, 127, 128, -1, 300, 4], np.int32 if width == 128 else np.int64)}
         (wanted,), (got,) = (interpret(in_double(g), inputs) for g in (graph, new))
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
