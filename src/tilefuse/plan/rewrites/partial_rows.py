@@ -23,8 +23,6 @@ from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
-# Columns of a group: those of a tile of the product's kernel.
-WIDTHS = (256, 128)
 # Reductions whose partial results have the type of the elements.
 KINDS = ("reduce.sum", "reduce.max", "reduce.min")
 # Names of the axes of partial results.
@@ -51,7 +49,7 @@ class ReduceProductRows(DevicePass):
         for name in [n.name for n in graph.nodes if n.kind == "library.matmul"]:
             rows = reduced_rows(graph, graph.node_by_name[name])
             if rows is not None:
-                graph = _cheaper(graph, rows, ctx.prices)
+                graph = _cheaper(graph, rows, device, ctx.prices)
         return graph
 
 
@@ -155,12 +153,13 @@ def _top_of(name: str, body: Expr, reductions: dict[str, Expr], graph: Graph, ax
 # -- the choice --------------------------------------------------------------------------------------------------------------------
 
 
-def _cheaper(graph: Graph, rows: ReducedRows, prices: Prices) -> Graph:
+def _cheaper(graph: Graph, rows: ReducedRows, device: DeviceSpec, prices: Prices) -> Graph:
     """The graph with partial results of the best width, or `graph` where storing the elements and reading them once costs less."""
     product = rows.product
     stored_us = prices.product_us(product, graph) + prices.copy_us(product.type.num_bytes, 1)
     best = (stored_us, graph)
-    for width in WIDTHS:
+    widest = device.fitted.pipelined.group_columns
+    for width in (widest, widest // 2):
         if product.type.shape[-1] <= width:
             continue
         rewritten, partial = with_partial_rows(graph, rows, width)

@@ -123,6 +123,9 @@ class PipelinedFigures:
     combined_operations: int = measured(
         2, "operations an element", "Combination of an element with a partial result of its row.",
         "counted: a difference and a multiply-add, or a comparison and a choice")
+    group_columns: int = measured(
+        256, "columns", "Columns of a product's rows that its kernel reduces to one partial result, or half as many.",
+        "one H200, 8192 x 2048 by 32000 bf16: 1545 to 1674 us in groups of 256, 1652 to 1722 in groups of 128 (findings.md)")
     fill_cycles: float = measured(
         1540.0, "cycles", "Start of a block until its first slot is full.",
         f"{_TIMED}; ten products of 4 to 25 us that begin early (early-products-h200-20261124.txt): predicted over measured 0.87 to 1.22, "
