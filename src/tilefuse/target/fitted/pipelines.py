@@ -80,6 +80,11 @@ class PipelinedFigures:
         80.0, "cycles", "The same for a second consumer warpgroup, which waits at the same barriers.", _TIMED)
     issued_per_cycle: float = measured(
         52.0, "instructions a cycle", "Issue of one consumer warpgroup: one warp a scheduler starts every other cycle.", _TIMED)
+    beside_cycles: float = measured(
+        0.66, "cycles an instruction of a warp", "Time that products of one warpgroup lose to an instruction of the other one's maps.",
+        "one H200, 6e162483 (benchmarks/results/early-products-h200-20261124.txt), gelu f16 8192 x 4096: the main loop of a tile takes "
+        "9508 cycles of the clock beside 1500 instructions of a warp and 8271 without these, where the inner axis has 1024 elements, "
+        "34945 and 33943 where it has 4096; 0.88 cycles of `roofline.clock_hz` are one of them")
     staged_instructions: float = measured(
         5.5, "instructions an element", "Store of one element through shared memory and a tensor store.", _TIMED)
     stored_instructions: float = measured(

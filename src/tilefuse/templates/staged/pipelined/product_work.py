@@ -53,7 +53,8 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     busy = min(choice.blocks, device.num_multiprocessors)
     multiplied = product_flops * (PRODUCTS_OF_PARTS if form.splits_operands else 1)
-    operations = (Operations(multiplied, "tf32" if form.left.dtype == F32 else form.left.dtype.name, device.num_multiprocessors / busy),)
+    unit = "tf32" if form.left.dtype == F32 else form.left.dtype.name
+    operations = (Operations(multiplied, unit, _pace(main, plan, flops, device) * device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
@@ -169,6 +170,16 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
                      fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * fitted.exchange_cycles)
+
+
+def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) -> float:
+    """Share of the tensor cores' rate that is left while other warpgroups compute maps of results: both use the registers' ports.
+
+    flops: operations of the maps on one element. Warpgroups that share a tile wait for its results instead, which takes no less.
+    """
+    tensor = sum(cycles for path in main.paths for unit, cycles in path if unit == "tensor")
+    instructions = plan.choice.rows * plan.choice.result_columns * flops / WARPGROUP
+    return tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
 
 
 def _in_turn(main: StageWork, ending: StageWork) -> StageWork:

@@ -415,3 +415,15 @@ def test_maps_read_sums_that_are_not_rounded(dtype: DType, eager: bool, tmp_path
     unit = ROUNDOFF[dtype.name] * np.abs(np.asarray(wanted).ravel())
     beyond = error > 1.01 * unit + 1e-4
     assert bool(beyond.any()) is eager
+
+
+def test_maps_slow_the_products_beside_them() -> None:
+    """Maps behind a product of 4096 inner elements a quarter as much as behind one of 1024; a bare product has none."""
+    def pace(graph: Graph, inner: int) -> float:
+        made = PipelinedTemplate().propose(Request(graph, {}, H200))
+        assert isinstance(made, TileProgram) and graph.inputs[0].type.shape[-1] == inner
+        (rate,) = plan_of(made).work.operations
+        return rate.efficiency
+    assert pace(plain(8192, 4096, 1024), 1024) == 1.0
+    short, long = (pace(gated(8192, 4096, inner), inner) for inner in (1024, 4096))
+    assert short < 0.95 and 1 - short == pytest.approx(4 * (1 - long), rel=0.15)
