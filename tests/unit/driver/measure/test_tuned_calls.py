@@ -199,6 +199,6 @@ def test_the_command_shows_calls_and_the_faster_side(tmp_path: Path, monkeypatch
     assert [(c["products"], c["calls_us"], c["is_kernel_faster"]) for c in shown["kernel_or_call"]] == [(["p"], 3.0, False)]
     assert cli.main(["tune", str(model)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "1 library call timed" in shown and "matmul f32 512x1024 by 1024x64 (known)" in shown and "kernel or call" in shown
+    assert "1 library call timed" in shown and "matmul f32 512x1024 by 64x1024 (known)" in shown and "kernel or call" in shown
     assert cli.main(["tuning", "list"]) == 0
     assert "call matmul f32 512x1024 by 1024x64" in " ".join(capsys.readouterr().out.split())
