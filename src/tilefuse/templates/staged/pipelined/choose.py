@@ -14,12 +14,13 @@ from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no_copies
-from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
+from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
 from tilefuse.templates.staged.pipelined.swapped.shapes import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
 from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE
+from tilefuse.templates.staged.pipelined.thread_work import result_operations
 
 # Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
 WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
@@ -41,13 +42,15 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    best: tuple[tuple[float, float], ProductPlan] | None = None
+    best: tuple[tuple[float, ...], ProductPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    shapes = [wanted] if wanted is not None else sorted(_shapes(form, device), key=lambda c: least_us(form_for(form, c.swapped), c, device))
-    for choice in shapes:
-        turned = form_for(form, choice.swapped)
-        if best is not None and least_us(turned, choice, device) >= best[0][0]:
+    forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
+    floor_us = price_work(floor_work(form, boundary), device).us
+    shapes = [wanted] if wanted is not None else list(_shapes(form, device))
+    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, floor_us, device), n, c) for n, c in enumerate(shapes)):
+        turned = forms[choice.swapped]
+        if best is not None and bound[:2] > best[0][:2]:
             break
         choice = choice if wanted is not None else _with_slots(turned, choice, device)
         if wanted is None and not _fills_ahead(turned, choice):
@@ -57,10 +60,10 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
             why = why or plan
             continue
         plan = with_work(plan, boundary, device)
-        # Where memory decides, the tile whose blocks end first.
-        us = price_work(plan.work, device).us, sum(blocks_us(b, device) for b in plan.work.blocks)
-        if best is None or us < best[0]:
-            best = (us, plan)
+        # Where memory decides, the tile whose blocks end first; of tiles that are alike, the one whose products take least.
+        rank = price_work(plan.work, device).us, sum(blocks_us(b, device) for b in plan.work.blocks), bound[2], number
+        if best is None or rank < best[0]:
+            best = (rank, plan)
     return best[1] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.domain.roofline import clock_hz
+from tilefuse.domain.roofline import clock_hz, launches_us
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
@@ -19,6 +19,7 @@ from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     last_filling_cycles,
     refill_cycles,
+    step_cycles_of,
     stepping_cycles,
     stream_us,
     streaming_cycles,
@@ -38,9 +39,9 @@ SHARED_BYTES_PER_CYCLE = 128
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    flops = result_operations(plan, device)
+    flops = result_operations(form, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
-    meetings = _meetings(plan, device)
+    meetings = _meetings(choice, len(plan.rights), device)
     # Parts whose blocks take one each meet when all have been multiplied.
     behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
     stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
@@ -49,12 +50,11 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, plan.turns, stages, (StageWork((), once),), fitted.overlap)
-    product_flops = 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
+    product_flops = _product_flops(form)
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     busy = min(choice.blocks, device.num_multiprocessors)
     multiplied = product_flops * (PRODUCTS_OF_PARTS if form.splits_operands else 1)
-    unit = "tf32" if form.left.dtype == F32 else form.left.dtype.name
-    operations = (Operations(multiplied, unit, _pace(main, plan, flops, device) * device.num_multiprocessors / busy),)
+    operations = (Operations(multiplied, _unit(form), _pace(main, plan, flops, device) * device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
@@ -64,18 +64,57 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def least_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
-    """Lower bound on the time of the blocks of a choice with any number of slots: the first filling, and the main loops of a block's tiles.
+def floor_work(form: ProductForm, boundary: Work) -> Work:
+    """Work that every choice does at least. boundary: the work of its boundary values."""
+    return replace(boundary, operations=(Operations(_product_flops(form), _unit(form)),))
 
-    Units: microseconds. Source: the cycles of `with_work`, of which the bound leaves out port, results and waits.
+
+def least_us(form: ProductForm, choice: Pipelined, flops: int, floor_us: float,
+             device: DeviceSpec) -> tuple[float, float, float]:
+    """Lower bounds on the price of a choice with any number of slots, on the time of its blocks, and on that of their products alone.
+
+    flops: operations on one element of the results. floor_us: the price of `floor_work`. Units: microseconds.
+    Source: the cycles of `with_work`, of which the bounds leave out waits, stores from registers, and operands that threads compute.
     """
     fitted = device.fitted.pipelined
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
-    fillings = -(-tiles * choice.split // choice.blocks) * fillings_of_part(form.inner, choice)
+    items = tiles * choice.split
+    turns, fillings = -(-items // choice.blocks), fillings_of_part(form.inner, choice)
     products = len(form.products) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth
-    multiplying = fillings * max(products / _rate(form, device), fitted.step_cycles)
-    cycles = max(multiplying, stream_us(form, choice, device) * clock_hz(device) / 1e6)
-    return fitted.overlap.counted_share * (cycles + fitted.fill_cycles) / clock_hz(device) * 1e6
+    blocks = min(choice.blocks, items * choice.cluster)
+    left, rights = choice.rows * form.left.read_bytes, choice.columns * sum(p.right.read_bytes for p in form.products)
+    # Blocks of a cluster may bring parts of a tile to each other.
+    by_port = not choice.swapped and choice.cluster == 1
+    port = _slot_port_cycles(choice, blocks, left * choice.depth, rights * choice.depth, device) if by_port else 0.0
+    # Warpgroups that expand elements share the steps of a swapped product.
+    step = 0.0 if choice.swapped else step_cycles_of(choice, device)
+    main = fillings * max(products / _rate(form, device), step, port)
+    ending = fitted.tile_cycles + choice.rows * choice.result_columns * _least_result_cycles(form, choice, flops, device)
+    meetings = sum(_alone(m) for m in _meetings(choice, len(form.products), device))
+    behind = meetings + ending if meetings and turns == 1 else 0.0
+    beside = 0.0 if behind else meetings + ending
+    # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
+    cycles = turns * max(main, (main + beside) / 2) + beside if choice.pingpong else turns * (main + beside)
+    us_of, stream = fitted.overlap.counted_share / clock_hz(device) * 1e6, stream_us(form, choice, device) * clock_hz(device) / 1e6
+    blocks_us = us_of * (max(cycles, stream) + fitted.fill_cycles)
+    multiplying = turns * fillings * max(products / _rate(form, device), fitted.step_cycles)
+    return (max(floor_us, blocks_us + launches_us(1, device)) + behind / clock_hz(device) * 1e6, blocks_us,
+            us_of * max(multiplying, stream))
+
+
+def _least_result_cycles(form: ProductForm, choice: Pipelined, flops: int, device: DeviceSpec) -> float:
+    """Cycles of the instructions of an element's results, whichever way these are stored."""
+    fitted = device.fitted.pipelined
+    stores = min(fitted.staged_instructions, fitted.stored_instructions) * len(form.tile_results)
+    return (flops + stores) / (fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows))
+
+
+def _product_flops(form: ProductForm) -> int:
+    return 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
+
+
+def _unit(form: ProductForm) -> str:
+    return "tf32" if form.left.dtype == F32 else form.left.dtype.name
 
 
 def _rate(form: ProductForm, device: DeviceSpec) -> float:
@@ -133,20 +172,25 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     Blocks of neighbouring numbers take tiles of one band, and share the operand along which the band does not go: requests of several
     multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
     """
-    choice, fitted = plan.choice, device.fitted.pipelined
     rows, *columns = (t.elements * t.operand.read_bytes / t.parts for t in plan.operands)
-    own, shared = (rows, sum(columns)) if choice.band > 1 else (sum(columns), rows)
+    return plan.fillings * _slot_port_cycles(plan.choice, plan.choice.blocks, rows, sum(columns), device)
+
+
+def _slot_port_cycles(choice: Pipelined, blocks: int, rows: float, columns: float, device: DeviceSpec) -> float:
+    """The same for one slot with so many bytes of rows and of columns."""
+    fitted = device.fitted.pipelined
+    own, shared = (rows, columns) if choice.band > 1 else (columns, rows)
     # Blocks of a cluster have other parts of the inner axis.
-    num_bytes = (own + (fitted.shared_reads if choice.cluster_parts == 1 else 1.0) * shared) * plan.fillings
-    a_port = max(fitted.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
+    num_bytes = own + (fitted.shared_reads if choice.cluster_parts == 1 else 1.0) * shared
+    a_port = max(fitted.multiprocessors_a_port * blocks / device.num_multiprocessors, 1.0)
     return num_bytes * a_port / fitted.port_bytes_per_cycle
 
 
-def _meetings(plan: ProductPlan, device: DeviceSpec) -> tuple[StageWork, ...]:
+def _meetings(choice: Pipelined, num_products: int, device: DeviceSpec) -> tuple[StageWork, ...]:
     """The sums of a tile's parts, through the shared memory of a cluster, then through a workspace: of one block that finishes a tile."""
-    choice, fitted = plan.choice, device.fitted.pipelined.parts
+    fitted = device.fitted.pipelined.parts
     meetings: list[StageWork] = []
-    sum_bytes = len(plan.rights) * choice.rows * choice.result_columns * F32.itemsize
+    sum_bytes = num_products * choice.rows * choice.result_columns * F32.itemsize
     if choice.cluster_parts > 1:
         sent = sum_bytes * (choice.cluster_parts - 1)
         meetings.append(StageWork(((("l2", sent / fitted.sent_bytes_per_cycle),),)))

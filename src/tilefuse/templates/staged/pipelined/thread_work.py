@@ -15,9 +15,9 @@ from tilefuse.templates.staged.pipelined.operands import chunks_together, fillin
 from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan
 
 
-def result_operations(plan: ProductPlan, device: DeviceSpec) -> int:
+def result_operations(form: ProductForm, device: DeviceSpec) -> int:
     """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
-    form, narrow = plan.form, plan.form.left.dtype != F32
+    narrow = form.left.dtype != F32
     if not form.reduced.stages:
         return operations(bodies(form.graph, form.graph.results), narrow)
     passes = [p for s in form.reduced.stages for p in s.passes]
