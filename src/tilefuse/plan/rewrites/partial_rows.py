@@ -166,6 +166,7 @@ def _cheaper(graph: Graph, rows: ReducedRows, device: DeviceSpec, prices: Prices
         us = prices.own_product_us(rewritten, (product.name, *partial), {})
         if us is not None:
             us += prices.copy_us(sum(rewritten.type_of(p).num_bytes for p in partial), 1)
+            us *= device.fitted.pipelined.stored_scores_share
             best = min(best, (us, rewritten), key=lambda b: b[0])
     return best[1]
 
