@@ -68,7 +68,7 @@ def test_large_kernels_beside_library_calls_start_when_these_have_ended() -> Non
     shape = "f32[16384, 1024]"
     graph = parse_graph(f"""graph @g(%x: {shape}, %y: {shape}, %w: f32[1024, 1024]) -> ({shape}) {{
   %s: {shape} = map [i, j] {{ add(%x[i, j], %y[i, j]) }}
-  %m: {shape} = library.matmul (%s, %w)
+  %m: {shape} = library.matmul (%s, %w) {{precision = "f32"}}
   return %m
 }}""")
     (kernel,) = generate(graph, constants={}, device=H200, options=Options()).spec.kernels
