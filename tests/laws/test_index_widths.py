@@ -237,7 +237,7 @@ def test_composed_kernels_fit_their_widths(name: str) -> None:
 def test_pipelined_products_fit_their_widths() -> None:
     """By both roles: coordinates of boxes, places in slots, elements that threads load and store by themselves."""
     random, copied = Random("pipelined"), set()
-    for _ in range(5 * DRAWS):
+    for _ in range(8 * DRAWS):
         graph, layouts = product(random)
         program = schedule_product(graph, layouts, H200)
         assert isinstance(program, TileProgram), program

@@ -171,7 +171,7 @@ PLAN = """plan @steps for h200 objective 1us unfused 1us {
 
 
 @pytest.mark.parametrize(("rows", "option", "early", "fetches"), [
-    (256, "inputs", True, True), (256, "ready", True, False), (256, "off", False, False), (8192, "inputs", True, True),
+    (512, "inputs", True, True), (512, "ready", True, False), (512, "off", False, False), (8192, "inputs", True, True),
     (65536, "inputs", False, False)])
 def test_products_begin_early_and_prefetch_weights(rows: int, option: str, early: bool, fetches: bool) -> None:
     """But large ones, which gain nothing. Weights are inputs that no kernel of the program writes."""
