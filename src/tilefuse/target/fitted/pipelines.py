@@ -133,8 +133,8 @@ class PipelinedFigures:
         "one H200, 8192 x 2048 by 32000 bf16: 1545 to 1674 us in groups of 256, 1652 to 1722 in groups of 128 (findings.md)")
     stored_scores_share: float = measured(
         0.99, "share", "Price of partial results of rows over that of the stored elements, as measured over as predicted.",
-        "one H200, cross-entropy of 8192 x 2048 by 32000, 4096 x 4096 by 128256 bf16: 1452 and 1484 us, 6195 and 6515 us with the partial results "
-        "and without them, where 1704 and 1702, 6545 and 6516 are predicted for products and copies (findings.md)")
+        "one H200, cross-entropy of 8192 x 2048 by 32000, 4096 x 4096 by 128256 bf16: 1452 and 1484 us, 6195 and 6515 us with the partial "
+        "results and without them, where 1704 and 1702, 6545 and 6516 are predicted for products and copies (findings.md)")
     fill_cycles: float = measured(
         1540.0, "cycles", "Start of a block until its first slot is full.",
         f"{_TIMED}; ten products of 4 to 25 us that begin early (early-products-h200-20261124.txt): predicted over measured 0.87 to 1.22, "

@@ -28,7 +28,7 @@ GRAPHS = {
 }
 
 
-def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.Found | Rejected, int]:
+def chosen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> tuple[search.PricedStitch | Rejected, int]:
     """The choice, and how many candidates were placed."""
     placed = []
     priced = search.Search.priced
@@ -48,7 +48,7 @@ def test_bounds_change_the_work_and_not_the_choice(name: str, monkeypatch: pytes
     quick, some = chosen(GRAPHS[name], monkeypatch)
     without_bounds(monkeypatch)
     whole, every = chosen(GRAPHS[name], monkeypatch)
-    assert isinstance(quick, search.Found) and isinstance(whole, search.Found)
+    assert isinstance(quick, search.PricedStitch) and isinstance(whole, search.PricedStitch)
     assert (quick.choice, quick.us) == (whole.choice, whole.us)
     assert some <= every
 
@@ -68,7 +68,7 @@ def test_no_price_is_below_its_bounds(drawn: Callable[[Random], Graph], monkeypa
         tiles = least_of_tiles(cycles, choice.threads, stitcher.least_wait, device)
         bounds = [least_us(self, tiles), least_us(self, least_of_cut(stitcher, cut, cycles.other, tiles, device))]
         found = priced(self, choice, cut)
-        if isinstance(found, search.Found):
+        if isinstance(found, search.PricedStitch):
             assert all(us <= found.us and hidden_us <= found.hidden_us for us, hidden_us in bounds), (found.choice, tiles, bounds)
             checked += 1
         return found
@@ -106,8 +106,8 @@ def test_threads_of_few_blocks_do_not_decide_by_their_loads() -> None:
     stages_us = {}
     for threads in (128, 256):
         candidate = search.choose_stitch(graph, H200, Stitched((1, 64, 64), threads))
-        assert isinstance(candidate, search.Found)
+        assert isinstance(candidate, search.PricedStitch)
         stages_us[threads] = candidate.hidden_us
     chosen = search.choose_stitch(graph, H200)
-    assert isinstance(chosen, search.Found) and chosen.choice.tiles == (1, 64, 64)
+    assert isinstance(chosen, search.PricedStitch) and chosen.choice.tiles == (1, 64, 64)
     assert chosen.choice.threads == min(stages_us, key=stages_us.__getitem__) == 128

@@ -88,11 +88,14 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
 
 
 def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
-    """Whether warpgroup instructions multiply the operands of a node, as far as its types tell."""
+    """Whether warpgroup instructions multiply the operands of a node, as far as its types and the order of its axes tell."""
     contraction = any_contraction_of(node, graph)
     if contraction is None or not device.capabilities.warpgroup_products:
         return False
-    return warpgroup_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) in ARITHMETIC
+    left, right = (graph.type_of(v).dtype for v in (contraction.left, contraction.right))
+    if left.bits != TURNED_BITS and not (contraction.inner_last_left and contraction.inner_last_right):
+        return False
+    return warpgroup_arithmetic(contraction, left, right) in ARITHMETIC
 
 
 def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:

@@ -34,7 +34,7 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BF16, F16, F32, I64, DType
+from tilefuse.ir.dtype import BF16, F16, F32, F64, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
@@ -367,8 +367,8 @@ def _padded_kept() -> Graph:
     (_chain, "operand of another in the same"), (_two_lefts, "different left operands"), (_turned_left, "different left operands"),
     (_half_and_whole, "another part"), (_looked_up, "elements that data give"),
     (_shifted, "another element"), (_padded_kept, "another part"),
-    (lambda: plain(64, 64, 64, F32), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),
-], ids=["a chain", "two left operands", "a left operand turned", "halves and the whole", "data", "another element", "another part", "f32",
+    (lambda: plain(64, 64, 64, F64), "no warpgroup instruction"), (lambda: plain(0, 64, 64), "0 products"),
+], ids=["a chain", "two left operands", "a left operand turned", "halves and the whole", "data", "another element", "another part", "f64",
         "empty"])
 def test_patterns_that_are_none(graph: Callable[[], Graph], told: str) -> None:
     """The reason names what stands in the way."""
