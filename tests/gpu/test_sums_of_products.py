@@ -35,13 +35,13 @@ def test_sums_and_their_gradients(case: SumCase, size: int, dtype: torch.dtype) 
 @pytest.mark.alone
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_large_sum_takes_about_the_time_of_the_product(dtype: torch.dtype) -> None:
-    """1024 cubed: the sum as a call, against torch's product of the same matrices."""
+    """1024 cubed: the sum as a call or a pipelined product, against torch's product of the same matrices."""
     import tilefuse
     from benchmarks.timing import time_calls
     from tilefuse.runtime.spec import LibraryStep
 
     a, b = (torch.randn(1024, 1024, device="cuda").to(dtype) for _ in range(2))
     program = tilefuse.compile(CASES[0].function, (a, b))
-    assert any(isinstance(s, LibraryStep) for s in program.spec.steps)
+    assert any(isinstance(s, LibraryStep) for s in program.spec.steps) or any("slots=" in k.source for k in program.spec.kernels)
     summed, multiplied = (time_calls([run], a.device)[0].median_us for run in (lambda: program(a, b), lambda: a @ b))
     assert summed < 2 * multiplied

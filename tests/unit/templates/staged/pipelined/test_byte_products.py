@@ -125,7 +125,7 @@ def test_results_of_one_byte_leave_by_tensor_stores() -> None:
 
 
 def test_products_of_bytes_are_twice_as_fast_as_those_of_16_bits() -> None:
-    """Where the tensor cores decide, as predicted. Sums in the accumulators are no slower, but for the pace that tiles are not chosen by."""
+    """Where the tensor cores decide, as predicted. Sums in the accumulators are no slower, within what the choice leaves out."""
     from tests.unit.templates.staged.pipelined.product_graphs import plain
     from tilefuse.domain.roofline import price_work
     narrow = plan_of(Case(lambda: plain(8192, 8192, 8192, BF16)).program())
