@@ -12,7 +12,7 @@ import tilefuse
 E4, E5 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
-def _scaled(out: torch.dtype, fast: bool = False) -> Callable[..., torch.Tensor]:
+def _scaled(out: torch.dtype | None, fast: bool = False) -> Callable[..., torch.Tensor]:
     def product(x: torch.Tensor, w: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor, *bias: torch.Tensor) -> torch.Tensor:
         return torch._scaled_mm(x, w.t(), scale_x, scale_w, bias=bias[0] if bias else None, out_dtype=out, use_fast_accum=fast)
 
@@ -60,3 +60,13 @@ def test_products_of_bytes_are_torchs(name: str) -> None:
     # The sums of at most 272 products have roundings of f32, in another order.
     bound = 2 * torch.finfo(want.dtype).eps if want.dtype.is_floating_point else 0.0
     assert float((got.double() - want.double()).abs().max()) <= bound * float(want.double().abs().max())
+
+
+@pytest.mark.parametrize("out", (None, E4))
+def test_a_product_in_8_bit_floats_is_torchs_call(out: torch.dtype | None) -> None:
+    """Its sums beyond the greatest number saturate in libraries; a conversion makes them NaN."""
+    values = (_floats(15, 16), _floats(32, 16), torch.tensor(448.0), torch.tensor(448.0))
+    function = _scaled(out)
+    program = tilefuse.compile(function, values)
+    assert "library aten._scaled_mm.default" in str(program.explain())
+    assert torch.equal(program(*values).view(torch.uint8), function(*values).view(torch.uint8))

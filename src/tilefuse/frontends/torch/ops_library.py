@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import torch
+
 from tilefuse.frontends.torch.ops import Scalar, TorchBuilder, Value, decline, lowers
 from tilefuse.ir.dtype import F32, I32
 from tilefuse.ir.graph import Attribute, Type
@@ -89,6 +91,8 @@ def scaled_mm(b: TorchBuilder, x: Value, y: Value, scale_x: Value, scale_y: Valu
             raise decline(f"scales of {b.dtype_of(scale)}{list(b.shape_of(scale))} for a product of {rows} x {columns}")
     if scale_result is not None:
         raise decline("torch multiplies by scale_result on a GPU alone")
+    if out_dtype is None or out_dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        raise decline("torch saturates results of 8-bit floats, and conversions do not")
     scales = (Value(b.reshape(s, ()) if prod(b.shape_of(s)) == 1 else s) for s in (scale_x, scale_y))
     total = Value(b.matmul(x, y, precision="fast" if use_fast_accum else "default", dtype=F32))
 
