@@ -19,7 +19,7 @@ from tilefuse.templates.staged.pipelined.template import plan_of
 
 CASES: dict[str, Callable[[], Graph]] = {
     "one row": lambda: plain(1, 4096, 4096, BF16), "sixteen rows": lambda: plain(16, 14336, 4096, BF16),
-    "columns contiguous": lambda: plain(16, 4096, 4096, F16, (False, False)), "bias, activation, residual": lambda: gated(9, 4096, 4096),
+    "columns contiguous": lambda: plain(16, 4096, 4096, F16, (False, False)), "bias, activation, residual": lambda: gated(9, 14336, 4096),
     "gated pair": lambda: pair(16, 11008, 4096, BF16), "weights of 8 bits": lambda: of_bytes(16, 11008, 4096),
     "weights of 8 bits with scales": lambda: dequantised(16, 11008, 4096), "weights of 4 bits": lambda: of_halves(16, 14336, 4096, 64)}
 
