@@ -2,8 +2,8 @@
 
     python -m tests.house.numbers
 
-Kinds: "structural" (sizes of formats and units), "limit" (bounds on a search or on generated code, the same on every device) and "device"
-(everything else: a fitted number, which belongs into `tilefuse.target.fitted`).
+Kinds: "structural" (sizes of formats and units), "inline" (without a name) and "device": everything else. A fitted number belongs into
+`tilefuse.target.fitted`, a bound of a search into `tilefuse.base.search`, a fact of CUDA into `tilefuse.target`. Bounds come last.
 """
 from __future__ import annotations
 
@@ -12,52 +12,28 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tests.house.source_tree import PACKAGE, SourceFile, nodes_of, package_files
+from tilefuse.base.search.bound import bounds_of
+from tilefuse.base.search.limits import SEARCH
 
 ROOMS = ("domain", "emit", "templates", "plan", "passes/device", "scripts")
-# Of scripts: formats, index widths, sizes of probes, and values that no result reaches; bounds on the search and on its measurements.
-SCRIPT_STRUCTURAL = frozenset({
-    "CASES", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "HOST_MATRIX", "HOST_VECTOR_WORDS", "KEY_DIGITS", "LARGEST_INT32", "LONGEST_QUOTED",
-    "MATRIX", "ONE_ROW_BYTES", "RATIO_DIGITS", "REGISTER_PIECE", "RESERVED_SHARED_BYTES", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS",
-    "VECTOR_WORDS",
-})
-SCRIPT_LIMITS = frozenset({
-    "BUILT_TOGETHER", "CACHES_FILLED", "COMPUTE_ENVIRONMENTS", "FIRST_IMPLEMENTATIONS", "GRID_WAVES", "LAUNCHES", "LEAST_PROBE_US",
-    "LEAST_REGISTERS", "LEAST_THREADS", "MOST_CHOICES", "MOST_INPUT_SETS", "MOST_ORDERED_CHOICES", "MOST_ORDERS", "MOST_SETS",
-    "TRANSFER_ENVIRONMENTS", "UNLIKE_DIRECTION", "UNLIKE_SHARED_BYTES",
-})
-# Of chains of products: bytes of an operand, elements of a lane.
-CHAIN_STRUCTURAL = frozenset({"ITEM_BYTES", "LANE_ELEMENTS"})
-# Of products with swapped operands: register arrays of an operand.
-SWAPPED_STRUCTURAL = frozenset({"EXPANDED_ARRAYS"})
-# Of pipelined products: sizes of operands that may be turned, and of elements that pass through stages.
-PIPELINED_STRUCTURAL = frozenset({"ACCESSES_OF_PARTS", "LONGEST_STAGED_BYTES", "LOW_TILES", "PRODUCTS_OF_PARTS", "SHARED_BYTES_PER_CYCLE",
-                                  "TURNED_BITS"})
-# Sizes of formats and hardware units, codes and column numbers.
+# Sizes of formats and of units of generated code, codes, column numbers, tolerances of arithmetic: no choice between kernels or plans.
 STRUCTURAL = frozenset({
-    "CHUNK_BYTES", "COLUMN", "COPY_BYTES", "HALF_ROWS", "HALVES", "INNER", "IN_USE", "LANES", "LIMIT", "MAX_OPERANDS", "MOST_COLUMNS",
-    "MOST_REGISTERS", "NEIGHBOURS", "REGISTER_BYTES", "REGISTER_UNIT", "ROUNDING", "ROW", "ROW_LANES", "ROW_TOLERANCE",
-    "SCORE_TOLERANCE_US", "STAGES", "STAGE_COLUMNS", "STEP", "SWIZZLE", "TIE", "TOGETHER", "WEIGHT_OPERAND",
-}) | SCRIPT_STRUCTURAL | CHAIN_STRUCTURAL | SWAPPED_STRUCTURAL | PIPELINED_STRUCTURAL
-# Bounds on searches and on the size of generated code, and the values that a search tries.
-LIMITS = frozenset({
-    "ALIKE_RADIUS", "CLUSTERS", "COLUMN_TILES", "FEW_NODES", "GENERATOR_SHARE", "INLINE_LIMIT", "LARGEST_WINDOW",
-    "LEAST_RECORDS", "MANY_COLUMNS", "MANY_RESULTS", "MAX_BETWEEN", "MAX_CYCLES_A_PART", "MAX_DEPTH", "MAX_FACTORS", "MAX_GROUPS",
-    "MAX_GROWTH", "MAX_HALVES", "MAX_INNER", "MAX_INSTRUCTIONS", "MAX_ORDERED", "MAX_PIECES", "MAX_PRODUCTS", "MAX_REJECTED_KEPT",
-    "MAX_ROUNDS", "MAX_ROW_INSTRUCTIONS", "MAX_SETS", "MAX_SETS_A_SEED", "MAX_SIBLINGS", "MAX_SIBLING_OPERANDS", "MAX_STEM_LENGTH",
-    "MAX_STEPS_APART", "MAX_STEPS_OF_ONE_BLOCK", "MAX_SUMS", "MAX_TAPS", "MAX_TRIES", "MAX_VISITED", "MORE_HELD_SHARE", "MORE_LIVE_BYTES",
-    "MORE_LIVE_SHARE", "MOST_BAND", "MOST_CASES", "MOST_CHARACTERS", "MOST_LISTED", "MOST_NAMED", "MOST_PARTS", "MOST_PEAKS", "MOST_ROWS",
-    "MOST_SLOTS", "MOST_SWAPPED_SLOTS", "MOST_THREADS", "MOST_TILES", "MOST_UNROLLED", "MOST_WARPGROUPS", "NEW_STRUCTURES",
-    "ONE_BLOCK_ELEMENTS", "OUTER_STRETCH", "ROUNDS_WITHOUT_GUIDES", "ROW_TILES", "SERIAL_REDUCTION_LIMIT", "STEPS", "STEPS_AHEAD",
-    "STRETCH", "THREADS", "TRIED_BLOCKS", "TRIED_PANELS", "TRIED_RUNS", "TRIED_SIDES", "TRIED_SLOTS", "TRIED_THREADS", "TRIED_TILES",
-    "TRIED_WARPGROUPS", "WIDE_COLUMNS", "WARPGROUP_TILES",
-}) | SCRIPT_LIMITS
+    # codes, formats and digits
+    "CASES", "COLUMN", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "INNER", "KEY_DIGITS", "LARGEST_INT32", "ONE_ROW_BYTES", "RATIO_DIGITS",
+    "ROW", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS", "WEIGHT_OPERAND",
+    # rounding: equal sums of cycles, ties, tolerances of the solver, terms of one chain of additions, exponents before a rescale
+    "LIMIT", "OUTER_STRETCH", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STRETCH", "TIE",
+    # what one step of a generated main loop holds
+    "ACCESSES_OF_PARTS", "EXPANDED_ARRAYS", "IN_USE", "ITEM_BYTES", "LANES", "LONGEST_STAGED_BYTES", "LOW_TILES", "PRODUCTS_OF_PARTS",
+    "STAGES", "STAGE_COLUMNS", "STEP",
+})
 # Numbers inside functions that need no name: small counts, powers of two up to a block's threads, and scales of units.
 PLAIN = frozenset({0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 0.5, 1e6})
 
 
 @dataclass(frozen=True)
 class Number:
-    """One number. name: of the constant, or of the function that holds it. kind: "structural", "limit", "device" or "inline"."""
+    """One number. name: of the constant, or of the function that holds it. kind: "structural", "device" or "inline"."""
 
     file: str
     line: int
@@ -71,7 +47,7 @@ class Number:
 
 def kind_of(name: str) -> str:
     """The kind of a module constant."""
-    return "structural" if name in STRUCTURAL else "limit" if name in LIMITS else "device"
+    return "structural" if name in STRUCTURAL else "device"
 
 
 def constants(tree: ast.Module) -> Iterator[tuple[int, str, ast.expr]]:
@@ -87,11 +63,11 @@ def constants(tree: ast.Module) -> Iterator[tuple[int, str, ast.expr]]:
 def inline_numbers(tree: ast.Module) -> Iterator[tuple[int, str, float]]:
     """(line, function, value) of the numbers in functions that are not plain."""
     seen: set[ast.Constant] = set()
-    for function in nodes_of(tree, ast.FunctionDef):
+    for function in (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.Lambda)):
         for node in nodes_of(function, ast.Constant):
             if _is_number(node) and node.value not in PLAIN and node not in seen:
                 seen.add(node)
-                yield node.lineno, function.name, node.value  # type: ignore[misc]
+                yield node.lineno, getattr(function, "name", "lambda"), node.value  # type: ignore[misc]
 
 
 def numbers(files: Iterable[SourceFile]) -> Iterator[Number]:
@@ -107,7 +83,10 @@ def files_of(room: str) -> list[SourceFile]:
 
 
 def _has_number(value: ast.expr) -> bool:
-    return any(isinstance(n, ast.Constant) and _is_number(n) for n in ast.walk(value)) and not isinstance(value, ast.Call)
+    """Whether a value holds a number outside functions that stand in it, whose numbers `inline_numbers` lists."""
+    in_functions = {n for function in ast.walk(value) if isinstance(function, ast.Lambda) for n in ast.walk(function)}
+    held = (n for n in ast.walk(value) if n not in in_functions)
+    return any(isinstance(n, ast.Constant) and _is_number(n) for n in held) and not isinstance(value, ast.Call)
 
 
 def _is_number(node: ast.Constant) -> bool:
@@ -118,3 +97,5 @@ if __name__ == "__main__":
     for room in ROOMS:
         for number in numbers(files_of(room)):
             print(number)
+    for bound in bounds_of(SEARCH):
+        print(f"SEARCH.{bound.name} = {bound.value}  [{bound.reason.unit}] {bound.reason.meaning} Why: {bound.reason.reason}")

@@ -8,6 +8,7 @@ import functools
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph, Node
@@ -15,10 +16,6 @@ from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, 
 from tilefuse.target.fitted.stages import MultiplyFigures
 
 ROW, COLUMN, INNER = "row", "column", "inner"
-# Matrix instructions whose accumulators one warp can hold: 64 registers per lane, and 160 if rows are reduced in registers.
-MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS = 16, 40
-# Sides of a thread's tile, and most sums in it. Units: elements.
-TRIED_SIDES, MAX_SUMS = (1, 2, 3, 4, 5, 6, 8), 40
 # Types of one byte whose products warpgroup instructions compute: each operand may have either type of a pair. Source: PTX ISA, wgmma.
 BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
 # Attribute of a product whose result has another type than its operands: the result's.
@@ -144,7 +141,7 @@ def mma_fits(rows: int, columns: int, inner: int, arithmetic: str | None) -> boo
     if arithmetic is None or rows % MMA_ROWS:
         return False
     if arithmetic:
-        return columns % MMA_COLUMNS == 0 or columns <= MMA_COLUMNS * MAX_ROW_INSTRUCTIONS
+        return columns % MMA_COLUMNS == 0 or columns <= MMA_COLUMNS * SEARCH.domain.warp_row_instructions
     return columns % MMA_COLUMNS == 0 and inner % MMA_INNER == 0
 
 
@@ -158,8 +155,8 @@ def tile_mma(fitted: MultiplyFigures, rows: int, columns: int, warps: int, arith
         return Tiling("mma", 1, wide, step=step, arithmetic=arithmetic)
     candidates: list[tuple[float, int, int]] = []
     for m in (1, 2, 4):
-        for n in range(1, MAX_INSTRUCTIONS + 1) if arithmetic else (1, 2, 4, 8, 16):
-            if tall % m or wide % n or m * n > MAX_INSTRUCTIONS:
+        for n in range(1, SEARCH.domain.warp_instructions + 1) if arithmetic else (1, 2, 4, 8, 16):
+            if tall % m or wide % n or m * n > SEARCH.domain.warp_instructions:
                 continue
             turns = -(-(tall // m) * (wide // n) // warps)
             reads = _split_cost(fitted, m, n) if arithmetic == "split" else 0.5 * (2 * m + n)
@@ -227,9 +224,9 @@ def tile_fma(fitted: MultiplyFigures, rows: int, columns: int, inner: int, threa
     """
     step = next(s for s in (4, 2, 1) if inner % s == 0)
     candidates: list[tuple[float, int, int, int]] = []
-    for m in TRIED_SIDES:
-        for n in TRIED_SIDES:
-            if rows % m or columns % n or m * n > MAX_SUMS or direct and n > direct:
+    for m in SEARCH.domain.thread_tile_sides:
+        for n in SEARCH.domain.thread_tile_sides:
+            if rows % m or columns % n or m * n > SEARCH.domain.thread_tile_sums or direct and n > direct:
                 continue
             tiles = (rows // m) * (columns // n)
             split = 1

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.carried import carried_groups, num_rows
 from tilefuse.domain.resolved import (
     Coordinate,
@@ -32,13 +33,6 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Call, Expr, Guard, Lookup, Read, walk
 
-# Largest reduction, in elements, that may be a loop of one thread. Threads share longer ones.
-SERIAL_REDUCTION_LIMIT = 32
-# Largest overlapping window, in elements, that one thread reduces.
-LARGEST_WINDOW = 4096
-# Least results of a very short reduction across memory that one thread each reduces: enough for every thread of a device.
-MANY_RESULTS = 1 << 15
-
 
 class Conflict(Exception):
     """Carries a `Rejected` value out of the recursion of `find_domain`."""
@@ -61,9 +55,9 @@ def is_serial_reduction(node: Node) -> bool:
     if size <= 4:
         return True
     windowed, overlapping = _windows(node)
-    if windowed and (size <= SERIAL_REDUCTION_LIMIT or overlapping and size <= LARGEST_WINDOW):
+    if windowed and (size <= SEARCH.domain.serial_reduction or overlapping and size <= SEARCH.domain.serial_window):
         return True
-    return is_short_across_memory(node) and prod(node.type.shape) >= MANY_RESULTS
+    return is_short_across_memory(node) and prod(node.type.shape) >= SEARCH.domain.serial_results
 
 
 def _windows(node: Node) -> tuple[bool, bool]:
@@ -88,7 +82,7 @@ def is_short_across_memory(node: Node) -> bool:
     The number of results decides the preference. It must not decide whether a kernel exists.
     """
     size = prod(extent for _, extent in node.over)
-    if node.category != "reduce" or not 4 < size <= SERIAL_REDUCTION_LIMIT or carried_groups(node):
+    if node.category != "reduce" or not 4 < size <= SEARCH.domain.serial_reduction or carried_groups(node):
         return False
     return not over_is_contiguous(node) and not _windows(node)[0]
 

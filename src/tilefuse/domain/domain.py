@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.carried import carried_groups
 from tilefuse.domain.coordinates import Conflict, Placement, is_serial_reduction, is_short_across_memory
 from tilefuse.domain.merge_axes import with_merged_axes
@@ -30,9 +31,6 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.resolver import Resolver
 from tilefuse.ir.scalar import Bound, Expr, GraphLeaf, Guard, Index, Lookup, Read
-
-# Largest number of values that are expanded in place under guards. A pattern with more recomputes too much.
-INLINE_LIMIT = 400
 
 
 def find_domain(graph: Graph, layouts: Layouts) -> Domain | Rejected:
@@ -210,7 +208,7 @@ class _Builder(Placement):
         if node.category == "reduce":
             raise Conflict(Rejected(Reason.UNSUPPORTED_OP, f"%{value} is a reduction read behind padding"))
         self.inlined += 1
-        if self.inlined > INLINE_LIMIT:
+        if self.inlined > SEARCH.domain.inlined_values:
             detail = f"%{value} and its operands would be written out {self.inlined} times behind padding"
             raise Conflict(Rejected(Reason.RECOMPUTATION, detail))
         assert node.body is not None

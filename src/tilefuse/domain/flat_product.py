@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.affine import NO_EXTENT, Affine, number
 from tilefuse.ir.dtype import DTYPES, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, is_cast, substitute_axes, walk
 from tilefuse.passes.analyses import affines_of
-
-# Largest number of maps between a sum and one of its factors.
-MAX_DEPTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class _Flattener:
         """The product behind conversions and maps; None for a factor. Source of the rule for maps: the module's text."""
         names: list[str] = []
         dtypes: list[DType] = []
-        for _ in range(MAX_DEPTH - depth):
+        for _ in range(SEARCH.domain.factor_maps - depth):
             if self._multiplies(e, whole):
                 return _Opened(e, tuple(names), tuple(dtypes))
             if is_cast(e) and isinstance(e, Call) and _keeps_numbers(self.dtype(e.args[0]), DTYPES[e.fn]):

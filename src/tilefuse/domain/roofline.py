@@ -12,6 +12,7 @@ from math import ceil, inf, sqrt
 
 from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Work
 from tilefuse.target.calibration import peak_bytes_per_s
+from tilefuse.target.capabilities import LEAST_THREAD_REGISTERS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.target.launch import Launch
@@ -21,8 +22,6 @@ from tilefuse.target.memory import RESERVED_SHARED_BYTES
 EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
 
 
-# Registers that every thread gets at least.
-LEAST_REGISTERS = 16
 # Relative difference of two ways to add up the same cycles, at most.
 ROUNDING = 1e-9
 
@@ -369,7 +368,7 @@ def _started_us(launch: Launch, resident: int, device: DeviceSpec) -> float:
 def blocks_at_once(threads: int, registers: int, shared_bytes: int, device: DeviceSpec) -> int:
     """Blocks that fit a multiprocessor at once, by threads, registers a thread and shared memory; 0 where not even one does."""
     blocks = min(device.max_threads_per_multiprocessor // threads,
-                 device.registers_per_multiprocessor // (max(registers, LEAST_REGISTERS) * threads))
+                 device.registers_per_multiprocessor // (max(registers, LEAST_THREAD_REGISTERS) * threads))
     return min(blocks, device.shared_bytes_per_multiprocessor // (shared_bytes + RESERVED_SHARED_BYTES)) if shared_bytes else blocks
 
 

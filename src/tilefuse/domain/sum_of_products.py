@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.flat_product import FlatProduct, axes_of, flat_product, through_views
 from tilefuse.ir.affine import axis, linearise, number
 from tilefuse.ir.dtype import DType, compute_dtype
@@ -22,8 +23,6 @@ from tilefuse.ir.verify import verify_node
 
 # Axes with their extents, as in `Node.over`.
 Axes = tuple[tuple[str, int], ...]
-# Products of more factors stay whole: the ways to divide them between left and right double with every factor.
-MAX_FACTORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +167,9 @@ def _of_sum(node: Node, graph: Graph) -> SumOfProducts | Rejected:
     total = dtype_of(node.body, lambda v: graph.type_of(v).dtype)
     varying = [t for t in flat.terms if axes_of(t.element)]
     scales = [t for t in flat.terms if not axes_of(t.element)]
-    if len(varying) > MAX_FACTORS:
-        return Rejected(Reason.TOO_MANY_OPERANDS, f"%{node.name} sums products of {len(varying)} factors, more than {MAX_FACTORS}")
+    if len(varying) > SEARCH.domain.factors:
+        return Rejected(Reason.TOO_MANY_OPERANDS,
+                        f"%{node.name} sums products of {len(varying)} factors, more than {SEARCH.domain.factors}")
     masks = _best_division([axes_of(t.element) for t in varying], node)
     if isinstance(masks, Rejected):
         return masks

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from tilefuse.base.errors import InternalError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.resolved import Domain
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
@@ -110,13 +111,11 @@ class TileProgram:
         return self.bytes_read + self.bytes_written
 
 
-# Of a kernel's name, before planning makes it unique.
-MOST_CHARACTERS = 48
 
 
 def kernel_name(graph: Graph) -> str:
     """A readable C name from the values that the kernel writes. Planning makes it unique."""
-    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:MOST_CHARACTERS]
+    return "k_" + re.sub(r"[^0-9A-Za-z]", "_", "_".join(graph.results[:2]) or graph.name)[:SEARCH.texts.name_characters]
 
 
 def print_tile(program: TileProgram, device: DeviceSpec) -> str:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.access import stride_of
 from tilefuse.domain.resolved import Domain, Instance, Touch, resolved_walk
 from tilefuse.ir.affine import Affine, Extents, substitute
 from tilefuse.ir.affine import axis as name
 from tilefuse.ir.scalar import Guard, Index
-
-# Largest number of unrolled taps. A window of 3 x 3 fits; longer sums keep one result per thread.
-MAX_TAPS = 16
 
 
 def taps_of(domain: Domain, instance: Instance) -> list[Instance]:
@@ -38,7 +36,7 @@ def windows_fit(domain: Domain, axis: str, width: int) -> bool:
 
 def _fits(domain: Domain, window: Instance, axis: str, width: int) -> bool:
     loops = {loop for loop, _ in window.serial}
-    if prod(extent for _, extent in window.serial) > MAX_TAPS:
+    if prod(extent for _, extent in window.serial) > SEARCH.domain.unrolled_taps:
         return False
     for instance in taps_of(domain, window):
         if instance is not window and (instance.serial or instance.shared):

@@ -47,12 +47,10 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.kernel.tensor_map import TensorCopy
 from tilefuse.kernel.visit import NOWHERE, bodies, index_names, meeting, register_names, statements
 from tilefuse.target.capabilities import BLOCK_BARRIERS
+from tilefuse.target.warpgroup import COLUMN_STEP, LEAST_REGISTERS, MOST_COLUMNS, MOST_REGISTERS, REGISTER_STEP
 
 # Alignment of a slot, for tensor copies. Units: bytes.
 SLOT_ALIGNMENT_BYTES = 128
-# setmaxnreg: smallest and largest number of registers per thread, and its step. Source: PTX ISA.
-LEAST_REGISTERS, MOST_REGISTERS, REGISTER_STEP = 24, 256, 8
-MOST_COLUMNS, COLUMN_STEP = 256, 8
 # Columns of 8-bit integer products beyond which only multiples of 16 exist.
 FREE_INTEGER_COLUMNS = 24
 # Element types of (left, right) operands; f32 is read as tf32.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
@@ -13,8 +14,6 @@ from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, Pla
 from tilefuse.plan.price.price import Priced
 from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
-
-MAX_STEM_LENGTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def kernel_name(program: TileProgram, taken: set[str]) -> str:
     around it changes.
     """
     stems = dict.fromkeys(re.sub(r"(_\d+)+$", "", re.sub(r"[^0-9A-Za-z_]+", "_", n.name)) for n in program.graph.nodes)
-    stem = "_".join(list(stems)[-3:])[-MAX_STEM_LENGTH:].strip("_")
+    stem = "_".join(list(stems)[-3:])[-SEARCH.texts.stem_characters:].strip("_")
     program_text = repr((program.graph, sorted(program.layouts.items()), program.template, program.parameters, program.launch))
     digest = hashlib.sha256(program_text.encode()).hexdigest()
     length = 8

@@ -7,12 +7,10 @@ Chains are therefore proposed as a whole. The scheduler decides whether the set 
 """
 from __future__ import annotations
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.chain.choose import may_be_chained
-
-# Nodes between two products.
-MAX_BETWEEN = 48
 
 
 def find_chains(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
@@ -54,7 +52,7 @@ def _product_before(node: Node, graph: Graph) -> tuple[str, frozenset[str]] | No
         if inner.kind == "library.matmul":
             before[name] = None
             continue
-        if inner.category != "map" or len(between) == MAX_BETWEEN:
+        if inner.category != "map" or len(between) == SEARCH.generators.between:
             # A value of other kernels, such as the result of a reduction.
             continue
         between[name] = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.generators.connect import Connecting
 from tilefuse.plan.generators.found import Found
@@ -26,9 +27,6 @@ from tilefuse.plan.price.price import Priced, Pricer
 from tilefuse.plan.price.structure import digest_text
 from tilefuse.plan.select.global_plan import pack_globally
 from tilefuse.target.device import DeviceSpec
-
-# Kernels that a reason names at most.
-MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +195,7 @@ def _fitted(seed: Seed, cores: Sequence[tuple[str, ...]], units: Units, pricer: 
             continue
         doubtful_us += us
     if doubtful_us > device.fitted.cost.resolution * total_us:
-        return "; ".join(doubtful[:MOST_NAMED])
+        return "; ".join(doubtful[:SEARCH.texts.named_kernels])
     return _Fitted(fit.kept, tuple(fit.given_up))
 
 

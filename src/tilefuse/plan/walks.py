@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import RESULT_DTYPE, contraction_of
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
-
-# Nodes between two products.
-MAX_BETWEEN = 48
 
 
 def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
@@ -50,7 +48,7 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
                 if user.operands[0] in reached and user.type.shape[-1] <= depth and name != score.name:
                     ends[name] = None
                 continue
-            if user.category in ("map", "gather", "reduce") and len(reached) < MAX_BETWEEN:
+            if user.category in ("map", "gather", "reduce") and len(reached) < SEARCH.generators.between:
                 reached[name] = None
                 stack.append(name)
     if not ends:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tilefuse.base.errors import DeviceError, ToolchainError
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.driver.measure.measure import build_together, time_program
 from tilefuse.runtime.calls.library import TORCH_DTYPES
 from tilefuse.runtime.program import Program
@@ -35,11 +36,8 @@ from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import DeviceSpec
 
 KIND = "routines"
-# Words of a vector and extents of a matrix of the probes: more than the caches of any known device hold. On the host fewer.
-VECTOR_WORDS, MATRIX = 1 << 25, (8192, 4096)
-HOST_VECTOR_WORDS, HOST_MATRIX = 1 << 18, (512, 512)
-# Calls in one recorded graph, and probes compiled side by side. Digits of a row behind the point.
-LAUNCHES, BUILT_TOGETHER, RATIO_DIGITS, US_DIGITS = 4, 32, 4, 5
+# Digits of a row behind the point.
+RATIO_DIGITS, US_DIGITS = 4, 5
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,8 @@ def probes(functions: Iterable[ElementaryFunction], device: DeviceSpec, options:
 def _probes_of(members: tuple[TimedRoutine, ...], device: DeviceSpec, options: Options) -> Iterator[Probe]:
     """The probes of one class, whose kernels call its first routine."""
     function, number, routine = members[0].function, members[0].implementation, members[0].routine
-    vector, matrix = (VECTOR_WORDS, MATRIX) if device.kind == "cuda" else (HOST_VECTOR_WORDS, HOST_MATRIX)
+    limits, on_device = SEARCH.scripts, device.kind == "cuda"
+    vector, matrix = (limits.probe_words, limits.probe_matrix) if on_device else (limits.host_probe_words, limits.host_probe_matrix)
     sizes = (vector,) if len(function.sizes) == 1 else matrix
     graph = probe_graph(function, sizes)
     grid = bind_grid(graph, (0,))
@@ -135,7 +134,7 @@ def calibrate_routines(functions: Iterable[ElementaryFunction], device: DeviceSp
     chunk: list[Probe] = []
     for p in itertools.islice((p for p in probes(functions, device, options) if calibration.lacks(p)), most):
         chunk.append(p)
-        if len(chunk) == BUILT_TOGETHER:
+        if len(chunk) == SEARCH.scripts.probes_built_together:
             calibration.time_probes(chunk)
             chunk.clear()
         if time.monotonic() > deadline:
@@ -205,6 +204,6 @@ def _time_us(spec: ProgramSpec, place: str, options: Options, inputs: _Inputs) -
     """Median time of a probe; None if it does not compile or run. Units: microseconds."""
     try:
         program = Program(spec, {}, place, options)
-        return time_program(program, [inputs.of(program)], LAUNCHES).median_us
+        return time_program(program, [inputs.of(program)], SEARCH.scripts.probe_launches).median_us
     except (ToolchainError, DeviceError, RuntimeError):
         return None

@@ -14,6 +14,7 @@ from typing import Literal
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UnsupportedError, UserError
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import Parts
 from tilefuse.driver.compile import Generated, generate
 from tilefuse.driver.join import Joint, joined_spec
@@ -33,8 +34,6 @@ from tilefuse.target.device import DeviceSpec
 
 Kind = Literal["auto", "template", "routines"]
 KINDS: tuple[Kind, ...] = ("auto", "template", "routines")
-# Implementations of each fusion that the first program is chosen from; a search takes all of them.
-FIRST_IMPLEMENTATIONS = 2
 
 
 def kind_named(name: str) -> Kind:
@@ -263,7 +262,7 @@ class ScriptSearch:
                 calls, [FusionImplementation(calls, ROUTINES, c.prediction.us, c.decision) for c in best_candidate])
 
         def scheduled(calls: tuple[int, ...]) -> list[FusionImplementation]:
-            routines = self._routines(fusion_of[calls], FIRST_IMPLEMENTATIONS) if calls in fusion_of else []
+            routines = self._routines(fusion_of[calls], SEARCH.scripts.first_implementations) if calls in fusion_of else []
             part = self.template(calls) if calls in template_bounds else None
             return [*routines, *([part] if part is not None else [])]
 

@@ -16,6 +16,7 @@ from typing import Any
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import DeviceError, ToolchainError, UnsupportedError
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.driver.measure.lone_kernel import drawn_inputs
 from tilefuse.driver.measure.measure import INPUT_SETS, LAUNCHES, TOLERANCE_BY_DTYPE, build_together, same, time_program
 from tilefuse.runtime.program import Program
@@ -29,10 +30,6 @@ from tilefuse.scripts.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
 
 KIND = "scripts"
-# Programs whose kernels are compiled side by side before the first of them is timed.
-BUILT_TOGETHER = 16
-# Size of all sets of inputs, in multiples of L2, and most sets: smaller data stay in L2 all the same.
-CACHES_FILLED, MOST_INPUT_SETS = 4, 64
 # Hexadecimal digits of a key.
 KEY_DIGITS = 24
 # Method by which programs are timed. It is part of every key, so that times of another method are not compared with new ones.
@@ -75,7 +72,7 @@ def num_sets(moved_bytes: int, cache_bytes: int) -> int:
 
     Source: H200, sixteen sets of 3 MiB: the data of a call stayed in L2 until their next call, and programs looked up to twice as fast.
     """
-    return max(min(-(-CACHES_FILLED * cache_bytes // max(moved_bytes, 1)), MOST_INPUT_SETS), INPUT_SETS)
+    return max(min(-(-SEARCH.scripts.caches_filled * cache_bytes // max(moved_bytes, 1)), SEARCH.scripts.input_sets), INPUT_SETS)
 
 
 def script_journal(device: DeviceSpec, options: Options) -> Journal:
@@ -137,7 +134,7 @@ class ScriptTuner:
         deadline = time.monotonic() + seconds
         ranked = enumerate(itertools.islice(self.search.combinations(each), most))
         best_us = float("inf")
-        while chunk := list(itertools.islice(ranked, BUILT_TOGETHER)):
+        while chunk := list(itertools.islice(ranked, SEARCH.scripts.programs_built_together)):
             build_together((k for _, c in chunk if self._known(c) is None for k in self.search.build(c).spec.kernels), self.search.options)
             for rank, combination in chunk:
                 known = self._known(combination)

@@ -14,6 +14,15 @@ Capability = tuple[int, int]
 WARP, BLOCK_THREADS, BLOCK_BARRIERS = 32, 1024, 16
 # Tile of one matrix instruction: mma.m16n8k16 of 16-bit operands, mma.m16n8k8 of tf32.
 MMA_ROWS, MMA_COLUMNS, MMA_INNER, MMA_INNER_F32 = 16, 8, 16, 8
+# A register; registers that every thread gets at least, and the step in which it gets more. Units: bytes; registers a thread.
+REGISTER_BYTES, LEAST_THREAD_REGISTERS, THREAD_REGISTER_STEP = 4, 16, 8
+# Bytes that one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
+ASYNC_COPY_BYTES = (4, 8, 16)
+# Shared memory that a multiprocessor reads or writes in a cycle: 32 banks of 4 bytes. Source: CUDA C++ Programming Guide.
+SHARED_BYTES_PER_CYCLE = 128
+# Parameters of a kernel, from CUDA 12.1 on and compute capability 7.0; an address among them. Units: bytes.
+# Source: CUDA C++ Programming Guide, kernel parameters.
+PARAMETER_BYTES, ADDRESS_BYTES = 32764, 8
 
 # From here on, code may use instructions of one architecture alone, and is compiled for its variant "a".
 _OWN_INSTRUCTIONS: Capability = (9, 0)

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilefuse.domain.contraction import (
-    INNER,
-    MAX_ROW_INSTRUCTIONS,
-    contraction_of,
-    f32_pad,
-    matrix_arithmetic,
-    mma_fits,
-    tile_fma,
-    tile_mma,
-)
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic, mma_fits, tile_fma, tile_mma
 from tilefuse.ir.affine import evaluate
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BF16, F16, F32, F64, I64
@@ -91,7 +83,7 @@ def test_warp_tiles_cover_the_tile(tall: int, wide: int, warps: int) -> None:
 def test_a_warp_has_all_columns_where_instructions_reach_beyond_them(columns: int) -> None:
     t = tile_mma(H200.fitted.stitch.multiply, 64, columns, 4, "split")
     assert t.rows == 1 and 0 <= 8 * t.columns - columns < 8
-    assert 4 * t.columns <= 4 * MAX_ROW_INSTRUCTIONS
+    assert 4 * t.columns <= 4 * SEARCH.domain.warp_row_instructions
 
 
 def test_the_matrix_unit_takes_whole_instructions_and_columns_of_f32_that_end_anywhere() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tilefuse import blas
 from tilefuse.base.options import Options
+from tilefuse.base.search.scripts import ScriptLimits
 from tilefuse.driver.compile import present_device
 from tilefuse.scripts import calibrate as calibration
 from tilefuse.scripts.language.routine_library import read_library
@@ -17,8 +18,8 @@ FUNCTIONS = read_library().functions
 
 @pytest.fixture
 def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
-    monkeypatch.setattr(calibration, "HOST_VECTOR_WORDS", 1 << 12)
-    monkeypatch.setattr(calibration, "BUILT_TOGETHER", 2)
+    monkeypatch.setattr(ScriptLimits, "host_probe_words", 1 << 12)
+    monkeypatch.setattr(ScriptLimits, "probes_built_together", 2)
     return Options(cache_dir=str(tmp_path))
 
 

@@ -10,10 +10,11 @@ import torch
 from tilefuse import blas
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.driver.compile import present_device
 from tilefuse.scripts.programs import ScriptSearch
 from tilefuse.scripts.script import CompiledScript
-from tilefuse.scripts.tune import MOST_INPUT_SETS, ScriptTuner, best_known, num_sets, read_back, script_journal, script_key, written
+from tilefuse.scripts.tune import ScriptTuner, best_known, num_sets, read_back, script_journal, script_key, written
 from tilefuse.target.device import H200
 
 AXPYDOT = "subvector32 w, v, u, z; scalar r; input w, v, u; z = saxpy(-0.75, v, w); r = sdot(z, u); return z, r;"
@@ -100,5 +101,5 @@ def test_kinds(function: CompiledScript) -> None:
 def test_inputs_of_small_scripts_do_not_stay_in_the_cache() -> None:
     """Sixteen sets of 2^18 words fitted the second-level cache: the search preferred other programs than a cold call wants."""
     assert all(num_sets(size, H200.l2_bytes) * size >= 4 * H200.l2_bytes for size in (4 << 20, 16 << 20, 100 << 20, 1 << 30))
-    assert num_sets(1 << 10, H200.l2_bytes) == MOST_INPUT_SETS and num_sets(0, H200.l2_bytes) == MOST_INPUT_SETS
+    assert num_sets(1 << 10, H200.l2_bytes) == SEARCH.scripts.input_sets and num_sets(0, H200.l2_bytes) == SEARCH.scripts.input_sets
     assert num_sets(1 << 40, H200.l2_bytes) == 2

@@ -13,12 +13,13 @@ from dataclasses import replace
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.plan.pattern import Pattern, Plan, PlannedKernel, View, is_library
 from tilefuse.plan.price.lone_call import LoneCall, lone_call_of
-from tilefuse.plan.price.measure import MAX_ROUNDS, MeasuredCost, Measurer, Slower, replaces_others, timed_check
+from tilefuse.plan.price.measure import MeasuredCost, Measurer, Slower, replaces_others, timed_check
 from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.rewrites.views import is_window
 from tilefuse.runtime.calls.library_version import library_version
@@ -49,7 +50,7 @@ class MeasuredPlanning:
         """The best plan of some rounds. Its notes name the kernels that were replaced, and the calls that could not be timed."""
         best, best_us = plan(self._products), math.inf
         current = best
-        for round_number in range(MAX_ROUNDS):
+        for round_number in range(SEARCH.selection.measured_rounds):
             self._time(current, round_number)
             current_us = self._total_us(current)
             if current_us < best_us:
@@ -57,7 +58,7 @@ class MeasuredPlanning:
             if self._is_over():
                 break
             self._model.learn()
-            self._model.only_measured = round_number >= MAX_ROUNDS - 2
+            self._model.only_measured = round_number >= SEARCH.selection.measured_rounds - 2
             following = plan(self._products)
             if self._is_known(following):
                 # Nothing in it is a guess any more.

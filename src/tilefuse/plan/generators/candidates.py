@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
-from tilefuse.plan.generators.order import MAX_VISITED
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.units import Unit, Units
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price.price import Priced, Pricer
@@ -164,7 +164,7 @@ class Candidates:
 
 
 def is_convex(units: Units, members: Sequence[int]) -> bool:
-    """Whether no path leaves the set and comes back. Also False where the search would visit more than `MAX_VISITED` units.
+    """Whether no path leaves the set and comes back. Also False where the search would visit more than `SEARCH.generators.visited` units.
 
     Cost: linear in the units between the first and the last member.
     """
@@ -177,7 +177,7 @@ def is_convex(units: Units, members: Sequence[int]) -> bool:
         if unit in seen:
             continue
         seen.add(unit)
-        if len(seen) > MAX_VISITED:
+        if len(seen) > SEARCH.generators.visited:
             return False
         for following in successors[unit]:
             if following in inside:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from tilefuse.base import trace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.generators.found import Found
@@ -22,10 +23,6 @@ from tilefuse.plan.generators.light import flops_per_element, light_nodes
 from tilefuse.plan.generators.units import Unit, Units, values_in_memory
 from tilefuse.plan.pattern import Pattern, View
 from tilefuse.plan.price.price import Priced, Pricer, require
-
-# Limit on the difference in depth of two kernels that are joined because they read one value. Beyond it the early kernel would wait too
-# long: two directions of a recurrence that share an input would run one after the other and could no longer share launches.
-MAX_STEPS_APART = 4
 
 
 def steps_before(graph: Graph) -> dict[str, int]:
@@ -210,7 +207,7 @@ class Connecting:
             self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_CONVEX, "a path leaves the pattern and comes back"))
             return
         steps = self._steps_apart(a, b)
-        if steps > MAX_STEPS_APART:
+        if steps > SEARCH.generators.steps_apart:
             detail = f"one would wait for the other: {steps} products and reductions lie between them"
             self._note(first.core[-1], second.core[-1], Rejected(Reason.NOT_TRIED, detail))
             return

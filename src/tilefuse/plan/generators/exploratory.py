@@ -12,17 +12,9 @@ import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.target.device import DeviceSpec
-
-# Source: FusionStitching 4.2.2 leaves out operators with more operands.
-MAX_OPERANDS = 10
-# Limits on the sets tried from one seed, and from all seeds. Source: BERT-base training, where higher limits add no candidate that the
-# integer program chooses.
-MAX_SETS_A_SEED = 24
-MAX_SETS = 2048
-# Radius (in edges) within which the neighbourhoods of two seeds must agree to be explored once.
-ALIKE_RADIUS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +32,13 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
         return
     explored: dict[Hashable, list[tuple[Growth, ...]]] = {}
     surroundings = colours(candidates)
-    sets_left = MAX_SETS
+    sets_left = SEARCH.generators.sets
     for seed in large:
         if sets_left <= 0 or candidates.is_over:
             return
         ways = explored.get(surroundings[seed])
         if ways is None:
-            ways, tried = explore(candidates, seed, min(sets_left, MAX_SETS_A_SEED))
+            ways, tried = explore(candidates, seed, min(sets_left, SEARCH.generators.sets_a_seed))
             explored[surroundings[seed]] = ways
             sets_left -= tried
             continue
@@ -62,7 +54,7 @@ def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
     ranked: list[tuple[int, int]] = []
     for number, unit in candidates.units.units.items():
         priced = candidates.alone.get(number)
-        if priced is None or len(candidates.units.sources(unit)) > MAX_OPERANDS:
+        if priced is None or len(candidates.units.sources(unit)) > SEARCH.generators.operands:
             continue
         num_bytes = priced.figures.bytes_moved
         if num_bytes >= large_bytes:
@@ -124,14 +116,14 @@ def _followed(candidates: Candidates, seed: int, way: tuple[Growth, ...]) -> tup
 
 
 def colours(candidates: Candidates) -> dict[int, Hashable]:
-    """A colour for every unit; units whose neighbourhoods agree within `ALIKE_RADIUS` have equal colours (colour refinement).
+    """A colour for every unit; those whose neighbourhoods agree within a radius have equal colours (colour refinement).
 
     Source: Weisfeiler and Leman 1968. Two colours may be equal by accident; each set is tried at its own place, so the plan stays correct.
     """
     contracted = candidates.units.contracted
     numbers: dict[Hashable, int] = {}
     colour = {n: numbers.setdefault(candidates.form(n), len(numbers)) for n in candidates.units.units}
-    for _ in range(ALIKE_RADIUS):
+    for _ in range(SEARCH.generators.alike_radius):
         numbers = {}
         signatures = {
             n: (colour[n], tuple(colour[p] for p in contracted.predecessors[n]), tuple(colour[s] for s in contracted.successors[n]))

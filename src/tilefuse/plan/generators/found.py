@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.assemble import Chosen
 from tilefuse.plan.pattern import RejectedMerge
 from tilefuse.plan.price.price import Pricer
-
-MAX_REJECTED_KEPT = 2000
 
 
 @dataclass
@@ -38,9 +37,9 @@ class Found:
         return self.objective_us + pricer.calls_us(n for c in self.chosen if c.priced is None for n in c.pattern.nodes)
 
     def kept_rejected(self) -> tuple[RejectedMerge, ...]:
-        """Refused merges whose two sides lie in different kernels of the final plan, at most `MAX_REJECTED_KEPT`."""
+        """Refused merges whose two sides lie in different kernels of the final plan, at most `SEARCH.texts.rejected`."""
         home: dict[str, int] = {}
         for number, item in enumerate(self.chosen):
             home.update(dict.fromkeys(item.pattern.nodes, number))
         apart = [RejectedMerge(a, b, why) for (a, b), why in self.rejected.items() if home.get(a, -1) != home.get(b, -2)]
-        return tuple(apart[:MAX_REJECTED_KEPT])
+        return tuple(apart[:SEARCH.texts.rejected])

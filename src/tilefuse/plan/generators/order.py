@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
+from tilefuse.base.search.limits import SEARCH
+
 T = TypeVar("T", bound=Hashable)
 
-# Units that one search may visit. Beyond it the merge is refused: the values between two patterns so far apart would rarely stay in cache,
-# and unbounded searches make planning quadratic.
-MAX_VISITED = 4096
 
 
 class ContractedGraph:
@@ -37,7 +36,7 @@ class ContractedGraph:
 
         Requires: position[first] < position[last]; only units between the two positions are listed.
         Returns None where a third unit lies on a path between them (merging would close a cycle), or where the search exceeds
-        `MAX_VISITED`.
+        `SEARCH.generators.visited`.
         """
         low, high = self.position[first], self.position[last]
         after = self._reach(first, last, self.successors, low, high)
@@ -57,7 +56,7 @@ class ContractedGraph:
             if unit in seen or not low < self.position[unit] < high:
                 continue
             seen[unit] = None
-            if len(seen) > MAX_VISITED:
+            if len(seen) > SEARCH.generators.visited:
                 return None
             if other in edges[unit]:
                 return None

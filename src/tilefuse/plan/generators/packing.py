@@ -16,14 +16,10 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidates, is_convex
 from tilefuse.plan.price.price import Priced
 from tilefuse.templates.registry import kernel_template
-
-# Smaller parts of a refused set that are tried. A set of 1000 with one kernel that cannot be packed takes about twenty.
-MAX_HALVES = 64
-# Limit on the products of one value that are tried in one launch. Among more, related ones cannot be distinguished from the others.
-MAX_SIBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ def _readers_of_one_value(candidates: Candidates) -> Iterator[tuple[int, ...]]:
         for product in products:
             by_depth.setdefault(depth[place[product]], []).append(product)
         sets |= {tuple(some): None for some in by_depth.values()}
-    return (readers for readers in sets if 1 < len(readers) <= MAX_SIBLINGS)
+    return (readers for readers in sets if 1 < len(readers) <= SEARCH.packing.siblings)
 
 
 def _independent(candidates: Candidates, products: Sequence[int]) -> bool:
@@ -152,7 +148,7 @@ def _offer(candidates: Candidates, plan: Sequence[Group], kernels: tuple[int, ..
     """Offers the union; where it is refused, its halves, recursively."""
     queue = [kernels]
     for tried, some in enumerate(queue):
-        if tried >= MAX_HALVES or candidates.is_over:
+        if tried >= SEARCH.packing.tried_subsets or candidates.is_over:
             return
         if _overwrites(candidates, [plan[n].members for n in some]):
             continue

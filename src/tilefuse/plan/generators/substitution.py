@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.coordinates import over_is_contiguous
 from tilefuse.ir.graph import Node
 from tilefuse.plan.generators.candidates import Candidates
-
-# Limit on the products that a part between products is offered with.
-MAX_PRODUCTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,8 @@ def after_products(candidates: Candidates) -> None:
                 products = sorted({p for p in predecessors if candidates.units.units[p].is_library and candidates.fusible(p)})
                 largest = max((_num_elements(candidates, p) for p in products), default=0)
                 small = tuple(m for m in part if _num_elements(candidates, m) <= largest)
-                for awaited in dict.fromkeys((*((p,) for p in products), tuple(products))) if 0 < len(products) <= MAX_PRODUCTS else ():
+                are_few = 0 < len(products) <= SEARCH.generators.products
+                for awaited in dict.fromkeys((*((p,) for p in products), tuple(products))) if are_few else ():
                     before = tuple(m for p in awaited for m in candidates.units.contracted.predecessors[p] if _is_map(candidates, m))
                     for following in dict.fromkeys((part, small)):
                         candidates.offer((*awaited, *following), "substitution")

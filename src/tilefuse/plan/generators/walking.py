@@ -5,15 +5,13 @@
 from __future__ import annotations
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.pattern import Pattern
 from tilefuse.plan.price.known_patterns import renamed_reason
 from tilefuse.plan.price.structure import boundary
 from tilefuse.templates.staged.chain.form import chain_form
 from tilefuse.templates.staged.online.products import online_form
-
-# Maximum number of nodes that a walk absorbs around it.
-MAX_GROWTH = 8
 
 # For every structure, the names of the first pattern that has it, and the reason why it is no walk.
 Known = dict[tuple[int, ...], tuple[tuple[str, ...], Rejected | None]]
@@ -31,7 +29,7 @@ def offer_walks(candidates: Candidates) -> None:
             candidates.refuse(members, "walk", form)
             continue
         best = candidates.offer(members, "walk")
-        for _ in range(MAX_GROWTH):
+        for _ in range(SEARCH.generators.growth):
             if not isinstance(best, Candidate):
                 break
             grown = [candidates.offer((*best.members, n), "walk") for n in _neighbours(candidates, best.members)]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tilefuse.base import trace
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.coordinates import over_is_contiguous
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph, Node
@@ -22,10 +23,6 @@ from tilefuse.plan.price.category import is_product
 from tilefuse.plan.price.cost import CostModel
 from tilefuse.plan.price.lone_call import LoneCall
 
-# Rounds of planning, timing and planning again; the last one uses only timed kernels.
-MAX_ROUNDS = 6
-# With fewer records, their median is no estimate of the bias of predictions.
-LEAST_RECORDS = 5
 # Share of its parts' time by which a kernel that ties with them counts as faster.
 TIE = 1e-3
 
@@ -204,7 +201,9 @@ class MeasuredCost:
 
 def _median_ratio(records: Sequence[Record]) -> float:
     """Median of measured over predicted; 1 for too few records. Requires: every record has a prediction."""
-    return statistics.median(r.timing.median_us / r.predicted_us for r in records) if len(records) >= LEAST_RECORDS else 1.0
+    if len(records) < SEARCH.selection.least_records:
+        return 1.0
+    return statistics.median(r.timing.median_us / r.predicted_us for r in records)
 
 
 def replaces_others(graph: Graph) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.carried import num_groups, written_rows
 from tilefuse.domain.coordinates import over_is_contiguous
 from tilefuse.ir.affine import axis, delinearise
@@ -24,9 +25,6 @@ from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Guard, Read, reads, substitute_axes
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
-
-# Maximum number of maps between an operand and the tensors that it is computed from.
-MAX_DEPTH = 12
 
 
 @register_pass
@@ -111,7 +109,7 @@ def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
             continue
         seen.add(value)
         inner = graph.node_by_name.get(value)
-        if inner is not None and inner.category == "map" and depth < MAX_DEPTH and inner.body is not None:
+        if inner is not None and inner.category == "map" and depth < SEARCH.generators.crossed_maps and inner.body is not None:
             todo.extend((v, depth + 1) for v in reads(inner.body))
         elif graph.type_of(value).num_elements == num_elements:
             sources.add(value)

@@ -16,6 +16,7 @@ from itertools import product as choices_of
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.sum_of_products import Axes, Factor, SumOfProducts
 from tilefuse.ir.affine import Affine, axis, delinearise, linearise, row_major_strides
 from tilefuse.ir.dtype import DType
@@ -25,8 +26,6 @@ from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, call, cast, substitute_axes
 
 PRODUCT_DTYPES = ("f16", "bf16", "f32", "f64")
-# Groups of more axes keep their order; the orders of shorter ones are tried, because one of them may need no copy.
-MAX_ORDERED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ def _cheapest(contraction: SumOfProducts, graph: Graph, dtype: DType) -> Library
 
 
 def _orders(axes: Axes) -> list[Axes]:
-    return [axes] if len(axes) > MAX_ORDERED else list(permutations(axes))
+    return [axes] if len(axes) > SEARCH.generators.ordered_axes else list(permutations(axes))
 
 
 def _product(contraction: SumOfProducts, graph: Graph, dtype: DType, rows: Axes, columns: Axes, inner: Axes) -> LibraryProduct:

@@ -7,11 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# Cycles reported of one strongly connected component at a time: each gives a cut, and the next solution shows the remaining ones.
-MAX_CYCLES_A_PART = 32
-# Largest number of keys for which strongly connected components are computed without networkx, whose import takes twice as long as planning
-# a small graph.
-FEW_NODES = 64
+from tilefuse.base.search.limits import SEARCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +61,7 @@ class Contraction:
         shortest: dict[Cycle, None] = {}
         for part in strongly_connected(successors, any_order=False):
             if len(part) > 1:
-                starts = [g for g in part if g < len(self._columns)][:MAX_CYCLES_A_PART]
+                starts = [g for g in part if g < len(self._columns)][:SEARCH.selection.cycles_a_part]
                 shortest.update(dict.fromkeys(self._through(successors, arcs, g) for g in starts))
         return list(shortest)
 
@@ -106,7 +102,7 @@ def strongly_connected(successors: Mapping[int, Iterable[int]], any_order: bool 
     any_order: False where cycles are searched component by component, which must give equal cycles for graphs of any size.
     Cost: linear. The first call for a larger graph imports networkx (0.2 s) unless torch.compile has.
     """
-    if len(successors) <= FEW_NODES:
+    if len(successors) <= SEARCH.selection.few_nodes:
         parts = _mutually_reached(successors)
         if any_order or sum(len(part) > 1 for part in parts) <= 1:
             return parts

@@ -17,6 +17,7 @@ from tilefuse.base import trace
 from tilefuse.base.candidate import Reason, Rejected, group_by_reason
 from tilefuse.base.errors import InfeasibleError
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.plan.generators.connect import Connecting
@@ -33,15 +34,6 @@ from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US, Column, Selection
 from tilefuse.plan.select.memory import PeakMemory, more_with_packing, peak, stored_values
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import MEBIBYTE
-
-# Limit on the structures scheduled for each generator. Source: BERT-base, where one takes 0.8 ms of a cold compile of 1.6 s.
-NEW_STRUCTURES = 60
-
-# Share of the planning time after which generators stop.
-GENERATOR_SHARE = 0.5
-
-# Number of memory peaks at which packed kernels are removed, before packing is given up.
-MOST_PEAKS = 16
 
 
 def plan_globally(graph: Graph, views: dict[str, View], pricer: Pricer, options: Options, device: DeviceSpec,
@@ -90,10 +82,10 @@ class _Decision:
         start = _offer_greedy(candidates, self.greedy)
         begun_us = sum(candidates.by_members[m].score_us for m in start if m in candidates.by_members)
         substitution(candidates)
-        candidates.allow(NEW_STRUCTURES)
+        candidates.allow(SEARCH.selection.new_structures)
         after_products(candidates)
         offer_walks(candidates)
-        candidates.allow(NEW_STRUCTURES)
+        candidates.allow(SEARCH.selection.new_structures)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)
         if not self.ceiling_bytes:
@@ -102,7 +94,7 @@ class _Decision:
         if plan.light != candidates.units.light:
             candidates, taken = self._carried_over(candidates, plan)
         if not candidates.without_schedule:
-            candidates.allow(2 * NEW_STRUCTURES)
+            candidates.allow(2 * SEARCH.selection.new_structures)
             siblings(candidates)
             packing(candidates, _groups(candidates, taken))
             packed = self._packed(candidates, taken)
@@ -124,8 +116,8 @@ class _Decision:
         units = Units(self.graph, set(self.greedy.light), self.views)
         kernels = {c.core: (c.generator, c.priced) for c in self.greedy.chosen if c.core and c.priced is not None}
         units.regroup(tuple(sorted({units.unit_of[n] for n in core})) for core in kernels)
-        candidates = Candidates(units, self.pricer, self.options, 2 * NEW_STRUCTURES,
-                                self.began + self.options.plan_seconds * GENERATOR_SHARE)
+        candidates = Candidates(units, self.pricer, self.options, 2 * SEARCH.selection.new_structures,
+                                self.began + self.options.plan_seconds * SEARCH.selection.generator_share)
         taken: list[Candidate] = []
         if not candidates.without_schedule:
             for nodes in packed:
@@ -153,8 +145,8 @@ class _Decision:
         self.solved: dict[Hashable, Selection] = {}
 
     def _candidates(self, light: frozenset[str]) -> Candidates:
-        return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, NEW_STRUCTURES,
-                          self.began + self.options.plan_seconds * GENERATOR_SHARE)
+        return Candidates(Units(self.graph, set(light), self.views), self.pricer, self.options, SEARCH.selection.new_structures,
+                          self.began + self.options.plan_seconds * SEARCH.selection.generator_share)
 
     def _selected(self, candidates: Candidates, start: Sequence[tuple[int, ...]], ceiling_bytes: int) -> list[Candidate]:
         """The candidates that together save the most time. They are sorted by their units, so that the order of generators has no
@@ -235,7 +227,7 @@ class _Decision:
         # A backward part holds its results at its end, whatever the order of its kernels.
         results = sum(self.graph.type_of(v).num_bytes for v in self.graph.results) if self.given_up else None
         allowed_bytes = live_bytes + more_with_packing(live_bytes, results)
-        for _ in range(MOST_PEAKS):
+        for _ in range(SEARCH.selection.peaks):
             packed = self._selected(candidates, start, 0)
             most = peak(candidates.units, memory.stored, [c.members for c in packed])
             excess_bytes = most.num_bytes - allowed_bytes

@@ -16,18 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilefuse.base.errors import InfeasibleError, InternalError, ToolchainError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.select.cycles import Contraction, Cycle
 
 # Scores are microseconds; smaller differences count as equal. Source: a launch costs about one microsecond, clocks resolve thousandths.
 SCORE_TOLERANCE_US = 1e-6
 
-# Number of repeated solutions without the rows that are not exact, where these left no choice or one that is not proven best.
-ROUNDS_WITHOUT_GUIDES = 64
-# Programs of more columns have thousands of nodes, and their first relaxation is nearly always integral. Presolve, symmetry detection
-# (repeated layers are highly symmetric) and heuristics then take several times as long as the solution.
-# Source: this file's programs for 10,000 nodes of attention, products and norms: 3.2 and 2.2 s with them, 0.5 and 0.4 s without, for the
-# same columns.
-MANY_COLUMNS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +108,7 @@ class IntegerProgram:
             if not rows:
                 if optimal and guided and not best.proven and last_round is None:
                     self._without_guides()
-                    last_round = best.rounds + ROUNDS_WITHOUT_GUIDES
+                    last_round = best.rounds + SEARCH.selection.rounds_without_guides
                     continue
                 if columns is None and optimal and incumbent is None and not guided:
                     raise InfeasibleError("no choice of kernels keeps all conditions of the plan")
@@ -206,7 +200,7 @@ class IntegerProgram:
         for name, value in (("output_flag", False), ("threads", 1), ("parallel", "off"), ("random_seed", 0), ("mip_rel_gap", 0.0),
                             ("mip_abs_gap", SCORE_TOLERANCE_US / 2)):
             solver.setOptionValue(name, value)
-        if len(self._columns) > MANY_COLUMNS:
+        if len(self._columns) > SEARCH.selection.presolved_columns:
             for name, value in (("presolve", "off"), ("mip_detect_symmetry", False), ("mip_heuristic_effort", 0.0)):
                 solver.setOptionValue(name, value)
         solver.changeObjectiveSense(highspy.ObjSense.kMaximize)

@@ -16,16 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.generators.units import Units
 from tilefuse.plan.select.ilp import Column, Row
-
-# Bytes that packing may add by default to the peak of live intermediate values, in addition to this share of it: packed kernels wait for
-# the last of their parts. Torch's allocator takes device memory in pieces of 20 MiB, so that fewer bytes seldom show. Units: bytes.
-MORE_LIVE_BYTES = 16 << 20
-MORE_LIVE_SHARE = 0.02
-# The same as a share of all bytes that a backward part holds, gradients included: there the training step reaches its peak.
-# 50 layers of [64, 512], as planned for an H200: 56.6 MiB and 659 us without the limit; 50.5 MiB and 700 us with any share from 0 to 4 %.
-MORE_HELD_SHARE = 0.01
 
 # Tolerance by which the solver may violate a row.
 ROW_TOLERANCE = 1e-5
@@ -109,8 +102,8 @@ def more_with_packing(live_bytes: int, held_bytes: int | None) -> float:
     live_bytes: the program's peak of intermediate values. held_bytes: all bytes that a backward part holds at its peak; None for other
     programs.
     """
-    extra_bytes = live_bytes * MORE_LIVE_SHARE + MORE_LIVE_BYTES
-    return extra_bytes if held_bytes is None else min(extra_bytes, held_bytes * MORE_HELD_SHARE)
+    extra_bytes = live_bytes * SEARCH.selection.more_live_share + SEARCH.selection.more_live_bytes
+    return extra_bytes if held_bytes is None else min(extra_bytes, held_bytes * SEARCH.selection.more_held_share)
 
 
 def stored_values(units: Units) -> list[Stored]:

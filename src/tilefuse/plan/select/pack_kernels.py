@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.order import topological_order
 from tilefuse.plan.assemble import Chosen
@@ -25,11 +26,8 @@ from tilefuse.plan.generators.updates_last import updates_last
 from tilefuse.plan.pattern import Pattern, View, read_values
 from tilefuse.plan.price.price import Priced, Pricer
 from tilefuse.plan.select.memory import Life, more_with_packing, most_live
-from tilefuse.templates.packed.packed import MAX_GROUPS, MAX_OPERANDS
+from tilefuse.templates.packed.packed import MAX_OPERANDS
 from tilefuse.templates.registry import kernel_template, template_named
-
-# Depths at which one kernel is tried with others, so that a kernel that fits nowhere costs a few trials and not one at every depth.
-MAX_TRIES = 4
 
 
 def pack_kernels(graph: Graph, views: Mapping[str, View], chosen: Sequence[Chosen], pricer: Pricer,
@@ -151,7 +149,7 @@ class _Draft:
             done = self._pack(together, depth)
             for m in together:
                 tries[m] = tries.get(m, 0) + 1
-            for m in (n, *done, *(m for m in together if tries[m] == MAX_TRIES)):
+            for m in (n, *done, *(m for m in together if tries[m] == SEARCH.packing.tried_depths)):
                 unplaced.pop(m, None)
                 begun.pop(m, None)
 
@@ -213,7 +211,7 @@ class _Draft:
             assert priced is not None
             num_operands = len(priced.boundary)
             kind = _likeness(self.chosen[n])
-            if portion and (operands + num_operands > MAX_OPERANDS or kind not in kinds and len(kinds) == MAX_GROUPS):
+            if portion and (operands + num_operands > MAX_OPERANDS or kind not in kinds and len(kinds) == SEARCH.packing.bodies):
                 yield portion
                 portion, operands, kinds = [], 0, {}
             portion.append(n)

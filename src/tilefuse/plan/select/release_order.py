@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.plan.pattern import LibraryCall, Plan, PlanStep, outside_reads
 from tilefuse.target.memory import SMALL_TENSOR_BYTES
-
-# Number of steps ahead to search for one that releases more than it allocates; without a limit the search is quadratic in the steps. A
-# gradient of weights stands next to that of its operand.
-# Peaks as planned for an H200: six layers of ViT-S with 128 images 2113 MiB in the usual order, 2094.5 MiB with 2, 4, 8, ... 128 steps or
-# all; no change for 50 linear layers and eight layers of a language model.
-STEPS_AHEAD = 64
 
 
 def in_release_order(plan: Plan, given_up: Collection[str]) -> Plan:
@@ -91,7 +86,7 @@ class _Flow:
 
         for number in range(len(self.read)):
             while number not in done and live + self._making(number) > allowed_bytes:
-                near = range(number + 1, min(number + STEPS_AHEAD, len(self.read)))
+                near = range(number + 1, min(number + SEARCH.selection.steps_ahead, len(self.read)))
                 ready = [n for n in near if n not in done and self.before[n] <= done and gain(n) > max(0, gain(number))
                          and self._making(n) <= self._making(number)]
                 if not ready:

@@ -17,6 +17,7 @@ from tilefuse import templates
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
 from tilefuse.base.options import Options
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph, Node, library_call_key, node_inputs
 from tilefuse.ir.layouts import Layouts
@@ -35,8 +36,6 @@ from tilefuse.templates.registry import kernel_template
 # Generators whose kernels are one walk or staged, and the generator whose kernels are packed; for "packing" the faster of both is used.
 UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
 PACKED = "pack"
-# Names and findings that an error lists.
-MOST_LISTED = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,8 @@ def plan_of_outline(outline: Outline, setting: Setting) -> Plan:
     _check_levels(plan, {k.pattern.nodes: k for k in kernels})
     findings = verify_plan(plan)
     if findings:
-        raise UserError(f"the plan is not legal: {findings[0].message}", notes=[f"{f.rule}: {f.message}" for f in findings[1:MOST_LISTED]])
+        notes = [f"{f.rule}: {f.message}" for f in findings[1:SEARCH.texts.listed]]
+        raise UserError(f"the plan is not legal: {findings[0].message}", notes=notes)
     return plan
 
 
@@ -302,7 +302,7 @@ def with_template(plan: Plan, template: Template, setting: Setting, options: Opt
     if not home:
         nodes = [n for k in plan.kernels for n in k.pattern.nodes]
         raise NameLookupError(f"no kernel computes %{first.name}", where=first.span, hint=nearest(first.name, nodes) or
-                              f"values in kernels: {', '.join(nodes[:MOST_LISTED])}")
+                              f"values in kernels: {', '.join(nodes[:SEARCH.texts.listed])}")
     kernel = home[-1]
     if template.parts and (template.schedules or not kernel_template(kernel.program.choice).packs):
         reason = "schedules beside the parts" if template.schedules else f"kernel {kernel.name} is no packed kernel"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilefuse.base.errors import CompilerError, nearest
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.base.source import Span
 from tilefuse.ir.affine import Affine, bounds
 from tilefuse.ir.dtype import DTYPES, F32, F64, DType
@@ -41,8 +42,6 @@ FUNCTION_KEYS = ("brief", "kind", "names", "called", "inputs", "outputs", "types
 COMPOSED_KEYS = ("brief", "names", "called", "inputs", "outputs", "calls")
 COMPOSED = "composed"
 IMPLEMENTATION_KEYS = ("name", "threads", "macros", "tile", "places", "routines", "text")
-# Characters of a wrong value that an error quotes.
-LONGEST_QUOTED = 60
 _PARAMETER = re.compile(r"([A-Za-z_]\w*)\s*(?:\[\s*([a-z]\w*)\s*(?:,\s*([a-z]\w*)\s*)?\])?\Z")
 _ROUTINE = re.compile(r"\bTF_ROUTINE\s+[\w\s*&:]*?\b([A-Za-z_]\w*)\s*\(([^()]*)\)")
 _NAME = r"[A-Za-z_]\w*"
@@ -510,4 +509,4 @@ def _values(macros: Mapping[str, int]) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= LONGEST_QUOTED else text[:LONGEST_QUOTED - 3] + "..."
+    return text if len(text) <= SEARCH.scripts.quoted_characters else text[:SEARCH.scripts.quoted_characters - 3] + "..."

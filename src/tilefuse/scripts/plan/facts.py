@@ -12,14 +12,12 @@ from math import prod
 from tilefuse.scripts.language.elementary import CallGraph, Implementation, Parameter, SharedPlace, ThreadMapping
 from tilefuse.scripts.schedule.elements import ATOMICS, SECOND_KERNEL, SINGLE, Decision
 from tilefuse.scripts.schedule.grid import Axes, Grid, live_tiles
+from tilefuse.target.capabilities import LEAST_THREAD_REGISTERS, THREAD_REGISTER_STEP
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import RESERVED_SHARED_BYTES
 
 # Length of a vector's rows for prices: a vector is one row, and longer than any tile's. Units: bytes.
 ONE_ROW_BYTES = 1 << 16
-# Shared memory that a block takes beside its own. Units: bytes. Source: CUDA C++ Programming Guide, compute capability 8.0 and later.
-RESERVED_SHARED_BYTES = 1024
-# Registers of a thread are given out in pieces of this many, and no kernel needs fewer for its elements than `LEAST_REGISTERS`.
-REGISTER_PIECE, LEAST_REGISTERS = 8, 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class Facts:
         """Blocks that a multiprocessor runs at once, as far as registers, shared memory and threads allow."""
         if device.kind != "cuda":
             return 1
-        registers = -(-min(self.registers, device.max_registers_per_thread) // REGISTER_PIECE) * REGISTER_PIECE
+        registers = -(-min(self.registers, device.max_registers_per_thread) // THREAD_REGISTER_STEP) * THREAD_REGISTER_STEP
         by_registers = device.registers_per_multiprocessor // (registers * self.threads)
         by_shared = device.shared_bytes_per_multiprocessor // (self.shared_bytes + RESERVED_SHARED_BYTES)
         by_threads = device.max_threads_per_multiprocessor // self.threads
@@ -205,7 +203,8 @@ class ElementFacts:
         # Tiles in shared memory: barriers between their loads and their use, and before the next ones.
         exchanges = sum(walk in o.axes for o in self.reductions) + any(o.shared_words and walk in o.axes for o in self.loads)
         facts = Facts(self.threads, tuple(moved(o) for o in (*self.loads, *self.stores)), self.live, once_a_block,
-                      unroll, exchanges, max(held, LEAST_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0, self.remapped,
+                      unroll, exchanges, max(held, LEAST_THREAD_REGISTERS) + self.beside_registers, shared, flight, 0, 0, 0, 0,
+                      self.remapped,
                       min(decision.iterations / num_tiles[walk], 1.0) if self.grid.triangle else 0.0)
         return self.finished(facts, decision, blocks)
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.grid import Grid, bind_grid
 
-# Largest number of sets of calls to examine; scripts of the paper's sizes have far fewer. Rank of a single call before all sets.
-MOST_SETS, FIRST_RANK = 1000, -(1 << 62)
+# Rank of a single call before all sets.
+FIRST_RANK = -(1 << 62)
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ def find_fusions(graph: CallGraph) -> Fusions:
     """All fusions of a script.
 
     A call on numbers alone belongs to the first call that uses its result. Every block of that call's kernel runs it.
-    Cost: one step per connected set of such groups that fits one grid; at most MOST_SETS of them.
+    Cost: one step per connected set of such groups that fits one grid; at most SEARCH.scripts.sets of them.
     """
     groups = call_groups(graph)
     shared = [_vectors(graph, g) for g in groups]
     dependents = _dependents(graph)
     fusions: list[Fusion] = []
     rejected: list[tuple[tuple[int, ...], Rejected]] = []
-    # Single groups come first, then the sets that save most: `MOST_SETS` cuts off the others.
+    # Single groups come first, then the sets that save most: `SEARCH.scripts.sets` cuts off the others.
     open_sets: list[tuple[int, tuple[int, ...]]] = [(FIRST_RANK, (n,)) for n in range(len(groups))]
     entered = {numbers for _, numbers in open_sets}
     while open_sets:
@@ -75,7 +76,7 @@ def find_fusions(graph: CallGraph) -> Fusions:
         used = frozenset(v for n in current for v in shared[n])
         for n in range(len(groups)):
             wider = tuple(sorted((*current, n)))
-            if n not in current and used & shared[n] and wider not in entered and len(entered) < MOST_SETS:
+            if n not in current and used & shared[n] and wider not in entered and len(entered) < SEARCH.scripts.sets:
                 entered.add(wider)
                 heapq.heappush(open_sets, (-spared, wider))
     fusions.sort(key=lambda f: (len(f.calls), f.calls))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import Parts, price_work
 from tilefuse.scripts.language.elementary import CallGraph, Implementation, ThreadMapping
 from tilefuse.scripts.plan.combinations import ROUTINES, FusionImplementation
@@ -22,13 +23,6 @@ from tilefuse.scripts.plan.work import least_us, routine_work
 from tilefuse.scripts.schedule.elements import ATOMICS, LAST_BLOCK, SECOND_KERNEL, SINGLE, Decision
 from tilefuse.scripts.schedule.routines import FusedRoutines, schedule_routines
 from tilefuse.target.device import DeviceSpec
-
-# Threads of a block: fewer cannot hide latency, more leave few blocks to balance.
-LEAST_THREADS, MOST_THREADS = 64, 512
-# Calling orders that are tried, ways to choose implementations that are tried, and ways that are ordered before.
-MOST_ORDERS, MOST_CHOICES, MOST_ORDERED_CHOICES = 4, 32, 4096
-# Waves of blocks that grids with long walks are tried with.
-GRID_WAVES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -188,11 +182,11 @@ def _choices(graph: CallGraph, fusion: Fusion) -> Iterator[tuple[int, ...]]:
         lists = [[0] if is_scalar else numbers for numbers, is_scalar in zip(lists, scalar, strict=True)]
         if not all(lists):
             continue
-        choices = sorted(itertools.islice(itertools.product(*lists), MOST_ORDERED_CHOICES),
+        choices = sorted(itertools.islice(itertools.product(*lists), SEARCH.scripts.ordered_choices),
                          key=lambda chosen: _by_geometries(graph, fusion, chosen))
         # With one geometry for all calls nothing passes through shared memory. Mixed geometries are tried where no choice has one.
         fewest = _by_geometries(graph, fusion, choices[0])[0]
-        yield from (chosen for chosen in choices[:MOST_CHOICES] if _by_geometries(graph, fusion, chosen)[0] == fewest)
+        yield from (chosen for chosen in choices[:SEARCH.scripts.choices] if _by_geometries(graph, fusion, chosen)[0] == fewest)
 
 
 def _by_geometries(graph: CallGraph, fusion: Fusion, chosen: Sequence[int]) -> tuple[int, ...]:
@@ -209,7 +203,7 @@ def _any_shared(used: Sequence[Implementation]) -> bool:
 
 
 def calling_orders(graph: CallGraph, calls: Sequence[int]) -> list[tuple[int, ...]]:
-    """Orders of some calls in which each comes after those whose results it reads; at most MOST_ORDERS, the script's own first."""
+    """Orders of some calls in which each comes after those whose results it reads; at most `orders`, the script's own first."""
     needs = {c: {p for v in graph.calls[c].arguments if isinstance(v, str) and (p := graph.producer(v)) in calls} for c in calls}
 
     def extend(ordered: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -219,13 +213,13 @@ def calling_orders(graph: CallGraph, calls: Sequence[int]) -> list[tuple[int, ..
             if c not in ordered and needs[c] <= set(ordered):
                 yield from extend((*ordered, c))
 
-    return list(itertools.islice(extend(()), MOST_ORDERS))
+    return list(itertools.islice(extend(()), SEARCH.scripts.orders))
 
 
 def _instances(nested: bool, threads: int) -> list[int]:
     if nested:
         return [1]
-    return [i for i in (1, 2, 4) if i == 1 or threads * i <= MOST_THREADS // 2]
+    return [i for i in (1, 2, 4) if i == 1 or threads * i <= SEARCH.scripts.threads // 2]
 
 
 def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: bool) -> Iterator[tuple[int, int]]:
@@ -246,7 +240,7 @@ def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: 
         if matters and writes:
             iterations |= dict.fromkeys((unroll, 2 * unroll))
         if matters:
-            for waves in GRID_WAVES:
+            for waves in SEARCH.scripts.grid_waves:
                 chunks = max(waves * resident // max(across, 1), 1)
                 iterations[max(-(-tiles // chunks), unroll)] = None
             if across >= device.num_multiprocessors:
@@ -256,7 +250,7 @@ def _walks(elements: ElementFacts, direction: str, device: DeviceSpec, matters: 
 
 def _reason_to_prune(facts: Facts, device: DeviceSpec) -> Rejected | None:
     """The reason for which facts alone rule a decision out; None where they do not."""
-    if not LEAST_THREADS <= facts.threads <= max(MOST_THREADS, LEAST_THREADS) and facts.blocks > 1:
+    if not SEARCH.scripts.least_threads <= facts.threads <= max(SEARCH.scripts.threads, SEARCH.scripts.least_threads) and facts.blocks > 1:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{facts.threads} threads a block")
     most_registers = device.fitted.scripts.most_registers
     if facts.registers > most_registers:

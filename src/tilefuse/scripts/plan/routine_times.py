@@ -9,14 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.target.device import DeviceSpec
-
-# Tiles a block and added shared memory of the environments in which loads and stores are timed, and those of compute routines.
-TRANSFER_ENVIRONMENTS, COMPUTE_ENVIRONMENTS = ((1, 0), (8, 0), (64, 0), (8, 48 << 10)), ((8, 0),)
-# Weights of the distance between environments: shared memory that counts as much as a factor e of tiles or instances, another direction.
-UNLIKE_SHARED_BYTES, UNLIKE_DIRECTION = 32 << 10, 4
-# Least time of a probe beside its start: the resolution of clocks. Units: microseconds.
-LEAST_PROBE_US = 0.01
 
 
 @dataclass(frozen=True)
@@ -58,13 +52,13 @@ def environments(nested: bool, threads: int, moves: bool = True) -> tuple[Enviro
     """
     instances = (1,) if nested or threads > 256 else (1, 2)
     directions = ("x", "y") if nested else ("x",)
-    tiles_and_memory = TRANSFER_ENVIRONMENTS if moves else COMPUTE_ENVIRONMENTS
+    tiles_and_memory = SEARCH.scripts.transfer_environments if moves else SEARCH.scripts.compute_environments
     return tuple(Environment(i, n, extra, d) for d in directions for i in instances for n, extra in tiles_and_memory)
 
 
 def transfer_ratio(num_bytes: int, us: float, start_us: float, device: DeviceSpec) -> float:
     """Table entry of a load or store. Units: bytes moved; microseconds of the probe and of an empty kernel."""
-    ratio = num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, LEAST_PROBE_US)
+    ratio = num_bytes / device.global_bytes_per_s * 1e6 / max(us - start_us, SEARCH.scripts.least_probe_us)
     return min(ratio, device.fitted.scripts.largest_probe_ratio)
 
 
@@ -99,5 +93,5 @@ def nearest_value(measured: Sequence[tuple[Environment, float]], environment: En
 
 def _distance(e: Environment, environment: Environment) -> float:
     return (abs(log(e.instances / environment.instances)) + abs(log(e.iterations / max(environment.iterations, 1)))
-            + abs(e.extra_shared_bytes - environment.extra_shared_bytes) / UNLIKE_SHARED_BYTES
-            + UNLIKE_DIRECTION * (e.direction != environment.direction))
+            + abs(e.extra_shared_bytes - environment.extra_shared_bytes) / SEARCH.scripts.unlike_shared_bytes
+            + SEARCH.scripts.unlike_direction * (e.direction != environment.direction))

@@ -107,6 +107,9 @@ class StitchFigures:
     """Stitched kernels: stages over one tile, composed in one block."""
 
     multiply: MultiplyFigures = MultiplyFigures()
+    one_block_steps: int = measured(
+        1 << 16, "elements", "Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one "
+        "more kernel is launched.", NO_RECORD)
     base_registers: int = measured(24, "registers a thread", "Registers beside a product's sums and operands.", _STAGED_REGISTERS)
     least_registers: int = measured(56, "registers a thread", "Least registers of a thread.", _STAGED_REGISTERS)
     left_fragment_registers: int = measured(

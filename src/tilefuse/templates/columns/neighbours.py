@@ -4,13 +4,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns
-
-# Threads along the columns, and down each.
-TRIED_BLOCKS = ((8, 32), (16, 16), (32, 8), (32, 16), (64, 4), (32, 32))
 
 
 def columns_neighbours(base: Columns, domain: Domain, device: DeviceSpec) -> Iterator[Columns]:
@@ -23,7 +21,7 @@ def columns_neighbours(base: Columns, domain: Domain, device: DeviceSpec) -> Ite
         return
     rows = base.chunks * base.threads_y * base.split
     is_between = between_columns(domain, base) is not None
-    for threads_x, threads_y in TRIED_BLOCKS:
+    for threads_x, threads_y in SEARCH.walks.column_blocks:
         for factor in (1, 2, 4):
             split = max(1, base.split * factor // 2)
             chunks = -(-rows // (threads_y * split))

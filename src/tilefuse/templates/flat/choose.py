@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from math import lcm, prod
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.windows import sums_fit, windows_fit
@@ -10,9 +11,6 @@ from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
-
-# Vectors a thread may take where blocks are too many to be started in time.
-STEPS = (1, 2, 4, 8)
 
 
 def choose_pointwise(domain: Domain, device: DeviceSpec, accessed: list[Access]) -> Pointwise:
@@ -59,7 +57,7 @@ def _steps(domain: Domain, device: DeviceSpec, accessed: list[Access], width: in
     # The first wave finds an empty device.
     wave = device.num_multiprocessors * (device.max_threads_per_multiprocessor // threads)
     moved_s = num_bytes / device.global_bytes_per_s
-    return next((s for s in STEPS if blocks / s - wave <= moved_s * device.blocks_per_s), STEPS[-1])
+    return next((s for s in SEARCH.walks.flat_steps if blocks / s - wave <= moved_s * device.blocks_per_s), SEARCH.walks.flat_steps[-1])
 
 
 def _num_places(access: Access, domain: Domain) -> int:

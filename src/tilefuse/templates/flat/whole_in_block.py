@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat_loops import GRID
 from tilefuse.templates.notation import Schedule, Setting, Step, Template, Worker
 from tilefuse.templates.whole_in_block import block_of_whole_dims
-
-# Steps of a flat walk whose loads a thread issues all before the first use, where a form gives a block many of them.
-MOST_UNROLLED = 8
 
 
 def with_flat_blocks(template: Template, choice: Pointwise, extents_of: Mapping[str, tuple[int, ...]], device: DeviceSpec) -> Template:
@@ -45,7 +43,7 @@ def with_flat_blocks(template: Template, choice: Pointwise, extents_of: Mapping[
     if not steps:
         return template
     settings = [] if "steps" in value_by_setting else [Setting("steps", steps)]
-    if steps > MOST_UNROLLED and "unrolled" not in value_by_setting:
+    if steps > SEARCH.walks.unrolled_steps and "unrolled" not in value_by_setting:
         settings.append(Setting("unrolled", False))
     return replace(template, schedules=tuple(schedules), settings=(*template.settings, *settings))
 

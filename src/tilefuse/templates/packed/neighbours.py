@@ -4,15 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.packed.common_threads import part_refusal, with_threads
 from tilefuse.templates.packed.packed import Packed, regrouped
 from tilefuse.templates.parts import PackedGroup
-
-# Parts of a packed kernel that are varied: those that move most bytes.
-MOST_PARTS = 6
 
 
 def packed_neighbours(base: Packed, device: DeviceSpec) -> tuple[Packed, ...]:
@@ -27,7 +25,7 @@ def _near(base: Packed, device: DeviceSpec) -> Iterator[Packed]:
             choices = [c for g in base.groups if (c := with_threads(g.program, threads, device)) is not None]
             if len(choices) == len(base.groups):
                 yield Packed(threads, tuple(regrouped(g, c) for g, c in zip(base.groups, choices, strict=True)))
-    for n, group in enumerate(base.groups[:MOST_PARTS]):
+    for n, group in enumerate(base.groups[:SEARCH.packing.varied_parts]):
         for other in _bodies(group, base.threads, device):
             yield Packed(base.threads, (*base.groups[:n], other, *base.groups[n + 1:]))
 

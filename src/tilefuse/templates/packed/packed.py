@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.parts import connected_parts
 from tilefuse.domain.roofline import blocks_at_once, crowding_us, launches_us
 from tilefuse.domain.tile import Choice, EdgeLevel, TileProgram
 from tilefuse.ir.graph import Graph
+from tilefuse.target.capabilities import ADDRESS_BYTES, PARAMETER_BYTES
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize, SizedForm
@@ -26,15 +28,10 @@ from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request, has_products, with_sums
 
-# Tensors of one packed kernel: their addresses and nothing else are its parameters, of which there may be 32764 bytes.
-# Source: CUDA C++ Programming Guide, kernel parameters, from CUDA 12.1 on and compute capability 7.0.
-MAX_OPERANDS = 32764 // 8
+# Tensors of one packed kernel: their addresses and nothing else are its parameters.
+MAX_OPERANDS = PARAMETER_BYTES // ADDRESS_BYTES
 
-# Different bodies in one kernel: beyond it compile time and instruction cache cost more than launches.
-MAX_GROUPS = 24
 
-# Tensors of a part whose nodes have nothing but inputs in common: one walk over more would need many registers.
-MAX_SIBLING_OPERANDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +97,8 @@ def schedule_packed(request: Request) -> TileProgram | Rejected:
     if isinstance(alike, Rejected):
         return alike
     groups = _grouped(alike, device, threads)
-    if len(groups) > MAX_GROUPS:
-        return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {MAX_GROUPS} in one kernel")
+    if len(groups) > SEARCH.packing.bodies:
+        return Rejected(Reason.UNSUPPORTED_OP, f"{len(groups)} different bodies, at most {SEARCH.packing.bodies} in one kernel")
     crowded = _occupancy_conflict(groups, device, threads, len(work))
     return crowded if crowded is not None else _program(request, alike, groups, threads)
 
@@ -121,7 +118,7 @@ def _schedule_parts(request: Request) -> list[_Scheduled] | Rejected:
             return Rejected(Reason.DOMAIN_MISMATCH, f"nothing outside reads %{part.nodes[0].name}")
         structure = known.structure(part, request.layouts)
         products = has_products(part)
-        if step == 0 and (products or len(part.inputs) + len(part.results) > MAX_SIBLING_OPERANDS):
+        if step == 0 and (products or len(part.inputs) + len(part.results) > SEARCH.packing.sibling_operands):
             # Products that share an operand, or maps of it, have tiles of their own each.
             todo.extend((p, 2 if products else 1) for p in reversed(connected_parts(part, recompute=products)))
             continue
@@ -255,7 +252,8 @@ def _program(request: Request, work: list[_Scheduled], groups: tuple[PackedGroup
         own = dict(zip((n.name for n in s.program.graph.nodes), (n.name for n in s.part.nodes), strict=True))
         levels += [EdgeLevel(own[e.producer], own[e.user], e.level) for e in s.program.levels]
     return TileProgram(
-        name=f"packed_{groups[0].program.name}"[:56], graph=request.graph, choice=Packed(threads, groups), notation=_notation(groups),
+        name=f"packed_{groups[0].program.name}"[:SEARCH.texts.packed_name_characters], graph=request.graph,
+        choice=Packed(threads, groups), notation=_notation(groups),
         layouts={v: request.layouts[v] for v in request.graph.type_by_name if v in request.layouts},
         parameters=_parameters(groups, threads),
         levels=tuple(levels), launch=Launch(sum(g.num_blocks for g in groups), threads),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, UserError, nearest
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
@@ -82,7 +83,7 @@ def _place(packed: Packed, template: Template) -> int:
             return n
     names = [node for group in packed.groups for part in group.parts for node in part.nodes]
     raise NameLookupError(f"no part computes %{first.name}", where=first.span,
-                          hint=nearest(first.name, names) or f"values: {', '.join(names[:12])}")
+                          hint=nearest(first.name, names) or f"values: {', '.join(names[:SEARCH.texts.listed])}")
 
 
 def _with_own_names(group: PackedGroup, template: Template) -> Template:

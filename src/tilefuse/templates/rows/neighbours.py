@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.errors import InternalError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.resolved import Domain
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.legality import runs_ahead
@@ -27,9 +28,6 @@ from tilefuse.templates.rows.modes import (
 )
 from tilefuse.templates.rows.starts import vectors_of
 
-CLUSTERS = (1, 2, 4, 8, 16)
-TRIED_SLOTS = (2, 3, 4, 6)
-
 
 def rows_neighbours(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[Rows]:
     """Other numbers and modes, by the mode of `base`. Choices that are not legal are rejected when they are scheduled."""
@@ -41,7 +39,7 @@ def rows_neighbours(base: Rows, domain: Domain, device: DeviceSpec) -> Iterator[
         yield from _other_slots(base, domain)
         return
     share = vectors_of(domain, base)
-    clusters = [c for c in CLUSTERS if c <= device.max_cluster_blocks]
+    clusters = [c for c in SEARCH.walks.row_clusters if c <= device.max_cluster_blocks]
     match base.mode:
         case HeldQueue() | RowQueue() | PieceQueue() | AheadQueue():
             yield from _queued_otherwise(base, domain, share, device)
@@ -71,7 +69,7 @@ def _other_slots(base: Rows, domain: Domain) -> Iterator[Rows]:
             for fewer in range(base.chunks + 1, slots, max(1, (slots - base.chunks) // 4)):
                 yield replace(base, mode=replace(mode, slots=fewer))
         case HeldQueue() | RowQueue() | AheadQueue() as mode:
-            for slots in TRIED_SLOTS:
+            for slots in SEARCH.walks.row_slots:
                 yield replace(base, mode=replace(mode, slots=slots))
                 yield from _ahead(base, domain, slots)
 

@@ -8,7 +8,8 @@ products may also lie what reduces these rows (`row_chain.py`). Source: PTX ISA,
 """
 from __future__ import annotations
 
-from tilefuse.domain.contraction import INNER, MAX_INSTRUCTIONS, MAX_ROW_INSTRUCTIONS, ROW, Tiling, whole_rows
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.contraction import INNER, ROW, Tiling, whole_rows
 from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import axis, number
 from tilefuse.target.capabilities import WARP
@@ -73,4 +74,5 @@ def _whole_rows(plan: StitchPlan, stage: Stage, warps: int) -> Tiling | None:
     """The tiling that gives each warp equally many whole rows, in one turn, if there is one."""
     assert stage.tiling is not None
     extents = tuple(s.extent for s in plan.pieces[stage.products[0]].region)
-    return whole_rows(extents, stage.tiling, len(stage.products), warps, MAX_ROW_INSTRUCTIONS if stage.columns else MAX_INSTRUCTIONS)
+    most = SEARCH.domain.warp_row_instructions if stage.columns else SEARCH.domain.warp_instructions
+    return whole_rows(extents, stage.tiling, len(stage.products), warps, most)

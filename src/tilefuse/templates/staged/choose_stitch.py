@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
 from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
@@ -31,16 +32,6 @@ from tilefuse.templates.staged.stitch import Stitcher
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
 from tilefuse.templates.staged.traffic import stitched_traffic
 
-# Contracted axes longer than this never have both operands' tiles on chip at a size worth a kernel.
-MAX_INNER = 1024
-ROW_TILES = (1, 2, 4, 8, 16, 32, 64, 128)
-MOST_ROWS = 160
-COLUMN_TILES = (8, 16, 32, 64, 128)
-THREADS = (128, 256)
-# Results of at most so many elements are also tried in one block, which may then hold reductions over all of them; products want more
-# multiprocessors than one.
-ONE_BLOCK_ELEMENTS = 1 << 14
-
 
 @dataclass(frozen=True)
 class PricedStitch:
@@ -64,8 +55,9 @@ def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = N
     if refusal is not None:
         return refusal
     for contraction in stitcher.contractions.values():
-        if contraction.inner > MAX_INNER:
-            return Rejected(Reason.SHARED_MEMORY, f"a product over {contraction.inner} elements (more than {MAX_INNER}) is the library's")
+        if contraction.inner > SEARCH.stages.inner:
+            detail = f"a product over {contraction.inner} elements (more than {SEARCH.stages.inner}) is the library's"
+            return Rejected(Reason.SHARED_MEMORY, detail)
     search = Search(stitcher, device, by_hand is None)
     best = search.cheapest([by_hand] if by_hand is not None else list(_candidates(stitcher)))
     if isinstance(best, PricedStitch):
@@ -163,25 +155,25 @@ def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:
     """Tiles to try: leading dimensions one by one, some rows, all columns or some; without products also everything in one block."""
     shape = stitcher.graph.type_of(stitcher.anchor).shape
     if not shape:
-        yield from (Stitched((), t) for t in THREADS)
+        yield from (Stitched((), t) for t in SEARCH.stages.threads)
         return
     last = shape[-1]
-    if not stitcher.contractions and prod(shape) <= ONE_BLOCK_ELEMENTS:
-        yield from (Stitched(shape, t) for t in (*THREADS, 512))
+    if not stitcher.contractions and prod(shape) <= SEARCH.stages.one_block_elements:
+        yield from (Stitched(shape, t) for t in SEARCH.stages.one_block_threads)
     row = next((d for d in range(len(shape) - 2, -1, -1) if shape[d] > 1), None)
-    columns = [last] + [c for c in COLUMN_TILES if c < last and last % c == 0]
+    columns = [last] + [c for c in SEARCH.stages.column_tiles if c < last and last % c == 0]
     rows = [1] if row is None else _row_tiles(shape[row])
     for c in columns:
         for r in rows:
             tiles = tuple(r if d == row else c if d == len(shape) - 1 else 1 for d in range(len(shape)))
-            yield from (Stitched(tiles, t) for t in THREADS)
+            yield from (Stitched(tiles, t) for t in SEARCH.stages.threads)
 
 
 def _row_tiles(extent: int) -> list[int]:
     """Powers of two, and divisors where the extent has few factors of two."""
-    extents = [t for t in ROW_TILES if t <= extent]
-    if extent <= ROW_TILES[-1] or extent % 8:
-        extents += [t for t in range(3, MOST_ROWS + 1) if extent % t == 0 and t not in extents]
+    extents = [t for t in SEARCH.stages.row_tiles if t <= extent]
+    if extent <= SEARCH.stages.row_tiles[-1] or extent % 8:
+        extents += [t for t in range(3, SEARCH.stages.rows + 1) if extent % t == 0 and t not in extents]
     return extents
 
 

@@ -7,13 +7,12 @@ has whole rows. Source: FusionStitching 5.1, warp composition; PTX ISA, accumula
 """
 from __future__ import annotations
 
-from tilefuse.domain.contraction import MAX_ROW_INSTRUCTIONS, whole_rows
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.contraction import whole_rows
 from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import number
+from tilefuse.target.warpgroup import ROW_LANES
 from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
-
-# Lanes of a warp that share a row of sums.
-ROW_LANES = 4
 
 
 def keep_rows(plan: StitchPlan, warps: int) -> None:
@@ -49,7 +48,7 @@ def _joined(plan: StitchPlan, product: Stage, rows: Stage, warps: int) -> Stage 
         return None
     if plan.graph.type_of(plan.pieces[product.pieces[0]].value).shape[:-1] != plan.graph.type_of(reduced.value).shape:
         return None  # one reaches beyond its value where the other does not
-    tiling = whole_rows(tuple(s.extent for s in region), product.tiling, len(product.products), warps, MAX_ROW_INSTRUCTIONS)
+    tiling = whole_rows(tuple(s.extent for s in region), product.tiling, len(product.products), warps, SEARCH.domain.warp_row_instructions)
     if tiling is None:
         return None
     vector = 2 if rows.columns % 2 == 0 else 1

@@ -14,6 +14,7 @@ from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import (
     COLUMN,
     INNER,
@@ -35,9 +36,6 @@ from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.stitch_pattern import StitchPattern
 from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
-
-# Most tiles of a block, so that a pattern of many values is refused in little time.
-MAX_PIECES = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +115,8 @@ class Stitcher(StitchPattern):
             if not requested:
                 continue
             for number_, region in enumerate(self._merged(requested, stop.kind)):
-                if len(pieces) >= MAX_PIECES:
-                    return Rejected(Reason.RECOMPUTATION, f"more than {MAX_PIECES} tiles a block")
+                if len(pieces) >= SEARCH.stages.pieces:
+                    return Rejected(Reason.RECOMPUTATION, f"more than {SEARCH.stages.pieces} tiles a block")
                 pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
                 spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
                 reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])

@@ -13,16 +13,14 @@ from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
 from tilefuse.kernel.ir import Barrier
+from tilefuse.target.capabilities import ASYNC_COPY_BYTES
 from tilefuse.templates.staged.stitch_plan import Piece
 from tilefuse.templates.staged.stitch_values import Point, StitchValues
-
-# Sizes that one asynchronous copy of a thread may move. Source: PTX ISA, cp.async.
-COPY_BYTES = (4, 8, 16)
 
 
 def copied_async(w: StitchValues, piece: Piece, local: Point, width: int) -> bool:
     """Starts the copy of `width` neighbouring elements of a boundary value to its tile; False, and nothing done, if they are no vector."""
-    if w.walks or not w.device.copies_async or width * piece.dtype.itemsize not in COPY_BYTES:
+    if w.walks or not w.device.copies_async or width * piece.dtype.itemsize not in ASYNC_COPY_BYTES:
         return False
     lane = w.fresh("v")
     w.frame.extents[lane] = width

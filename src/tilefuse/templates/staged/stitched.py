@@ -26,8 +26,6 @@ Tiles = dict[Hashable, Stitched]
 KIND_BY_PIECE: dict[str, StageKind] = {"copy": "copy", "map": "map", "reduce": "reduce", "product": "product"}
 TILES_AXIS = "tile"
 
-# Elements (steps, of reductions) of a pattern without products that one block computes about as fast as one more kernel is launched.
-MAX_STEPS_OF_ONE_BLOCK = 1 << 16
 
 
 def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, by_hand: Stitched | None = None) -> TileProgram | Rejected:
@@ -52,10 +50,10 @@ def schedule_stitched(graph: Graph, layouts: Layouts, device: DeviceSpec, by_han
         bytes_read=work.read_bytes, bytes_written=work.global_bytes - work.read_bytes, flops=plan.flops, internal=plan)
 
 
-def fits_one_block(graph: Graph) -> bool:
+def fits_one_block(graph: Graph, device: DeviceSpec) -> bool:
     """Whether a pattern with reductions is so small that one launch less is worth one block that computes its stages in turn."""
     steps = sum(n.type.num_elements * prod(e for _, e in n.over) for n in graph.nodes)
-    return steps <= MAX_STEPS_OF_ONE_BLOCK and any(n.category == "reduce" for n in graph.nodes)
+    return steps <= device.fitted.stitch.one_block_steps and any(n.category == "reduce" for n in graph.nodes)
 
 
 def schedule_like(known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:

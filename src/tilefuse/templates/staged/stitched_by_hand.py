@@ -9,6 +9,7 @@ from itertools import islice, product
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.base.source import Span
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
@@ -17,9 +18,6 @@ from tilefuse.templates.staged.record import Stitched
 from tilefuse.templates.staged.stitch_pattern import anchor_of
 from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
 from tilefuse.templates.staged.stitched import schedule_stitched
-
-# Tiles that are tried for a template that names the largest result in no schedule.
-MOST_TILES = 48
 
 
 def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
@@ -113,7 +111,7 @@ def _tiled_by_others(program: TileProgram, template: Template, base: Stitched, d
         return None
     counts = sorted({s.count for t in template.schedules for a in t.attrs for s in a if s.worker is Worker.CTA and s.count is not None})
     extents = [dict.fromkeys((tile, extent, 1, *(c for c in counts if c < extent))) for tile, extent in zip(base.tiles, shape, strict=True)]
-    for tiles in islice(product(*extents), MOST_TILES):
+    for tiles in islice(product(*extents), SEARCH.stages.tiles_by_hand):
         near = schedule_stitched(program.graph, program.layouts, device, replace(base, tiles=tiles))
         if isinstance(near, TileProgram) and _contradiction(template, near, anchor) is None:
             return near

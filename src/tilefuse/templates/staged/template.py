@@ -7,6 +7,7 @@ from math import log2, prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
@@ -24,7 +25,6 @@ from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
-from tilefuse.templates.staged.choose_stitch import MAX_INNER
 from tilefuse.templates.staged.compose_stitch import compose_stitch
 from tilefuse.templates.staged.neighbours import stitched_neighbours
 from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
@@ -86,7 +86,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
             return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")
         if request.has_products and not request.is_part:
             return schedule_like(request.choices, request.graph, request.layouts, request.device)
-        if request.has_products or fits_one_block(request.graph):
+        if request.has_products or fits_one_block(request.graph, request.device):
             return schedule_stitched(request.graph, request.layouts, request.device)
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
 
@@ -96,7 +96,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         None that were padded: stages read rows at any place, and padding is for the library and for tensor copies.
         """
         contraction = contraction_of(node, graph)
-        if contraction is None or contraction.inner > MAX_INNER or node.attribute(PADDED):
+        if contraction is None or contraction.inner > SEARCH.stages.inner or node.attribute(PADDED):
             return False
         right, fitted = graph.type_of(contraction.right), device.fitted.products
         limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import networkx as nx
 import pytest
 
+from tilefuse.base.search.plans import GeneratorLimits
 from tilefuse.ir.order import topological_order
-from tilefuse.plan.generators import order
 from tilefuse.plan.generators.order import ContractedGraph
 
 
@@ -69,6 +69,6 @@ def test_merging_agrees_with_contraction_and_keeps_the_order(seed: int) -> None:
 
 
 def test_a_search_that_spans_too_much_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "MAX_VISITED", 3)
+    monkeypatch.setattr(GeneratorLimits, "visited", 3)
     fan = ContractedGraph(8, [(0, n) for n in range(1, 7)] + [(0, 7)])
     assert fan.between(0, 7) is None

@@ -5,7 +5,8 @@ import pytest
 
 from tests.unit.templates.stitched_cases import tiles
 from tests.unit.templates.stitched_graphs import attention, normal, product_softmax
-from tilefuse.domain.contraction import MAX_ROW_INSTRUCTIONS, Tiling, whole_rows
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.contraction import Tiling, whole_rows
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32, DType
@@ -49,7 +50,7 @@ def test_a_softmax_that_is_a_result_is_written_from_registers() -> None:
 def test_rows_shared_by_warps_pass_through_shared_memory() -> None:
     """Three warps have no whole rows of two tiles; more columns than a warp has registers for do not stay either."""
     assert kinds(plan_of(product_softmax(64, 128, 48), tiles(32, 48, threads=96)))[-2:] == ["product", "rows"]
-    wide = 8 * MAX_ROW_INSTRUCTIONS + 8
+    wide = 8 * SEARCH.domain.warp_row_instructions + 8
     assert kinds(plan_of(product_softmax(64, 16, wide), tiles(16, wide, threads=32)))[-2:] == ["product", "rows"]
 
 

@@ -6,12 +6,14 @@ from dataclasses import replace
 from itertools import product
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
 from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chain.chain_work import with_work
 from tilefuse.templates.staged.chain.form import NARROW, ChainForm
@@ -20,9 +22,7 @@ from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 
-MOST_WARPGROUPS, MOST_ROWS, MOST_SLOTS = 4, 2 * WARPGROUP_ROWS, 8
-# Columns of the sums of one instruction. Source: PTX ISA, shapes of wgmma.
-MOST_COLUMNS = 256
+MOST_ROWS = SEARCH.pipelines.chain_row_tiles * WARPGROUP_ROWS
 
 
 def choose_chain(form: ChainForm, device: DeviceSpec, fixed: ProductChain | None = None) -> ChainPlan | Rejected:
@@ -71,15 +71,16 @@ def candidates(form: ChainForm, device: DeviceSpec) -> Iterator[ProductChain]:
     inner = tuple(whole(layer.columns, INSTRUCTION_INNER) for layer in form.layers[:-1])
     last = form.layers[-1].columns
     ends = {whole(last, MMA_COLUMNS), min(whole(last, STAGE_COLUMNS), MOST_COLUMNS)}
-    for warpgroups, rows, end in product(range(1, MOST_WARPGROUPS + 1), range(WARPGROUP_ROWS, MOST_ROWS + 1, WARPGROUP_ROWS), sorted(ends)):
+    warpgroups_tried, rows_tried = range(1, SEARCH.pipelines.chain_warpgroups + 1), range(WARPGROUP_ROWS, MOST_ROWS + 1, WARPGROUP_ROWS)
+    for warpgroups, rows, end in product(warpgroups_tried, rows_tried, sorted(ends)):
         tall = warpgroups * rows
         blocks = min(form.first.num_leads * -(-form.rows // tall), device.num_multiprocessors)
-        for right_slots in (0, *range(MOST_SLOTS, 1, -1)):
+        for right_slots in (0, *range(SEARCH.pipelines.chain_slots, 1, -1)):
             base = ProductChain(tall, (*inner, end), 1, right_slots, warpgroups, blocks)
             least = placed(form, base)
             each = least.left.elements * least.left.operand.dtype.itemsize
             room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
-            yield replace(base, left_slots=min(1 + room // each, MOST_SLOTS))
+            yield replace(base, left_slots=min(1 + room // each, SEARCH.pipelines.chain_slots))
 
 
 def _fit(form: ChainForm, choice: ProductChain, device: DeviceSpec) -> ChainPlan | Rejected:

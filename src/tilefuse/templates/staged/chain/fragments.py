@@ -14,14 +14,10 @@ from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
 from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, PlannedLayer, whole
 from tilefuse.templates.staged.chain.state import ChainState
 from tilefuse.templates.staged.pipelined.results import load_neighbours
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
-
-# Elements of a thread in 64 rows and 8 columns. Source: PTX ISA, accumulators of wgmma.
-LANE_ELEMENTS = 4
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilefuse.domain.work import Work
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.form import ChainForm, Layer
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, SWIZZLE, StagedTile, Stages
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, StagedTile, Stages
 
 # Ring of the first left operand, and of the right operands where these share one.
 LEFT_RING, RIGHT_RING = "left", "right"
 # Bytes of a left or right operand's element: 16 bits.
 ITEM_BYTES = 2
 # Inner elements of a slot, and of one instruction.
-DEPTH = panel_width(SWIZZLE, ITEM_BYTES)
+DEPTH = panel_width(SWIZZLE_LINE_BYTES, ITEM_BYTES)
 INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
-# Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
-REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -160,8 +159,8 @@ def _with_stages(layers: list[PlannedLayer], end: int) -> tuple[list[PlannedLaye
 def consumer_registers(choice: ProductChain, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
     producing = device.fitted.pipelined.copying_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
     left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
+    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 

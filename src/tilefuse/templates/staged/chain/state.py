@@ -7,12 +7,12 @@ from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, number
 from tilefuse.kernel.ir import Buffer
-from tilefuse.kernel.pipeline import Ring
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.chain.plan import LEFT_RING, RIGHT_RING, ChainPlan
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, operand_map
-from tilefuse.templates.staged.pipelined.stages import SWIZZLE, Stages
+from tilefuse.templates.staged.pipelined.stages import Stages
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -31,7 +31,7 @@ class ChainState(ProductState):
             if shared is None or chain.stays:
                 shared = Buffer(self.fresh(f"{layer.right.operand.value}_slots" if chain.stays else f"{RIGHT_RING}_slots"),
                                 layer.right.operand.dtype, layer.right.elements * slots, "shared", "", layer.right.operand.value,
-                                layer.right.offset_bytes, swizzle=SWIZZLE)
+                                layer.right.offset_bytes, swizzle=SWIZZLE_LINE_BYTES)
                 self.rings.append(Ring(layer.ring, slots, (shared.name,)))
             self.slots[layer.right.key] = shared
 
@@ -46,7 +46,7 @@ class ChainState(ProductState):
         operand, m = tile.operand, operand_map(self.form, tile)
         if tile.key not in self.maps:
             name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
-            self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
+            self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
         for panel in range(tile.num_panels):
             coordinates = [place.get(a, self.env.get(a, number(0))) for a in m.axes]
             coordinates[-1] = coordinates[-1] + panel * tile.width

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import SPLIT, any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.ir.graph import Graph, Node
-from tilefuse.kernel.pipeline import SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
@@ -17,21 +19,11 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no
 from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
-from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE
-from tilefuse.templates.staged.pipelined.swapped.shapes import MOST_SWAPPED_SLOTS, column_step, swapped_shapes
+from tilefuse.templates.staged.pipelined.stages import STAGES
+from tilefuse.templates.staged.pipelined.swapped.shapes import column_step, swapped_shapes
 from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
 
-# Sums of a tile: rows a warpgroup by columns. Source: PTX ISA, shapes of wgmma.
-WARPGROUP_TILES = ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128))
-MOST_WARPGROUPS, MOST_SLOTS = 2, 8
-# Panels of the inner axis in a slot.
-TRIED_PANELS = (1, 2)
-# Only operands of so many bits may be contiguous along rows or columns of the product. Source: PTX ISA, wgmma.
-TURNED_BITS = 16
-# Row tiles of a band: divisors of their number up to this one.
-MOST_BAND = 16
-MOST_COLUMNS = 256
 # `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: operands of 16 and of 8 bits, tf32, and
 # f32 as three products of tf32.
 ARITHMETIC = ("", "tf32", SPLIT)
@@ -109,17 +101,17 @@ def candidates(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
 
 def _fills_ahead(form: ProductForm, choice: Pipelined) -> bool:
     """Whether a slot is filled ahead of the products. Tiles of one panel in a slot and whole inner axes may do without."""
-    return choice.slots > IN_USE or choice.split == 1 and choice.depth == panel_width(SWIZZLE, form.left.dtype.itemsize)
+    return choice.slots > IN_USE or choice.split == 1 and choice.depth == panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize)
 
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """The same with one slot each."""
     yield from swapped_shapes(form_for(form, True), device)
     form = form_for(form, False)
-    depth = panel_width(SWIZZLE, form.left.dtype.itemsize)
-    forms = [(warpgroups, False) for warpgroups in range(1, MOST_WARPGROUPS + 1)] + [(MOST_WARPGROUPS, True)]
+    depth = panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize)
+    forms = [(warpgroups, False) for warpgroups in range(1, SEARCH.pipelines.warpgroups + 1)] + [(SEARCH.pipelines.warpgroups, True)]
     for warpgroups, pingpong in forms:
-        for rows, columns in WARPGROUP_TILES:
+        for rows, columns in SEARCH.pipelines.warpgroup_tiles:
             tall = rows if pingpong else rows * warpgroups
             cluster = _cluster(form, columns, device)
             if cluster is None or pingpong and form.splits_operands:
@@ -132,7 +124,7 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 yield Pipelined(tall, columns, depth, 1, warpgroups, band, clusters * cluster, pingpong, cluster)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            for panels in (1,) if pingpong else TRIED_PANELS:
+            for panels in (1,) if pingpong else SEARCH.pipelines.panels:
                 whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors),
                                   pingpong)
                 yield whole
@@ -151,7 +143,7 @@ def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: Devic
     """Slots that shared memory holds beside so many stages for each result."""
     least = placed(form, choice, stages)
     room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.beside_bytes
-    most = MOST_SWAPPED_SLOTS if choice.swapped else MOST_SLOTS
+    most = SEARCH.pipelines.swapped_slots if choice.swapped else SEARCH.pipelines.slots
     return min(room // sum(t.slot_bytes for t in least.operands), most)
 
 
@@ -170,11 +162,11 @@ def _is_shared(form: ProductForm, choice: Pipelined) -> bool:
 
 
 def _band(row_tiles: int) -> int:
-    return max(b for b in range(1, min(row_tiles, MOST_BAND) + 1) if row_tiles % b == 0)
+    return max(b for b in range(1, min(row_tiles, SEARCH.pipelines.band) + 1) if row_tiles % b == 0)
 
 
 def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
-    width, step = panel_width(SWIZZLE, form.left.dtype.itemsize), column_step(form)
+    width, step = panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize), column_step(form)
     sharing = 1 if choice.pingpong else choice.warpgroups
     legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import INNER
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, substitute
@@ -16,9 +17,6 @@ from tilefuse.kernel.ir import Assign, Declare, If, KExpr, Load, Reg, VectorLoad
 from tilefuse.kernel.visit import index_names, register_names
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.state import ProductState
-
-# Expressions that the guards of an operand are written out as, each with loads of its own; further guards are evaluated element by element.
-MOST_CASES = 8
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def begin_chunk(w: ProductState, operand: Operand, array: str, each: int, place:
     for start in range(0, each, lanes):
         at = {a: w.simplified(e + start) if a == step else e for a, e in place.items()}
         bounds = tuple(b for a, e in at.items() for b in w.beyond(e, sizes[a]))
-        piece = Piece(operand, array, start, lanes, at, step, bounds, _cases(operand.element, step, lanes, MOST_CASES))
+        piece = Piece(operand, array, start, lanes, at, step, bounds, _cases(operand.element, step, lanes, SEARCH.pipelines.guard_cases))
         if bounds:
             w.emit(*(Assign(Reg(array, operand.dtype, number(start + v)), const(0, operand.dtype)) for v in range(lanes)))
         outside: list[Declare] = []

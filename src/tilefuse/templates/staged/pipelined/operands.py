@@ -13,19 +13,15 @@ from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Guard, const
 from tilefuse.kernel.ir import Assign, Buffer, Comment, Declare, KExpr, Load, Reg, VectorLoad, VectorStore
-from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, WARPGROUP
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
+from tilefuse.target.capabilities import REGISTER_BYTES
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan, operand_map, why_no_copies
-from tilefuse.templates.staged.pipelined.stages import SWIZZLE
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
-
-# A register of a thread.
-REGISTER_BYTES = 4
-# Registers that warpgroups give each other come in such units, and as many at most. Source: PTX ISA, setmaxnreg.
-REGISTER_UNIT, MOST_REGISTERS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,10 @@ def registers_of_roles(plan: ProductPlan, device: DeviceSpec) -> tuple[int, int]
     """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
     fitted, choice = device.fitted.pipelined, plan.choice
     producing = fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
     left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
+    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
 
 def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, first_column: Affine, first_inner: Affine) -> None:
@@ -75,7 +71,7 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     operand, m = tile.operand, operand_map(w.form, tile)
     if tile.key not in w.maps:
         name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name
-        w.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
+        w.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
     place = {operand.line: first_line, INNER: first_inner // tile.packing}
     for panel in range(tile.num_panels):
         coordinates = [place.get(a, w.env.get(a, number(0))) for a in m.axes]
@@ -103,7 +99,7 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
     The loads of several chunks are in flight together before the first of them is stored.
     """
     operand, buffer = tile.operand, w.slots[tile.key]
-    each = CHUNK_BYTES // operand.dtype.itemsize
+    each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     chunks = tile.elements // each
     together = chunks_together(w.form, tile, w.device)
     w.emit(Comment(f"%{operand.value}: {chunks} chunks of a slot"))
@@ -121,8 +117,8 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
 def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> int:
     """Chunks that a producing thread loads before it stores the first of them: as many as its registers hold."""
     operand = tile.operand
-    each = CHUNK_BYTES // operand.dtype.itemsize
-    registers = max(each * operand.read_bytes, CHUNK_BYTES) // REGISTER_BYTES
+    each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
+    registers = max(each * operand.read_bytes, SWIZZLE_CHUNK_BYTES) // REGISTER_BYTES
     if operand.element is None:
         step = INNER if operand.inner_is_contiguous else operand.line
         size = form.inner if step == INNER else operand.lines
@@ -143,7 +139,7 @@ ChunkPlace = tuple[Affine, dict[str, Affine], str]
 
 def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: Affine, first_inner: Affine) -> ChunkPlace:
     operand = tile.operand
-    each = CHUNK_BYTES // operand.dtype.itemsize
+    each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     per_panel_line = tile.width // each
     across, along = chunk // per_panel_line, chunk % per_panel_line * each
     panel, line_of_panel = across // tile.panel_lines, across % tile.panel_lines
@@ -157,7 +153,7 @@ def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: 
 
 def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace]) -> list[tuple[str, list[Piece]]]:
     """Chunks whose elements maps compute, with their loads under way: their register arrays, and the pieces to compute."""
-    each = CHUNK_BYTES // tile.operand.dtype.itemsize
+    each = SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize
     arrays = [w.fresh(f"{tile.operand.value}_chunk") for _ in places]
     return [(array, begin_chunk(w, tile.operand, array, each, place, step)) for array, (_, place, step) in zip(arrays, places, strict=True)]
 
@@ -165,7 +161,7 @@ def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace
 def _loaded_chunk(w: ProductState, tile: OperandTile, chunk_place: ChunkPlace) -> str:
     """The register array that holds the elements of a chunk in memory."""
     operand, (_, place, step) = tile.operand, chunk_place
-    each = CHUNK_BYTES // operand.dtype.itemsize
+    each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     array = w.fresh(f"{operand.value}_chunk")
     w.emit(Declare(array, operand.dtype, each))
     _load_chunk(w, tile, w.buffers[operand.value], array, each, place, step)

@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import BF16, F16, F32
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import STAGES, SWIZZLE, FetchedValue, StagedTile, Stages, stages_of
+from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, StagedTile, Stages, stages_of
 
-# Strides of tensor maps are multiples of so many bytes; a producing thread stores as many at once. Source: as above.
-CHUNK_BYTES = 16
 # Types of a left operand in registers. Source: PTX ISA, wgmma.
 REGISTER_TYPES = (F16, BF16)
 # Register arrays of parts of left operands: one is computed while a product reads the other.
@@ -50,7 +48,7 @@ class OperandTile:
     @property
     def width(self) -> int:
         """Elements of a panel along the contiguous axis."""
-        return panel_width(SWIZZLE, self.operand.dtype.itemsize)
+        return panel_width(SWIZZLE_LINE_BYTES, self.operand.dtype.itemsize)
 
     @property
     def elements(self) -> int:
@@ -213,7 +211,7 @@ class ProductPlan:
         """Registers of a consumer thread for parts of left operands that it computes from narrow elements."""
         if not any(t.expanded for t in self.rights):
             return 0
-        part = panel_width(SWIZZLE, self.left.operand.dtype.itemsize)
+        part = panel_width(SWIZZLE_LINE_BYTES, self.left.operand.dtype.itemsize)
         return EXPANDED_ARRAYS * self.choice.warpgroup_rows * part // WARPGROUP * self.left.operand.dtype.itemsize // F32.itemsize
 
     @property
@@ -247,7 +245,7 @@ def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
     strides, sizes = operand.stride_by_axis, {**form.extents, INNER: form.inner // tile.packing}
     leads = sorted((a for a, s in strides.items() if a not in (INNER, operand.line) and s), key=lambda a: -strides[a])
     axes = (*leads, before, last)
-    least = CHUNK_BYTES // operand.dtype.itemsize
+    least = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     return OperandMap(axes, tuple(sizes[a] for a in axes), (*(strides.get(a, least) for a in axes[:-1]), strides.get(last, 1)),
                       (*(1 for _ in leads), tile.panel_lines // tile.parts, tile.width))
 
@@ -258,7 +256,7 @@ def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     if operand.element is not None:
         return f"%{operand.value} is computed"
     m = operand_map(form, tile)
-    return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
+    return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
 
 
 def _operand_tile(form: ProductForm, key: str, operand: Operand, lines: int, depth: int, offset_bytes: int) -> OperandTile:

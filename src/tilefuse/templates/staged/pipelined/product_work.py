@@ -10,12 +10,14 @@ from tilefuse.domain.roofline import clock_hz, launches_us
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.target.capabilities import SHARED_BYTES_PER_CYCLE
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.target.warpgroup import NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     last_filling_cycles,
     refill_cycles,
@@ -26,14 +28,10 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
 )
 from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
 
-# Rows of a lane in an instruction of 64 rows, whose operands it loads one after the other.
-HALVES = 2
 # Products of the parts of f32 operands.
 PRODUCTS_OF_PARTS = 3
 # An element of a slot is written by a copy and read for its low part, which is written.
 ACCESSES_OF_PARTS = 3
-# Source: CUDA C++ Programming Guide, 32 banks of 4 bytes.
-SHARED_BYTES_PER_CYCLE = 128
 
 
 def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
@@ -249,7 +247,7 @@ def _result_loads(plan: ProductPlan) -> int:
     """Groups of loads, one after another, with which a consumer thread gets the operands of a tile's maps: one for each half of its
     rows in a stage of 64 columns."""
     choice = plan.choice
-    return HALVES * (choice.warpgroup_rows // WARPGROUP_ROWS) * max(choice.result_columns // STAGE_COLUMNS, 1)
+    return ROW_HALVES * (choice.warpgroup_rows // WARPGROUP_ROWS) * max(choice.result_columns // STAGE_COLUMNS, 1)
 
 
 def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -16,8 +16,8 @@ from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, Ve
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, STAGE_COLUMNS, StagedTile
+from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 

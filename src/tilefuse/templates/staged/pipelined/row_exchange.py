@@ -14,8 +14,8 @@ from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Reg, VectorLoad
 from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, Part, is_by_squares, reduction_parts
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES
 from tilefuse.templates.staged.pipelined.row_tile import QUAD, RowTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
@@ -62,7 +62,7 @@ def _send(w: ProductState, tile: RowTile, number_of: int, parts: list[tuple[Part
 def _loaded(w: ProductState, number_of: int, part: Part, first: Affine) -> list[KExpr]:
     """The part of each block for one row, in registers."""
     e, buffer = w.plan.exchanges[number_of], w.exchanged[number_of][part.name]
-    width = max(n for n in range(1, CHUNK_BYTES // part.sent.itemsize + 1) if e.blocks % n == 0 and CHUNK_BYTES % n == 0)
+    width = max(n for n in range(1, ACCESS_BYTES // part.sent.itemsize + 1) if e.blocks % n == 0 and ACCESS_BYTES % n == 0)
     array = w.fresh(f"{part.name}_parts")
     w.emit(Declare(array, part.sent, e.blocks))
     w.emit(*(VectorLoad(array, number(n), buffer.name, w.simplified(first + n), width) for n in range(0, e.blocks, width)))

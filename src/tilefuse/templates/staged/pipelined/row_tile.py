@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
+from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.state import ProductState
 
-# Rows between a lane's two rows of an instruction, lanes that share a row.
-# Source: PTX ISA, accumulators of wgmma.
-HALF_ROWS = 8
 QUAD = MMA_COLUMNS // NEIGHBOURS
 
 

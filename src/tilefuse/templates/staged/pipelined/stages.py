@@ -7,20 +7,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilefuse.ir.dtype import DType
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.result_map import ResultMap
 
-# Rows of a panel have as many bytes: the widest pattern that copies and warpgroup products share. Source: PTX ISA, swizzle modes.
-SWIZZLE = 128
 # Longest elements that pass through stages. Units: bytes.
 LONGEST_STAGED_BYTES = 4
 # Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result alone.
 STAGE_COLUMNS, STAGES = 64, 2
-# Neighbouring elements of a row that a lane reads and writes together. Source: PTX ISA, accumulators of wgmma.
-NEIGHBOURS = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class StagedTile:
     @property
     def swizzle(self) -> int:
         """Swizzle of a panel, whose rows are no longer than a stage's. Units: bytes."""
-        return min(SWIZZLE, STAGE_COLUMNS * self.dtype.itemsize)
+        return min(SWIZZLE_LINE_BYTES, STAGE_COLUMNS * self.dtype.itemsize)
 
     @property
     def width(self) -> int:

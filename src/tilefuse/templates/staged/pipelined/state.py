@@ -13,12 +13,13 @@ from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.pipelined.exchanges import Exchange
 from tilefuse.templates.staged.pipelined.plan import LOW_TILES, LowParts, OperandTile, ProductPlan
-from tilefuse.templates.staged.pipelined.stages import SWIZZLE, StagedTile
+from tilefuse.templates.staged.pipelined.stages import StagedTile
 
 
 class ProductState(GraphStatements):
@@ -61,12 +62,12 @@ class ProductState(GraphStatements):
     def _slots(self, tile: OperandTile) -> Buffer:
         operand = tile.operand
         return Buffer(self.fresh(f"{operand.value}_slots"), operand.dtype, tile.elements * self.plan.choice.slots, "shared", "",
-                      operand.value, tile.offset_bytes, swizzle=SWIZZLE)
+                      operand.value, tile.offset_bytes, swizzle=SWIZZLE_LINE_BYTES)
 
     def _lows(self, low: LowParts) -> Buffer:
         operand = low.tile.operand
         return Buffer(self.fresh(f"{operand.value}_low"), operand.dtype, LOW_TILES * low.tile.elements, "shared", "", operand.value,
-                      low.offset_bytes, swizzle=SWIZZLE)
+                      low.offset_bytes, swizzle=SWIZZLE_LINE_BYTES)
 
     def _stages(self, r: StagedTile) -> Buffer:
         count = r.count * self.plan.choice.warpgroups * r.stage_elements

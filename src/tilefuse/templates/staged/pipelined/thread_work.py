@@ -8,11 +8,11 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Expr, reads
 from tilefuse.ir.short_forms import short_flops
-from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operands import chunks_together, fillings_of
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, OperandTile, ProductPlan
+from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 
 
 def result_operations(form: ProductForm, device: DeviceSpec) -> int:
@@ -34,7 +34,7 @@ def values_of_results(form: ProductForm) -> frozenset[str]:
 
 def producer_wait_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
-    groups = sum(t.elements * t.operand.dtype.itemsize // CHUNK_BYTES // WARPGROUP // chunks_together(plan.form, t, device)
+    groups = sum(t.elements * t.operand.dtype.itemsize // SWIZZLE_CHUNK_BYTES // WARPGROUP // chunks_together(plan.form, t, device)
                  for t in _loaded(plan))
     return plan.fillings * groups * device.fitted.pipelined.load_cycles
 

@@ -20,9 +20,9 @@ from dataclasses import replace
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Call
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, KExpr, Reg, Stmt, VectorLoad, VectorStore
-from tilefuse.kernel.pipeline import WARPGROUP, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.tensor_map import ProxyFence
-from tilefuse.templates.staged.pipelined.plan import CHUNK_BYTES, LOW_TILES, LowParts
+from tilefuse.templates.staged.pipelined.plan import LOW_TILES, LowParts
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -49,7 +49,7 @@ def split_step(w: ProductState, products: list[WarpgroupProduct], lows: tuple[Re
 def _store_low_parts(w: ProductState, low: LowParts, slot: Affine, place: Affine, group: Affine) -> None:
     """Low parts of a slot's tile: a warpgroup stores those of its own rows, all consumers together those of other operands."""
     tile, choice = low.tile, w.plan.choice
-    each = CHUNK_BYTES // tile.operand.dtype.itemsize
+    each = SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize
     own = tile.operand.line == w.form.row_axis
     threads = WARPGROUP if own else choice.consumer_threads
     lines = choice.warpgroup_rows if own else tile.lines

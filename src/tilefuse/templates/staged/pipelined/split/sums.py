@@ -17,10 +17,8 @@ from tilefuse.ir.scalar import Bound, Call
 from tilefuse.kernel.ir import Assign, Barrier, Buffer, ClusterStore, Comment, Declare, If, KExpr, LastBlock, Reg, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.warpgroup import LANE_ELEMENTS
 from tilefuse.templates.staged.pipelined.state import ProductState
-
-# Neighbouring sums of a thread that it sends or stores together: those of eight columns. Source: PTX ISA, accumulators of wgmma.
-TOGETHER = 4
 
 
 def receive_sums(w: ProductState, turn: Affine) -> None:
@@ -59,11 +57,11 @@ def _send(w: ProductState, total: Reg, buffer: Buffer, copy: Affine, signal: Aff
     with w.loop("receiver", choice.cluster_parts, unroll=w.unroll) as receiver:
         columns = receiver % choice.finishers if choice.finishers < choice.cluster_parts else receiver
         with w.nested() as kept, _each_group(w) as (a, b):
-            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * TOGETHER)
-            w.emit(VectorStore(buffer.name, place, total.name, first, TOGETHER))
+            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * LANE_ELEMENTS)
+            w.emit(VectorStore(buffer.name, place, total.name, first, LANE_ELEMENTS))
         with w.nested() as sent, _each_group(w) as (a, b):
-            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * TOGETHER)
-            value, *further = (Reg(total.name, total.dtype, first + n) for n in range(TOGETHER))
+            place, first = _place(w, copy, axis("rank"), a * narrow + b), w.simplified((a * wide + columns * narrow + b) * LANE_ELEMENTS)
+            value, *further = (Reg(total.name, total.dtype, first + n) for n in range(LANE_ELEMENTS))
             w.emit(ClusterStore(buffer.name, place, receiver, value, signal, tuple(further)))
         # A thread reads its own sums alone, so that those of its own block need no signal.
         w.emit(If((Bound(w.simplified(axis("rank") - receiver), 0, 1),), tuple(kept.statements), tuple(sent.statements)))
@@ -80,8 +78,9 @@ def _each_group(w: ProductState) -> Iterator[tuple[Affine, Affine]]:
 
 def _place(w: ProductState, copy: Affine, part: Affine | int, group: Affine) -> Affine:
     """First element of a thread's sums number `group` of a part, in the shared memory of the block that adds the parts."""
-    choice, groups = w.plan.choice, w.plan.result_sums // TOGETHER
-    return w.simplified((((copy * choice.cluster_parts + part) * groups + group) * choice.consumer_threads + axis("thread")) * TOGETHER)
+    choice, groups = w.plan.choice, w.plan.result_sums // LANE_ELEMENTS
+    place = ((copy * choice.cluster_parts + part) * groups + group) * choice.consumer_threads + axis("thread")
+    return w.simplified(place * LANE_ELEMENTS)
 
 
 def _added(w: ProductState, total: Reg, buffer: Buffer, copy: Affine) -> Reg:
@@ -89,17 +88,17 @@ def _added(w: ProductState, total: Reg, buffer: Buffer, copy: Affine) -> Reg:
     parts, count = w.plan.choice.cluster_parts, w.plan.result_sums
     added = Reg(w.fresh(f"{total.name}_of_parts"), total.dtype)
     w.emit(Declare(added.name, total.dtype, count))
-    with w.loop("group", count // TOGETHER, unroll=w.unroll) as group:
+    with w.loop("group", count // LANE_ELEMENTS, unroll=w.unroll) as group:
         arrived = w.fresh(f"{total.name}_arrived")
-        w.emit(Declare(arrived, total.dtype, parts * TOGETHER))
+        w.emit(Declare(arrived, total.dtype, parts * LANE_ELEMENTS))
         for part in range(parts):
-            w.emit(VectorLoad(arrived, number(part * TOGETHER), buffer.name, _place(w, copy, part, group), TOGETHER))
-        for n in range(TOGETHER):
-            each = [Reg(arrived, total.dtype, number(part * TOGETHER + n)) for part in range(parts)]
+            w.emit(VectorLoad(arrived, number(part * LANE_ELEMENTS), buffer.name, _place(w, copy, part, group), LANE_ELEMENTS))
+        for n in range(LANE_ELEMENTS):
+            each = [Reg(arrived, total.dtype, number(part * LANE_ELEMENTS + n)) for part in range(parts)]
             value: KExpr = each[0]
             for further in each[1:]:
                 value = Call("add", (value, further))
-            w.emit(Assign(Reg(added.name, total.dtype, w.simplified(group * TOGETHER + n)), value))
+            w.emit(Assign(Reg(added.name, total.dtype, w.simplified(group * LANE_ELEMENTS + n)), value))
     return added
 
 
@@ -111,8 +110,9 @@ def store_sums(w: ProductState, tile: Affine, part: Affine) -> Reg:
     choice = w.plan.choice
     w.emit(Comment(f"{_names(w)}: sums of {choice.memory_parts} parts of the inner axis through global memory"))
     for total, buffer in zip(w.totals, w.workspaces, strict=True):
-        with w.loop("group", w.plan.result_sums // TOGETHER, unroll=w.unroll) as group:
-            w.emit(VectorStore(buffer.name, _place_in_memory(w, tile, part, group), total.name, w.simplified(group * TOGETHER), TOGETHER))
+        with w.loop("group", w.plan.result_sums // LANE_ELEMENTS, unroll=w.unroll) as group:
+            place = _place_in_memory(w, tile, part, group)
+            w.emit(VectorStore(buffer.name, place, total.name, w.simplified(group * LANE_ELEMENTS), LANE_ELEMENTS))
     last = Reg(w.fresh("last"), BOOL)
     assert w.counter is not None
     w.emit(Declare(last.name, BOOL), LastBlock(last, w.counter.name, _owner(w, tile), choice.memory_parts))
@@ -124,16 +124,16 @@ def load_sums(w: ProductState, tile: Affine) -> None:
     count = w.plan.result_sums
     for total, buffer in zip(w.totals, w.workspaces, strict=True):
         # The first part replaces the block's own sums, which are one of the parts.
-        with w.loop("group", count // TOGETHER, unroll=w.unroll) as group:
+        with w.loop("group", count // LANE_ELEMENTS, unroll=w.unroll) as group:
             first = _place_in_memory(w, tile, number(0), group)
-            w.emit(VectorLoad(total.name, w.simplified(group * TOGETHER), buffer.name, first, TOGETHER))
+            w.emit(VectorLoad(total.name, w.simplified(group * LANE_ELEMENTS), buffer.name, first, LANE_ELEMENTS))
         with w.loop("part", w.plan.choice.memory_parts, start=1) as part, \
-                w.loop("group", count // TOGETHER, unroll=w.unroll) as group:
+                w.loop("group", count // LANE_ELEMENTS, unroll=w.unroll) as group:
             other = w.fresh(f"{total.name}_other")
-            w.emit(Declare(other, total.dtype, TOGETHER),
-                   VectorLoad(other, number(0), buffer.name, _place_in_memory(w, tile, part, group), TOGETHER))
-            for n in range(TOGETHER):
-                own = Reg(total.name, total.dtype, w.simplified(group * TOGETHER + n))
+            w.emit(Declare(other, total.dtype, LANE_ELEMENTS),
+                   VectorLoad(other, number(0), buffer.name, _place_in_memory(w, tile, part, group), LANE_ELEMENTS))
+            for n in range(LANE_ELEMENTS):
+                own = Reg(total.name, total.dtype, w.simplified(group * LANE_ELEMENTS + n))
                 w.emit(Assign(own, Call("add", (own, Reg(other, total.dtype, number(n))))))
 
 
@@ -144,6 +144,6 @@ def _owner(w: ProductState, tile: Affine) -> Affine:
 
 def _place_in_memory(w: ProductState, tile: Affine, part: Affine, group: Affine) -> Affine:
     """First element of a thread's sums number `group` of a part, in the workspace."""
-    choice, groups = w.plan.choice, w.plan.result_sums // TOGETHER
+    choice, groups = w.plan.choice, w.plan.result_sums // LANE_ELEMENTS
     return w.simplified((((_owner(w, tile) * choice.memory_parts + part) * groups + group) * choice.consumer_threads + axis("thread"))
-                        * TOGETHER)
+                        * LANE_ELEMENTS)

@@ -13,15 +13,11 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.scalar import Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
+from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, OperandTile
-from tilefuse.templates.staged.pipelined.row_tile import HALF_ROWS
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS, SWIZZLE
 from tilefuse.templates.staged.pipelined.state import ProductState
-
-# Elements of a thread in 64 lines and 8 inner elements. Source: PTX ISA, accumulators of wgmma.
-LANE_ELEMENTS = 4
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class ExpandedProducts:
         if not self.tiles:
             return
         # As many inner elements as a panel of the right operand has, so that a part of that begins where a panel does.
-        self.part = panel_width(SWIZZLE, w.plan.left.operand.dtype.itemsize)
+        self.part = panel_width(SWIZZLE_LINE_BYTES, w.plan.left.operand.dtype.itemsize)
         self.parts = w.plan.choice.depth // self.part
         rows, thread = w.plan.choice.warpgroup_rows, axis("thread")
         self.pair = w.let("pair", thread % 4, 4)

@@ -8,22 +8,17 @@ from collections.abc import Iterator
 from itertools import product
 from math import lcm
 
-from tilefuse.kernel.pipeline import WARPGROUP_ROWS, panel_width
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_shapes
-from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, SWIZZLE
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 
 # Most rows of products whose operands are swapped: as many as an instruction has.
 MOST_ROWS = WARPGROUP_ROWS
-# Columns of tiles of products with more rows.
-WIDE_COLUMNS = (128, 256)
-# Panels of the inner axis in a slot. Consumer warpgroups, which have 64 rows of a tile each.
-TRIED_PANELS, TRIED_WARPGROUPS = (1, 2, 4), (1, 2, 4)
-# Slots whose barriers fit beside them.
-MOST_SWAPPED_SLOTS = 28
 
 
 def column_step(form: ProductForm) -> int:
@@ -33,13 +28,14 @@ def column_step(form: ProductForm) -> int:
     """
     if form.swapped and form.left.inner_is_contiguous:
         return MMA_COLUMNS * (2 if form.left.dtype.is_integer else 1)
-    return min(panel_width(SWIZZLE, form.left.dtype.itemsize), STAGE_COLUMNS)
+    return min(panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize), STAGE_COLUMNS)
 
 
 def _whole_panel(form: ProductForm) -> int:
     """Inner elements that fill panels of all operands, of the narrow tensors that some are computed from as well."""
     stored = [p.right.stored for p in form.products if p.right.stored is not None]
-    return lcm(panel_width(SWIZZLE, form.left.dtype.itemsize), *(s.packing * panel_width(SWIZZLE, s.dtype.itemsize) for s in stored))
+    narrow = (s.packing * panel_width(SWIZZLE_LINE_BYTES, s.dtype.itemsize) for s in stored)
+    return lcm(panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize), *narrow)
 
 
 def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
@@ -47,10 +43,10 @@ def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]
     if form.reduced.stages:
         return
     panel = _whole_panel(form)
-    for warpgroups, columns in product(TRIED_WARPGROUPS, _columns(form)):
+    for warpgroups, columns in product(SEARCH.pipelines.swapped_warpgroups, _columns(form)):
         rows = WARPGROUP_ROWS * warpgroups
         tiles = form.num_leads * -(-form.rows // rows) * -(-form.columns // columns)
-        for panels in TRIED_PANELS:
+        for panels in SEARCH.pipelines.swapped_panels:
             whole = Pipelined(rows, columns, panels * panel, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
             yield whole
             yield from split_shapes(form.inner, whole, tiles, device)
@@ -61,4 +57,4 @@ def _columns(form: ProductForm) -> tuple[int, ...]:
     if form.columns <= MOST_ROWS:
         step = column_step(form)
         return (-(-form.columns // step) * step,)
-    return WIDE_COLUMNS if any(p.right.stored for p in form.products) else ()
+    return SEARCH.pipelines.swapped_columns if any(p.right.stored for p in form.products) else ()

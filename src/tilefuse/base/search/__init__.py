@@ -1,0 +1,1 @@
+"""Bounds of searches, the same on every device: candidates tried, depths followed, sizes of generated code. `limits.py` has the record."""
