@@ -19,7 +19,7 @@ from tests.unit.templates.stitched_graphs import clamped_layers, product_softmax
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
-from tilefuse.driver.compile import generate, import_model
+from tilefuse.driver.compile import generate, generate_sources, import_model
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -98,6 +98,23 @@ def test_a_large_product_alone_is_a_call() -> None:
     assert len(plan.library_calls) == 1 and not plan.kernels
 
 
+def test_layers_whose_weights_are_transposed_views_are_kernels() -> None:
+    """torch's linear layers in f32, and products of bytes: the inner axis is the last in memory, though not that of the operand."""
+    def scaled(x: torch.Tensor, w: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(torch._scaled_mm(x, w.t(), scale_x, scale_w, out_dtype=torch.bfloat16))
+
+    def batched(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x @ y.transpose(1, 2)
+
+    bytes_ = (torch.empty(2048, 1024, dtype=torch.float8_e4m3fn), torch.empty(1024, 1024, dtype=torch.float8_e4m3fn))
+    for function, inputs in ((torch.nn.functional.linear, (torch.empty(2048, 1024), torch.empty(1024, 1024))),
+                             (batched, (torch.empty(8, 512, 256), torch.empty(8, 512, 256))),
+                             (lambda x, w: torch._int_mm(x, w.t()), tuple(t.view(torch.int8) for t in bytes_)),
+                             (scaled, (*bytes_, torch.empty(2048, 1), torch.empty(1, 1024)))):
+        plan = generate_sources(function, inputs, device=H200).plan
+        assert [type(k.program.choice) for k in plan.kernels] == [Pipelined] and not plan.library_calls
+
+
 def test_small_products_are_stitched() -> None:
     """Several products and reductions stay in one kernel of stages."""
     for graph in (product_softmax(64, 64, 128, F16), clamped_layers(32, (64, 64, 64), F16), linear_gelu(64, 128, 64)):
@@ -112,6 +129,17 @@ def test_stages_leave_large_products_to_pipelines_and_calls() -> None:
     refused = schedule_pattern(graph, nodes, {}, H200, replaces_calls=True)
     assert isinstance(refused, Rejected) and refused.reason is Reason.LIBRARY_CALL
     assert isinstance(schedule_pattern(graph, nodes, {}, H200), TileProgram)
+
+
+def test_stages_hold_products_of_f32_that_pipelines_hold_too() -> None:
+    """The library multiplies f32 on threads, so that a step of a recurrence in one kernel of stages is faster than product and gates."""
+    def step(x: torch.Tensor, cell: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        i, f, g, o = (torch.nn.functional.linear(x, w, bias)).chunk(4, 1)
+        return torch.sigmoid(o) * torch.tanh(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g))
+
+    inputs = (torch.empty(128, 156), torch.empty(128, 128), torch.empty(512, 156), torch.empty(512))
+    plan = generate_sources(step, inputs, device=H200).plan
+    assert [k.program.template for k in plan.kernels] == ["stitched"] and not plan.library_calls
 
 
 def test_norms_behind_a_residual_read_their_rows_once() -> None:

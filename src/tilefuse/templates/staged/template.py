@@ -8,7 +8,7 @@ from math import log2, prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import InternalError
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.contraction import SPLIT, contraction_of, matrix_arithmetic
 from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
@@ -34,6 +34,14 @@ from tilefuse.templates.staged.stitch_plan import StitchPlan
 from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of, stitch_tree
 from tilefuse.templates.staged.stitched_by_hand import stitched_by_hand
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
+
+
+def gains_parts(node: Node, graph: Graph, device: DeviceSpec) -> bool:
+    """Whether stages multiply high and low parts of f32 on tensor cores, where the library multiplies on threads."""
+    contraction = contraction_of(node, graph)
+    if contraction is None or not device.has_matrix_unit:
+        return False
+    return matrix_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) == SPLIT
 
 
 class StitchedTemplate(KernelTemplate[Stitched]):
@@ -81,6 +89,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         products = [n for n in request.graph.nodes if n.category == "library"] if request.replaces_calls else []
         # Products that no template holds alone may be held between others (`plan/walks.py`).
         large = next((n.name for n in products if not self.holds_product(n, request.graph, request.device)
+                      and not gains_parts(n, request.graph, request.device)
                       and any(t.holds_product(n, request.graph, request.device) for t in kernel_templates())), None)
         if large is not None:
             return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")

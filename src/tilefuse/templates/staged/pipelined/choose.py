@@ -14,6 +14,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
+from tilefuse.templates.staged.pipelined.operand import runs_along_inner
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, with_work
@@ -80,12 +81,12 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
 
 
 def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
-    """Whether warpgroup instructions multiply the operands of a node, as far as its types and the order of its axes tell."""
+    """Whether warpgroup instructions multiply the operands of a node, as far as its types and the order of axes in memory tell."""
     contraction = any_contraction_of(node, graph)
     if contraction is None or not device.capabilities.warpgroup_products:
         return False
     left, right = (graph.type_of(v).dtype for v in (contraction.left, contraction.right))
-    if left.bits != TURNED_BITS and not (contraction.inner_last_left and contraction.inner_last_right):
+    if left.bits != TURNED_BITS and not all(runs_along_inner(graph, contraction, side) for side in ("left", "right")):
         return False
     return warpgroup_arithmetic(contraction, left, right) in ARITHMETIC
 

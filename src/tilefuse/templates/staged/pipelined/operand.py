@@ -70,6 +70,20 @@ def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: s
     return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1, dtype.itemsize)
 
 
+def runs_along_inner(graph: Graph, contraction: Contraction, side: str) -> bool:
+    """Whether neighbours along the inner axis are neighbours in memory, where the value that is read has its axes in order.
+
+    Maps that only move elements are followed, as in `operand_of`: the transpose of a weight is a view of it.
+    """
+    value, index = (contraction.left, contraction.left_index) if side == "left" else (contraction.right, contraction.right_index)
+    sizes = {INNER: contraction.inner}
+    while (node := graph.node_by_name.get(value)) is not None and node.category == "map" and isinstance(node.body, Read):
+        at = dict(zip(node.axes, index, strict=True))
+        value, index = node.body.value, tuple(substitute(e, at, sizes) for e in node.body.index)
+    offset = linearise(index, row_major_strides(graph.type_of(value).shape))
+    return contraction.inner == 1 or offset.is_linear and offset.coefficient(INNER) == 1
+
+
 # -- computed operands -----------------------------------------------------------------------------------------------------
 
 
