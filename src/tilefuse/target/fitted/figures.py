@@ -7,6 +7,7 @@ from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongPr
 from tilefuse.target.fitted.chains import ChainFigures
 from tilefuse.target.fitted.endings import EndingFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
+from tilefuse.target.fitted.pipelined_walks import WalkFigures
 from tilefuse.target.fitted.pipelines import PipelinedFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
@@ -56,6 +57,7 @@ class FittedFigures:
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
     chains: ChainFigures = ChainFigures()
+    walks: WalkFigures = WalkFigures()
     products: ProductFigures = ProductFigures()
     calls: CallFigures = CallFigures()
     unaligned: UnalignedFigures = UnalignedFigures()

@@ -46,14 +46,21 @@ class LazyTop:
     """One maximum of a kernel: the carried maximum is that of the unscaled elements."""
 
     def __init__(self, w: OnlineState, t: Total, rows: int) -> None:
-        self.w, self.total, self.rows = w, t, rows
-        self.body, self.scale = unscaled(t.body)
+        self.w, self.rows = w, rows
+        self.take(t)
         self.by = const(self.scale * math.log2(math.e), F32)
         self.negated = Reg(w.fresh(f"{t.value}_negated"), F32)
         self.used = Reg(w.fresh(f"{t.value}_used"), F32)
+        # Whether a row of the thread is rescaled in the turn at hand.
+        self.grown = Reg("", BOOL)
         w.emit(Comment(f"%{t.value}: {self.negated.name} is {self.by.text} times the negated maximum that powers are relative to"))
         clear(w, self.negated, rows, math.inf)
         w.emit(Declare(self.used.name, F32, rows))
+
+    def take(self, t: Total) -> None:
+        """From here on, elements are those of `t`, the same maximum."""
+        self.total = t
+        self.body, self.scale = unscaled(t.body)
 
     def _row(self, array: Reg, i: Affine) -> Reg:
         return Reg(array.name, array.dtype, i)
@@ -61,7 +68,8 @@ class LazyTop:
     def grow(self, new: Reg, products: list[Fragment]) -> None:
         """Makes powers relative to the new maximum in rows where they would exceed 2**LIMIT, and rescales what was summed up there."""
         w, form = self.w, self.w.form
-        above, grown = Reg(w.fresh("above"), F32), Reg(w.fresh("any_above"), BOOL)
+        self.grown = Reg(w.fresh("any_above"), BOOL)
+        above, grown = Reg(w.fresh("above"), F32), self.grown
         w.emit(Declare(above.name, F32, self.rows), Declare(grown.name, BOOL, None, const(False, BOOL)))
         limit = const(LIMIT, F32)
         with w.loop("i", self.rows, unroll=w.unroll) as i:
@@ -80,17 +88,22 @@ class LazyTop:
                 if s.top == self.total.value:
                     own = Reg(w.carried[s.value].name, s.dtype, i)
                     w.emit(Assign(own, Call("mul", (own, factor))))
-            for weighted, product in zip(form.weighted, products, strict=True):
-                if weighted.total.top == self.total.value:
-                    carried = w.carried[weighted.value]
-                    with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
-                        own = Reg(carried.name, carried.dtype, product.place(i, g, v))
-                        w.emit(Assign(own, Call("mul", (own, factor))))
+            self.rescale_products(i, factor, products)
         w.emit(IfValue(grown, tuple(inner.statements)))
         with w.loop("i", self.rows, unroll=w.unroll) as i:
             negated = self._row(self.negated, i)
             nothing: KExpr = Call("eq", (negated, const(math.inf, F32)))
             w.emit(Assign(self._row(self.used, i), Call("select", (nothing, const(0, F32), negated))))
+
+    def rescale_products(self, i: Affine, factor: KExpr, products: list[Fragment]) -> None:
+        """Multiplies what a row's weighted products have summed up by a factor."""
+        w = self.w
+        for weighted, product in zip(w.form.weighted, products, strict=True):
+            if weighted.total.top == self.total.value:
+                carried = w.carried[weighted.value]
+                with w.loop("g", product.groups, unroll=w.unroll) as g, w.loop("v", product.vector, unroll=w.unroll) as v:
+                    own = Reg(carried.name, carried.dtype, product.place(i, g, v))
+                    w.emit(Assign(own, Call("mul", (own, factor))))
 
     def know(self, element: Reg, i: Affine) -> None:
         """Makes the element at hand and its power known."""

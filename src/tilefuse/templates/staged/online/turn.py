@@ -35,14 +35,18 @@ class Turn:
         """Scores, maxima, powers, products."""
         w, form = self.w, self.w.form
         self.sums = [multiply_scores(w, n, self.here, self.held[n], self.stage) for n in range(len(form.scores))]
-        shifts: dict[Expr, Reg] = {}
-        for t in form.tops:
-            self._maximum(t, shifts)
-        powers = self._powers(shifts)
+        powers = self.reduce()
         if w.plan.unit == "fma" and form.weighted:
             w.emit(Barrier())
         for n, product in enumerate(self.products):
-            multiply_powers(w, n, w.carried[form.weighted[n].value], product, powers[n], self.stage)
+            multiply_powers(w, n, w.carried[form.weighted[n].value], product, powers[n].name, self.stage)
+
+    def reduce(self) -> list[Reg]:
+        """Maxima and sums with the scores of this turn; the register arrays of each weighted product's powers."""
+        shifts: dict[Expr, Reg] = {}
+        for t in self.w.form.tops:
+            self._maximum(t, shifts)
+        return self._powers(shifts)
 
     @contextlib.contextmanager
     def _at(self, i: Affine, g: Affine) -> Iterator[tuple[Bound, ...]]:
@@ -173,14 +177,18 @@ class Turn:
 
         return any(reads(x.body) for x in (*form.sums, *(p.total for p in form.weighted)))
 
-    def _powers(self, shifts: dict[Expr, Reg]) -> list[str]:
+    def power_array(self, number_: int) -> Reg:
+        """The register array of a weighted product's powers; where threads multiply they lie on chip instead."""
+        weighted = self.w.form.weighted[number_]
+        array = Reg(self.w.fresh(f"{weighted.total.value}_held"), weighted.right.dtype)
+        if self.w.plan.unit == "mma":
+            self.w.emit(Declare(array.name, array.dtype, self.here.size))
+        return array
+
+    def _powers(self, shifts: dict[Expr, Reg]) -> list[Reg]:
         """Adds the tile's elements to the sums, and keeps those that are multiplied: in registers as left fragments, or on chip."""
         w, here, form = self.w, self.here, self.w.form
-        held: list[str] = []
-        for weighted in form.weighted:
-            held.append(w.fresh(f"{weighted.total.value}_held"))
-            if w.plan.unit == "mma":
-                w.emit(Declare(held[-1], weighted.right.dtype, here.size))
+        held = [self.power_array(n) for n in range(len(form.weighted))]
         names = dict.fromkeys((*(s.value for s in form.sums), *(p.total.value for p in form.weighted)))
         w.emit(Comment(f"{', '.join('%' + x for x in names)}: of this turn"))
         with w.loop("i", here.rows, unroll=w.unroll) as i, w.loop("j", self._columns, unroll=w.unroll) as j, self._at(i, j) as facts:
@@ -200,7 +208,7 @@ class Turn:
                 self._when(facts, s, place if biased else None, partial(self._add, Reg(w.carried[s.value].name, s.dtype, i)), None)
             for n, weighted in enumerate(form.weighted):
                 if w.plan.unit == "mma":
-                    put = partial(self._assign, Reg(held[n], weighted.right.dtype, place))
+                    put = partial(self._assign, Reg(held[n].name, held[n].dtype, place))
                 else:
                     tile = w.plan.tile("powers", n)
                     put = partial(self._store, tile, w.simplified(here.row(i) * tile.pitch + self._column(j)))

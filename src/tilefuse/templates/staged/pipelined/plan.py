@@ -1,6 +1,7 @@
 """The plan of a pipelined product: its form, its tiles, their places in shared memory, and how operands come there."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import INNER
@@ -239,10 +240,18 @@ class OperandMap:
 
 
 def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
-    """The map of an operand; axes along which it does not move are none of the map's, and axes of one element have the least stride."""
+    """The map of an operand of the form's products."""
+    return map_of_tile({**form.extents, INNER: form.inner // tile.packing}, tile)
+
+
+def map_of_tile(sizes: Mapping[str, int], tile: OperandTile) -> OperandMap:
+    """The map of an operand; axes along which it does not move are none of the map's, and axes of one element have the least stride.
+
+    sizes: extents of the product's axes, INNER among them.
+    """
     operand = tile.operand
     last, before = (INNER, operand.line) if operand.inner_is_contiguous else (operand.line, INNER)
-    strides, sizes = operand.stride_by_axis, {**form.extents, INNER: form.inner // tile.packing}
+    strides = operand.stride_by_axis
     leads = sorted((a for a, s in strides.items() if a not in (INNER, operand.line) and s), key=lambda a: -strides[a])
     axes = (*leads, before, last)
     least = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
@@ -252,10 +261,15 @@ def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
 
 def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
+    return why_no_map_of({**form.extents, INNER: form.inner // tile.packing}, tile)
+
+
+def why_no_map_of(sizes: Mapping[str, int], tile: OperandTile) -> str:
+    """The same. sizes: as of `map_of_tile`."""
     operand = tile.operand
     if operand.element is not None:
         return f"%{operand.value} is computed"
-    m = operand_map(form, tile)
+    m = map_of_tile(sizes, tile)
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
 
 

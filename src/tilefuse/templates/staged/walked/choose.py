@@ -1,0 +1,107 @@
+"""Tiles of pipelined walks: every candidate that fits is priced by its work; the cheapest is taken."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.roofline import price_candidate
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.online.plan import padded
+from tilefuse.templates.staged.online.turn_work import score_of
+from tilefuse.templates.staged.pipelined.plan import why_no_map_of
+from tilefuse.templates.staged.walked.form import WalkForm
+from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.walk_work import with_work
+
+MOST_WARPGROUPS, MOST_SLOTS = 3, 4
+# Columns of one instruction's sums, and lines of one tensor copy. Source: PTX ISA, shapes of wgmma, boxes of tensor copies.
+MOST_COLUMNS = 256
+
+
+def choose_walk(form: WalkForm, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
+    """The tiles whose work has the least price, or why there are none. fixed: tiles made by hand or by a tuner."""
+    if device.kind != "cuda" or not device.capabilities.warpgroup_products:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
+    if form.width > MOST_COLUMNS:
+        return Rejected(Reason.REGISTERS, f"%{form.values.operand.value} has {form.width} columns, and registers hold {MOST_COLUMNS}")
+    best: tuple[float, float, WalkPlan] | None = None
+    why: Rejected | None = None
+    boundary, score = boundary_work(form.online.graph), score_of(form.online)
+    for choice in [fixed] if fixed is not None else candidates(form, device):
+        plan = _fit(form, choice, device)
+        if isinstance(plan, Rejected):
+            why = why or plan
+            continue
+        plan = with_work(plan, boundary, score, device)
+        price = price_candidate(plan.work, device)
+        if best is None or (price.us, price.arithmetic_us) < best[:2]:
+            best = (price.us, price.arithmetic_us, plan)
+    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
+    """Every choice that is tried, those that do not fit among them."""
+    online = form.online
+    # Memory of the transposed values runs along the walked axis: in whole panels.
+    step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
+    longest = min(padded(online.length, step), MOST_COLUMNS)
+    columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
+    for warpgroups, c, left_slots in product(range(1, MOST_WARPGROUPS + 1), columns, (2, 1)):
+        num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
+        blocks = min(num_tiles, device.num_multiprocessors)
+        base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks)
+        least = placed(form, base)
+        each = least.keys.slot_bytes + least.values.slot_bytes
+        room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
+        slots = min(1 + room // each, MOST_SLOTS)
+        for band in _bands(form, device):
+            yield replace(base, slots=slots, band=band)
+
+
+def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
+    """Lead places whose tiles are taken together: all whose walked operands L2 holds, where tiles differ in length."""
+    online = form.online
+    if form.limit is None:
+        return (1,)
+    each = online.length * (form.inner + form.width) * form.keys.operand.dtype.itemsize
+    share = int(device.l2_bytes * device.fitted.traffic.pending_l2_share)
+    most = max(min(share // max(each, 1), online.num_leads), 1)
+    return (max(n for n in range(1, most + 1) if online.num_leads % n == 0),)
+
+
+def _fit(form: WalkForm, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
+    online = form.online
+    step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
+    legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
+             (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
+              f"{choice.columns} columns a turn are no multiple of {step} up to {MOST_COLUMNS}"),
+             (choice.rows <= MOST_COLUMNS, f"{choice.rows} rows a tile, and a tensor copy brings {MOST_COLUMNS}"),
+             (choice.left_slots >= 1, f"{choice.left_slots} slots of the left operand"),
+             (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
+             (choice.band >= 1 and online.num_leads % choice.band == 0, f"a band of {choice.band} among {online.num_leads} lead places"),
+             (choice.blocks >= 1, f"{choice.blocks} blocks"))
+    for holds, problem in legal:
+        if not holds:
+            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+    plan = placed(form, choice)
+    return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
+
+
+def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
+    """Why a plan does not fit the device: tensor maps, registers, shared memory."""
+    for of, tile in zip(plan.form.operands, plan.tiles, strict=True):
+        wrong = why_no_map_of(of.sizes, tile)
+        if wrong:
+            return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
+    registers = plan.registers + device.fitted.walks.registers
+    _, most = consumer_registers(plan.choice, device)
+    if registers > min(most, device.max_registers_per_thread):
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.choice.columns} columns, and {most} are left")
+    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
+    return None

@@ -1,0 +1,193 @@
+"""Pipelined walks between two products as kernel IR.
+
+    for each tile of rows:     scores of the last turn | maximum, powers
+      for each turn before:    start its scores, and the products of the turn behind it | wait for scores | maximum, powers
+                               wait for products | rescale
+      products of the first turn | factors known only now, results
+
+The last turn comes first: it alone reaches over the end of the walked axis, and next to it are those that a mask cuts.
+"""
+from __future__ import annotations
+
+from collections.abc import Set
+
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import F32
+from tilefuse.kernel.ir import Comment, Declare, Kernel, Let, OfTwo, Reg
+from tilefuse.kernel.pipeline import (
+    WARPGROUP,
+    WARPGROUP_ROWS,
+    Consume,
+    Pipeline,
+    ReleaseSlots,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.online.ends import INFINITY, WalkEnd
+from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
+from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
+from tilefuse.templates.staged.online.products import LEAD, OnlineForm
+from tilefuse.templates.staged.walked.limit import without_mask
+from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
+from tilefuse.templates.staged.walked.state import WalkState
+from tilefuse.templates.staged.walked.turn import DeferredTop, PipelinedTurn, round_powers
+
+
+def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
+    """The kernel IR of a pipelined walk. settled: as of `KernelTemplate.compose`."""
+    plan = program.internal
+    assert isinstance(plan, WalkPlan)
+    choice = plan.choice
+    w = WalkState(program, plan, device)
+    prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
+    w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
+    count = plan.num_tiles
+    with w.nested() as roles, w.loop("tile", number(count), start=axis("block"), step=choice.blocks, extent=count) as tile:
+        _Tile(w, tile).emit()
+    pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
+    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
+    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
+    return Kernel(program.name, (*w.buffers.values(), *w.slots.values()), launch, (*w.frame.statements, pipeline), header,
+                  min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+
+
+class _Tile:
+    """The statements of one tile of rows.
+
+    turns, whole  number of its turns, and of those of them, the first ones, that a mask hides nothing of
+    """
+
+    def __init__(self, w: WalkState, tile: Affine) -> None:
+        self.w, self.plan = w, w.walk
+        plan, choice, online = self.plan, self.plan.choice, self.plan.form.online
+        of_band = choice.band * plan.row_tiles
+        band, rest = (tile // of_band, tile % of_band) if choice.band < online.num_leads else (number(0), tile)
+        w.lead = w.let("lead", band * choice.band + rest % choice.band, online.num_leads)
+        row_tile = rest // choice.band
+        row_tile = w.let("row_tile", (plan.row_tiles - 1) - row_tile if plan.form.limit is not None else row_tile, plan.row_tiles)
+        w.env[LEAD] = w.lead
+        w.first_row = row_tile * choice.rows
+        self.left_at = w.let("left_at", tile // choice.blocks % choice.left_slots, choice.left_slots)
+        self.turns, self.whole = self._turns()
+        w.place_of_thread = place_of_thread(w, w.plan)
+        self.group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
+        self.here = fragment(w, w.plan, choice.columns, 1)
+        self.product = fragment(w, w.plan, plan.width, 1)
+        self.scores, self.powers, self.sums = (Reg(w.fresh(name), dtype) for name, dtype in (
+            (f"{online.scores[0].value}_sum", F32), (f"{online.weighted[0].total.value}_held", plan.form.left.operand.dtype),
+            (f"{online.weighted[0].value}_so_far", F32)))
+        self.lazy: dict[str, LazyTop] = {}
+
+    def _turns(self) -> tuple[Affine, Affine]:
+        """Turns of the tile; a mask with a limit ends rows before the walked axis ends."""
+        plan, limit = self.plan, self.plan.form.limit
+        most = plan.most_turns
+        if limit is None or most == 1:
+            return number(most), number(most - 1)
+        last_reach = (plan.row_tiles * plan.choice.rows - 1 + limit.beyond) // plan.choice.columns + 1
+        reach = self.w.first_row + plan.choice.rows - 1 + limit.beyond + (plan.choice.columns - 1)
+        turns = self._least("turns", reach // plan.choice.columns, number(most), max(last_reach, most) + 1)
+        whole = self._least("whole", (self.w.first_row + limit.beyond) // plan.choice.columns, turns - 1, most)
+        return turns, whole
+
+    def _least(self, stem: str, left: Affine, right: Affine, extent: int) -> Affine:
+        w = self.w
+        first = w.let(f"{stem}_reached", left, extent)
+        name = w.fresh(stem)
+        w.emit(Let(name, OfTwo("least", first, right), self.plan.most_turns + 1))
+        w.frame.extents[name] = self.plan.most_turns + 1
+        return axis(name)
+
+    def emit(self) -> None:
+        """The whole tile."""
+        w, plan, online = self.w, self.plan, self.plan.form.online
+        self._declare()
+        slot = w.produce(plan.form.left, plan.left, w.first_row, number(0))
+        w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
+        last = w.let("last", self.turns - 1, plan.most_turns)
+        keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
+        w.emit(Consume(LEFT, slot, (), held_slots=1), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
+        self._reduce(last, online)
+        round_powers(w, self.scores, self.powers, self.here.size)
+        limit = plan.form.limit
+        if plan.most_turns > 1:
+            bare = online if limit is None else without_mask(online, limit)
+            if limit is not None:
+                with w.loop("n", self.turns - self.whole, start=1, extent=plan.most_turns) as n:
+                    self._turn(n, online)
+            with w.loop("n", self.turns, start=self.turns - self.whole, extent=plan.most_turns) as n:
+                self._turn(n, bare)
+        w.emit(ReleaseSlots(LEFT), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
+        values = w.produce(plan.form.values, plan.values, number(0), number(0))
+        w.emit(Consume(VALUES, values, (self._value_product(values), WarpgroupWait(0))))
+        WalkEnd(w, self.lazy).emit(self.here, [self.product])
+
+    def _declare(self) -> None:
+        w, online = self.w, self.plan.form.online
+        w.carried.clear()
+        for t in online.totals:
+            w.carried[t.value] = Reg(w.fresh(f"{t.value}_so_far"), t.dtype)
+            clear(w, w.carried[t.value], self.here.rows, -INFINITY if t.monoid == "max" else 0.0)
+        w.carried[online.weighted[0].value] = self.sums
+        clear(w, self.sums, self.product.size)
+        self.lazy = {t.value: DeferredTop(w, t, self.here.rows) for t in online.tops if is_lazy(w, t)}
+        w.emit(Declare(self.scores.name, self.scores.dtype, self.here.size), Declare(self.powers.name, self.powers.dtype, self.here.size))
+
+    def _turn(self, n: Affine, form: OnlineForm) -> None:
+        """The n-th turn from the end, its scores beside the products of the turn behind it."""
+        w, plan = self.w, self.plan
+        turn = w.let("turn", self.turns - 1 - n, plan.most_turns - 1)
+        behind = turn * plan.choice.columns + plan.choice.columns
+        keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
+        values = w.produce(plan.form.values, plan.values, number(0), behind)
+        products = Consume(VALUES, values, (self._value_product(values), WarpgroupWait(1)), held_slots=1)
+        w.emit(Consume(KEYS, keys, (self._score_product(keys), products)))
+        finished = (WarpgroupWait(0), ReleaseSlots(VALUES))
+        waits = len(self.lazy) < len(form.tops)
+        if waits:
+            # Maxima that are not followed lazily rescale the products at once.
+            w.emit(*finished)
+        lazy = self._reduce(turn, form)
+        if not waits:
+            w.emit(*finished)
+        for top in lazy.values():
+            top.rescale([self.product])
+        round_powers(w, self.scores, self.powers, self.here.size)
+
+    def _reduce(self, turn: Affine, form: OnlineForm) -> dict[str, DeferredTop]:
+        """Maxima, sums and powers of a turn; the maxima with factors that wait."""
+        w = self.w
+        lazy = {t.value: self._top(t.value).of(t) for t in form.tops if t.value in self.lazy}
+        with w.taking(form):
+            PipelinedTurn(w, turn, number(0), self.here, [self.product], [], dict(lazy)).of_scores(self.scores)
+        return lazy
+
+    def _top(self, value: str) -> DeferredTop:
+        top = self.lazy[value]
+        assert isinstance(top, DeferredTop)
+        return top
+
+    # -- products ---------------------------------------------------------------------------------------------------------
+
+    def _score_product(self, slot: str) -> WarpgroupProduct:
+        left, right, slots = self.plan.left, self.plan.keys, self.w.slots
+        first = self.group * (WARPGROUP_ROWS * (left.width if left.operand.inner_is_contiguous else left.depth))
+        return WarpgroupProduct(
+            self.scores.name, slots[left.key].name, self.left_at * left.elements + first, left.panel_lines * left.width,
+            not left.operand.inner_is_contiguous, slots[right.key].name, axis(slot) * right.elements, right.panel_lines * right.width,
+            right.operand.inner_is_contiguous, WARPGROUP_ROWS, self.plan.choice.columns, self.plan.inner, term=number(0))
+
+    def _value_product(self, slot: str) -> WarpgroupProduct:
+        right = self.plan.values
+        return WarpgroupProduct(
+            self.sums.name, self.powers.name, number(0), 0, False, self.w.slots[right.key].name, axis(slot) * right.elements,
+            right.panel_lines * right.width, right.operand.inner_is_contiguous, WARPGROUP_ROWS, self.plan.width, self.plan.choice.columns,
+            left_registers=True)
+
+

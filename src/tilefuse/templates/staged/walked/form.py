@@ -1,0 +1,102 @@
+"""The form of a pipelined walk: that of `online/products.py` with one score and one weighted product, whose operands are tensors."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of, matrix_arithmetic
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
+from tilefuse.templates.staged.chain.form import NARROW
+from tilefuse.templates.staged.online.products import OnlineForm, online_form
+from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
+from tilefuse.templates.staged.walked.limit import Limit, limit_of
+
+
+@dataclass(frozen=True)
+class WalkOperand:
+    """An operand of one of the two products, over that product's axes. sizes: their extents, of INNER too; leads: lead axes in order."""
+
+    operand: Operand
+    sizes: Mapping[str, int]
+    leads: tuple[str, ...]
+
+    @property
+    def lines(self) -> int:
+        """Lines of the operand: rows or columns of its product."""
+        return self.sizes[self.operand.line]
+
+
+@dataclass(frozen=True)
+class WalkForm:
+    """Two products with reductions along the walked axis between them.
+
+    left    over rows and the inner axis of the scores
+    keys    over the walked axis, which are the scores' columns, and their inner axis
+    values  over the columns of the weighted product and the walked axis, which is its inner axis
+    limit   the mask that ends each row's columns, if there is one
+    """
+
+    online: OnlineForm
+    left: WalkOperand
+    keys: WalkOperand
+    values: WalkOperand
+    limit: Limit | None
+
+    @property
+    def inner(self) -> int:
+        """Inner extent of the scores."""
+        return self.keys.sizes[INNER]
+
+    @property
+    def width(self) -> int:
+        """Columns of the weighted product."""
+        return self.values.sizes[COLUMN]
+
+    @property
+    def operands(self) -> tuple[WalkOperand, ...]:
+        """All three."""
+        return self.left, self.keys, self.values
+
+
+def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
+    """The form of a pattern given as a graph of its own, or why it has none."""
+    online = online_form(graph)
+    if isinstance(online, Rejected):
+        return online
+    if len(online.scores) != 1 or len(online.weighted) != 1:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{len(online.scores)} products of scores and {len(online.weighted)} weighted ones, and a "
+                                               "pipeline holds the sums of one each")
+    score, weighted = (graph.node_by_name[v] for v in (online.scores[0].value, online.weighted[0].value))
+    sides: list[WalkOperand] = []
+    for node, side in ((score, "left"), (score, "right"), (weighted, "right")):
+        operand = _operand(graph, layouts, node, side)
+        if isinstance(operand, Rejected):
+            return operand
+        sides.append(operand)
+    left, keys, values = sides
+    if len({o.operand.dtype for o in sides}) > 1 or left.operand.dtype.name not in NARROW:
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{score.name} and %{weighted.name} of {left.operand.dtype} and {values.operand.dtype}: "
+                                               "powers become operands of 16 bits")
+    return WalkForm(online, left, keys, values, limit_of(online))
+
+
+def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:
+    contraction = contraction_of(node, graph)
+    assert contraction is not None, "the online form holds products only"
+    types = [graph.type_of(v).dtype for v in (contraction.left, contraction.right)]
+    if types[0].name not in NARROW or matrix_arithmetic(contraction, types[1], types[1]) != "":
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{node.name} multiplies {types[0]} by {types[1]} with precision {contraction.precision}")
+    extents = dict(zip(contraction.axes, node.type.shape, strict=True))
+    operand = operand_of(graph, layouts, contraction, side, extents)
+    if isinstance(operand, Rejected):
+        return operand
+    if operand.element is not None:
+        return Rejected(Reason.UNSUPPORTED_OP, f"%{operand.value} is computed, and tensor copies bring operands from memory")
+    return WalkOperand(operand, {**extents, INNER: contraction.inner}, _leads(contraction))
+
+
+def _leads(contraction: Contraction) -> tuple[str, ...]:
+    assert contraction.axes[-2:] == (ROW, COLUMN)
+    return contraction.axes[:-2]

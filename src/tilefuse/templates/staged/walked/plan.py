@@ -1,0 +1,121 @@
+"""The plan of a pipelined walk: places of its operands in shared memory, turns of its tiles, registers."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.domain.work import Work
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.plan import OnlinePlan, padded
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.pipelined.operands import MOST_REGISTERS, REGISTER_UNIT
+from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.stages import SWIZZLE
+from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+
+LEFT, KEYS, VALUES = "left", "keys", "values"
+# Bytes of an operand's element: 16 bits. Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
+ITEM_BYTES = 2
+PANEL = panel_width(SWIZZLE, ITEM_BYTES)
+INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
+
+
+@dataclass(frozen=True)
+class WalkPlan:
+    """One kernel. `work` and `flops`: as of `Work` and `TileProgram`."""
+
+    form: WalkForm
+    choice: PipelinedWalk
+    left: OperandTile
+    keys: OperandTile
+    values: OperandTile
+    shared_bytes: int
+    work: Work = Work()
+    flops: int = 0
+
+    @property
+    def tiles(self) -> tuple[OperandTile, ...]:
+        """One slot's tile of each operand."""
+        return self.left, self.keys, self.values
+
+    def slots(self, tile: OperandTile) -> int:
+        """Slots of an operand's ring."""
+        return self.choice.left_slots if tile.key == LEFT else self.choice.slots
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles along the rows."""
+        return -(-self.form.online.num_rows // self.choice.rows)
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of all lead places."""
+        return self.form.online.num_leads * self.row_tiles
+
+    @property
+    def most_turns(self) -> int:
+        """Turns along the whole walked axis."""
+        return -(-self.form.online.length // self.choice.columns)
+
+    def turns(self, row_tile: int) -> int:
+        """Turns of a tile of rows: up to the last column that one of its rows has."""
+        if self.form.limit is None:
+            return self.most_turns
+        reach = (row_tile + 1) * self.choice.rows - 1 + self.form.limit.beyond
+        return max(min(-(-reach // self.choice.columns), self.most_turns), 1)
+
+    @property
+    def all_turns(self) -> int:
+        """Turns of all tiles."""
+        return self.form.online.num_leads * sum(self.turns(n) for n in range(self.row_tiles))
+
+    @property
+    def inner(self) -> int:
+        """Inner extent of the scores in whole instructions; operands are zeros beyond their end."""
+        return padded(self.form.inner, INSTRUCTION_INNER)
+
+    @property
+    def width(self) -> int:
+        """Columns of the weighted product in whole instructions."""
+        return padded(self.form.width, MMA_COLUMNS)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a consumer thread for scores, powers and sums: 64 rows of each."""
+        elements = WARPGROUP_ROWS // 2 * self.choice.columns + WARPGROUP_ROWS * (self.choice.columns + self.width)
+        return elements // WARPGROUP
+
+    @property
+    def walk(self) -> OnlinePlan:
+        """The plan that the statements of a turn are written from: each warp has whole rows of 16, as on the smaller instructions."""
+        choice = Online(self.choice.rows, self.choice.columns, self.choice.consumer_threads)
+        return OnlinePlan(self.form.online, choice, "mma", 1, 1, (), self.shared_bytes)
+
+
+def placed(form: WalkForm, choice: PipelinedWalk) -> WalkPlan:
+    """The plan with its rings one after the other in shared memory."""
+    end, tiles = 0, []
+    depth, width = padded(form.inner, PANEL), form.width
+    for key, of, lines, inner, slots in ((LEFT, form.left, choice.rows, depth, choice.left_slots),
+                                         (KEYS, form.keys, choice.columns, depth, choice.slots),
+                                         (VALUES, form.values, width, choice.columns, choice.slots)):
+        tiles.append(OperandTile(key, of.operand, _lines(of, lines), inner, end))
+        end = padded(end + tiles[-1].slot_bytes * slots, TILE_ALIGNMENT_BYTES)
+    left, keys, values = tiles
+    return WalkPlan(form, choice, left, keys, values, end)
+
+
+def _lines(of: WalkOperand, lines: int) -> int:
+    """Lines of a slot: whole panels where lines are contiguous, else whole groups of a swizzle's rows."""
+    return padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
+
+
+def consumer_registers(choice: PipelinedWalk, device: DeviceSpec) -> tuple[int, int]:
+    """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
+    producing = device.fitted.pipelined.copying_registers
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = min(started, device.max_registers_per_thread)
+    left = started * choice.num_threads - producing * WARPGROUP
+    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)

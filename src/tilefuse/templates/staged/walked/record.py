@@ -1,0 +1,54 @@
+"""The record of a pipelined walk between two products."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedWalk:
+    """Tiles of 64 rows for each consumer warpgroup, which persistent blocks take one after another along the whole walked axis.
+
+    columns     of scores a turn: elements of the walked axis in one slot of either ring
+    warpgroups  consumer warpgroups; one more produces
+    left_slots  slots of the ring that brings the rows' left operand, one filling a tile
+    slots       slots of each of the rings that bring the walked operands
+    band        lead places whose tiles of rows are taken together, the longest first
+    blocks      persistent blocks
+    """
+
+    template: ClassVar[str] = "pipelined_walk"
+
+    columns: int
+    warpgroups: int
+    left_slots: int
+    slots: int
+    band: int
+    blocks: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def consumer_threads(self) -> int:
+        """Threads that multiply."""
+        return WARPGROUP * self.warpgroups
+
+    @property
+    def num_threads(self) -> int:
+        """Threads a block."""
+        return self.consumer_threads + WARPGROUP
+
+    @property
+    def resident(self) -> int:
+        """One block: its registers are distributed among its roles."""
+        return 1
+
+    @property
+    def streams_results(self) -> bool:
+        """As of `Choice`: results leave the cache before walked operands, which several blocks read."""
+        return True

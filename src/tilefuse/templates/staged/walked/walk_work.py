@@ -1,0 +1,75 @@
+"""Work of a pipelined walk: cycles of the tensor cores, of the special unit and of threads in a turn, bytes that walked operands move.
+
+Nothing here is a time; `domain/roofline.py` makes one of it.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.online.turn_work import Score
+from tilefuse.templates.staged.walked.plan import WalkPlan
+
+# Tiles a block beyond which blocks have equally many turns, as far as the price goes.
+MANY_TILES = 64
+
+
+def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) -> WalkPlan:
+    """The plan with its operations and its work. boundary: the work of its boundary values."""
+    choice, fitted = plan.choice, device.fitted.walks
+    tiles, turns = most_loaded(plan)
+    tile = StageWork((), fitted.tile_cycles + _turn(plan, score, device).wait_cycles)
+    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, (_times(_turn(plan, score, device), turns), _times(tile, tiles)),
+                       (StageWork((), device.fitted.pipelined.fill_cycles),), device.fitted.pipelined.overlap)
+    scores = plan.all_turns * choice.rows * choice.columns
+    products = 2 * scores * (plan.form.inner + plan.form.width)
+    # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
+    power = Operations(products, plan.left.operand.dtype.name, device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors))
+    flight = sum(t.slot_bytes * plan.slots(t) for t in plan.tiles)
+    brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * (plan.keys.slot_bytes + plan.values.slot_bytes)
+    launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
+    # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
+    work = replace(boundary, l2_bytes=boundary.global_bytes, grid=launch, blocks=(blocks,), operations=(power,), flight_bytes=flight,
+                   shared_bytes=2 * brought)
+    return replace(plan, work=work, flops=products + scores * score.flops)
+
+
+def most_loaded(plan: WalkPlan) -> tuple[int, int]:
+    """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first."""
+    choice = plan.choice
+    tiles = -(-plan.num_tiles // choice.blocks)
+    if plan.form.limit is None:
+        return tiles, tiles * plan.most_turns
+    if tiles > MANY_TILES:
+        return tiles, -(-plan.all_turns // choice.blocks)
+    loads = [0] * choice.blocks
+    of_band = choice.band * plan.row_tiles
+    turns = [plan.turns(n) for n in range(plan.row_tiles)]
+    for n in range(plan.num_tiles):
+        loads[n % choice.blocks] += turns[plan.row_tiles - 1 - n % of_band // choice.band]
+    return tiles, max(loads)
+
+
+def _times(stage: StageWork, count: int) -> StageWork:
+    paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
+    return StageWork(paths, stage.wait_cycles * count)
+
+
+def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
+    """One turn of a block: products of one warpgroup beside the powers of another, which hides a part of either."""
+    choice, fitted, pipelined = plan.choice, device.fitted.walks, device.fitted.pipelined
+    scores = choice.rows * choice.columns
+    tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
+    special = scores * score.special / 2 / fitted.special_per_cycle
+    issued = min(pipelined.issued_per_cycle * choice.warpgroups, device.fitted.stitch.multiply.fma_per_cycle)
+    # A maximum's element and its power count the same operations twice.
+    threads = scores * (fitted.score_instructions + score.flops / 2) / issued
+    a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
+    moved = (plan.keys.slot_bytes + plan.values.slot_bytes) * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
+    beside = fitted.beside if choice.warpgroups > 1 else 1.0
+    paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
+        (("tensor", tensor), ("threads", threads * beside), ("special", special * beside)),
+        (("special", special), ("threads", threads)), (("l2", moved),))
+    return StageWork(paths, fitted.turn_cycles)
