@@ -28,7 +28,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, WarpgroupProduct
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, InTurn, Pipeline, Produce, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import parts, statements
 
@@ -88,5 +88,6 @@ def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
             yield from ((t.target, False) for t in s.touched if not t.register)
         case MatrixProduct() | WarpgroupProduct():
             yield from ((n, False) for n in (s.left, s.right) if n in kernel.addressed)
-    own = () if isinstance(s, (For, If, Pipeline, Produce, Consume, EachWarpgroup)) else s.condition if isinstance(s, IfValue) else s
+    compound = (For, If, Pipeline, Produce, Consume, EachWarpgroup, InTurn)
+    own = () if isinstance(s, compound) else s.condition if isinstance(s, IfValue) else s
     yield from ((e.buffer, False) for e in parts(own) if isinstance(e, Load))

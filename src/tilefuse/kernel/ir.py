@@ -27,7 +27,17 @@ from tilefuse.kernel.asynchronous import (
     LetNextStart,
     Prefetch,
 )
-from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, SkipSlots, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.pipeline import (
+    Consume,
+    EachWarpgroup,
+    InTurn,
+    Pipeline,
+    Produce,
+    ReleaseSlots,
+    SkipSlots,
+    WarpgroupProduct,
+    WarpgroupWait,
+)
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
@@ -496,7 +506,8 @@ class RoutineText:
 Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, VectorStore, Store, Atomic, Barrier, Shuffle,
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
              Prefetch, Renew, AwaitEarlier, LetNextStart, TensorCopy, TensorStore, TensorStoreWait, ProxyFence, Group, "Pipeline[Stmt]",
-             "Produce[Stmt]", "Consume[Stmt]", "EachWarpgroup[Stmt]", SkipSlots, ReleaseSlots, WarpgroupProduct, WarpgroupWait]
+             "Produce[Stmt]", "Consume[Stmt]", "EachWarpgroup[Stmt]", "InTurn[Stmt]", SkipSlots, ReleaseSlots, WarpgroupProduct,
+             WarpgroupWait]
 
 
 @dataclass(frozen=True, slots=True)

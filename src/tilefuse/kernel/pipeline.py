@@ -127,6 +127,21 @@ class EachWarpgroup(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
+class InTurn(Generic[S]):
+    """The consumer warpgroups begin `body` one after another, in the order of their numbers, again and again.
+
+        products of warpgroup 0 | products of warpgroup 1 | products of warpgroup 0 ...
+                                  powers of warpgroup 0   | powers of warpgroup 1
+
+    A warpgroup begins once the one before has started everything in its own `body`; products that it has started may be in flight. This
+    orders no accesses to memory: it keeps one warpgroup's products beside the instructions of another. All consumers run it, equally often.
+    A pipeline has either this or `EachWarpgroup`.
+    """
+
+    body: tuple[S, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SkipSlots:
     """Consumers pass over `count` fillings of a ring, which others use. Only printers write it, into the trees of `pipeline_roles`."""
 

@@ -35,6 +35,7 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP_ROWS,
     Consume,
     EachWarpgroup,
+    InTurn,
     Pipeline,
     Produce,
     ReleaseSlots,
@@ -58,7 +59,7 @@ NARROW_FLOATS = ("f16", "bf16")
 PRODUCT_TYPES = frozenset({("f16", "f16"), ("bf16", "bf16"), ("f32", "f32")}
                           | {(a, b) for kinds in (("f8e4m3", "f8e5m2"), ("i8", "u8")) for a in kinds for b in kinds})
 # Statements that stand in pipelines alone.
-_OF_PIPELINES = (Pipeline, Produce, Consume, EachWarpgroup, SkipSlots, ReleaseSlots, WarpgroupProduct, WarpgroupWait)
+_OF_PIPELINES = (Pipeline, Produce, Consume, EachWarpgroup, InTurn, SkipSlots, ReleaseSlots, WarpgroupProduct, WarpgroupWait)
 
 
 def check_pipeline(kernel: Kernel) -> None:
@@ -174,6 +175,9 @@ def _roles(pipeline: Pipeline[Stmt]) -> Iterator[str]:
                 yield from (f"{type(inner).__name__} inside a Consume of ring {s.ring}" for inner in statements(s.body)
                             if isinstance(inner, (Produce, EachWarpgroup))
                             or isinstance(inner, (Consume, ReleaseSlots)) and inner.ring == s.ring)
+            case InTurn():
+                yield from (f"{type(inner).__name__} inside an InTurn" for inner in statements(s.body)
+                            if isinstance(inner, (Produce, EachWarpgroup, InTurn)))
             case Barrier("cluster", None):
                 yield "a cluster barrier without a signal inside a Pipeline, which producers would not reach"
             case ClusterLoad(buffer=name):
@@ -200,6 +204,8 @@ def _turns(pipeline: Pipeline[Stmt]) -> Iterator[str]:
             yield "an EachWarpgroup inside another one"
         if isinstance(s, LastBlock) or isinstance(s, Barrier) and (not s.team or WARPGROUP % s.team):
             yield f"{type(s).__name__} inside an EachWarpgroup, where other warpgroups do not meet this one"
+    if turns and any(isinstance(s, InTurn) for s in statements(pipeline.body)):
+        yield "an InTurn beside an EachWarpgroup, which use the same barriers"
     for t in turns:
         yield from (f"ring {s.ring}: {type(s).__name__} behind the turn of its warpgroup" for s in statements(t.after)
                     if isinstance(s, (Produce, Consume)))
@@ -222,7 +228,7 @@ def _control(body: tuple[Stmt, ...], varying: frozenset[str]) -> Iterator[str]:
     for s in body:
         if isinstance(s, Let) and s.value.axes() & varying:
             varying |= {s.name}
-        if not any(isinstance(inner, Produce) for inner in statements((s,))):
+        if not any(isinstance(inner, (Produce, InTurn)) for inner in statements((s,))):
             continue
         match s:
             case Produce():
@@ -235,9 +241,9 @@ def _control(body: tuple[Stmt, ...], varying: frozenset[str]) -> Iterator[str]:
             case _:
                 names = frozenset()
         if isinstance(s, IfValue):
-            yield "a Produce under a condition of values, which producers do not have"
+            yield "a Produce or InTurn under a condition of values, which producers do not have, or which not all threads meet"
         if names & varying:
-            yield f"a Produce depends on {', '.join(sorted(names & varying))}, which differs between threads"
+            yield f"a Produce or InTurn depends on {', '.join(sorted(names & varying))}, which differs between threads"
         if not isinstance(s, Produce):
             for inner in bodies(s):
                 yield from _control(inner, varying)

@@ -34,7 +34,7 @@ from tilefuse.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, InTurn, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.writer import identifier
 
@@ -51,7 +51,7 @@ def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """The statement lists directly inside `s`."""
     match s:
         case (For(body=inner) | IfValue(body=inner) | Group(body=inner) | Pipeline(body=inner) | Produce(body=inner)
-              | Consume(body=inner)):
+              | Consume(body=inner) | InTurn(body=inner)):
             return (inner,)
         case If(body=inner, otherwise=other) | EachWarpgroup(body=inner, after=other):
             return (inner, other)
@@ -191,7 +191,7 @@ def meeting(s: Stmt, cluster: int) -> int:
             return BLOCK
         case MatrixProduct() | WarpgroupProduct():
             return BLOCK if s.left_registers else NOWHERE
-        case Pipeline() | Produce() | Consume() | EachWarpgroup():
+        case Pipeline() | Produce() | Consume() | EachWarpgroup() | InTurn():
             return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=BLOCK) or BLOCK
         case For() | If() | IfValue():
             return max((meeting(inner, cluster) for body in bodies(s) for inner in body), default=NOWHERE)

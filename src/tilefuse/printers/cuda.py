@@ -47,6 +47,7 @@ from tilefuse.kernel.pipeline import (
     TILE_ALIGNMENT_BYTES,
     Consume,
     EachWarpgroup,
+    InTurn,
     Pipeline,
     Produce,
     ReleaseSlots,
@@ -249,7 +250,7 @@ class _CudaPrinter:
                     self.body(inner)
             case Group():
                 self._group(s)
-            case (Pipeline() | Produce() | Consume() | EachWarpgroup() | SkipSlots() | ReleaseSlots() | WarpgroupProduct()
+            case (Pipeline() | Produce() | Consume() | EachWarpgroup() | InTurn() | SkipSlots() | ReleaseSlots() | WarpgroupProduct()
                   | WarpgroupWait()):
                 self.pipeline.statement(s)
             case LetNextStart():

@@ -24,6 +24,7 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP_ROWS,
     Consume,
     EachWarpgroup,
+    InTurn,
     Pipeline,
     Produce,
     ReleaseSlots,
@@ -97,7 +98,7 @@ class CudaPipeline:
         self.sums = {s.accumulator for s in products}
         self.swizzled = {b.name: b.swizzle for b in kernel.buffers if b.swizzle}
 
-    def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | EachWarpgroup[Stmt] | SkipSlots | ReleaseSlots
+    def statement(self, s: Pipeline[Stmt] | Produce[Stmt] | Consume[Stmt] | EachWarpgroup[Stmt] | InTurn[Stmt] | SkipSlots | ReleaseSlots
                   | WarpgroupProduct | WarpgroupWait) -> None:
         """Prints one statement of a pipeline."""
         match s:
@@ -109,6 +110,11 @@ class CudaPipeline:
                 self._consume(s)
             case EachWarpgroup():
                 self._turns(s)
+            case InTurn(body):
+                self._await_turn()
+                for inner in body:
+                    self.printer.statement(inner)
+                self.printer.out.line(f"tf_pass_turn<{self.warpgroups}>(tf_turns, tf_warpgroup);")
             case SkipSlots(ring, count):
                 name = ring_name(ring)
                 self.printer.out.line(f"tf_skip_slots<{self.rings[ring].slots}, {count}>({name}_slot, {name}_phase);")
@@ -137,7 +143,7 @@ class CudaPipeline:
             blocks = self.printer.kernel.launch.cluster if r.cluster else 1
             arrivals = (WARPGROUP if r.name in of_one else s.consumer_threads) // 32 * blocks
             out.line(f"tf_ring_init({full}, {empty}, {r.slots}, {fills.get(r.name, 1)}, {arrivals});")
-        if turns:
+        if turns or _in_order(s):
             out.line(f"__shared__ __align__(8) unsigned long long tf_turns[{self.warpgroups}];")
             out.line(f"tf_turns_init(tf_turns, {self.warpgroups});")
         out.line("tf_cluster_meet();" if self._shares_slots(s) else "tf_rings_ready();")
@@ -165,7 +171,7 @@ class CudaPipeline:
             self._counters(s.rings, "0u")
             for r in s.rings:
                 out.line(f"int {ring_name(r.name)}_open = 0;")
-            if turns:
+            if turns or _in_order(s):
                 out.line(f"const {self.printer.scope.index_type} tf_warpgroup = tf_own_warpgroup();")
                 out.line("unsigned int tf_turn_phase = tf_warpgroup ? 0u : 1u;")
             self.consumers = s.consumer_threads
@@ -202,8 +208,7 @@ class CudaPipeline:
             if "thread" in index_names((s.body, s.after)):
                 out.line(f"const {index} thread = threadIdx.x % {WARPGROUP};")
             scope.extents[s.group] = last
-            out.line("tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);")
-            out.line("tf_turn_phase ^= 1u;")
+            self._await_turn()
             passed = f"tf_pass_turn<{last}>(tf_turns, tf_warpgroup);"
             # One scope: registers of the turn are read behind it, and stay in flight where no branch ends between.
             with out.block(f"if ({scope.condition(s.bounds)})") if s.bounds else contextlib.nullcontext(), scope.assuming(s.bounds):
@@ -219,6 +224,11 @@ class CudaPipeline:
                     out.line(passed)
         if last > 1:
             self._over_warpgroups(s.group, f"{index} {var} = tf_warpgroup + 1; {var} < {last}", absent)
+
+    def _await_turn(self) -> None:
+        """Prints the wait for the warpgroup before."""
+        self.printer.out.line("tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);")
+        self.printer.out.line("tf_turn_phase ^= 1u;")
 
     @staticmethod
     def _guarded(s: EachWarpgroup[Stmt], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
@@ -325,6 +335,11 @@ def _producing_threads(s: Pipeline[Stmt]) -> dict[str, int]:
 def _turns_of(s: Pipeline[Stmt]) -> list[EachWarpgroup[Stmt]]:
     """The statements that one warpgroup after the other runs."""
     return [t for t in statements(s.body) if isinstance(t, EachWarpgroup)]
+
+
+def _in_order(s: Pipeline[Stmt]) -> bool:
+    """Whether warpgroups begin some statements one after another."""
+    return any(isinstance(t, InTurn) for t in statements(s.body))
 
 
 def _inner_bytes(b: Buffer, panel: int, across: bool, k: int) -> int:

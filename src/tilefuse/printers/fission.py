@@ -38,7 +38,7 @@ from tilefuse.kernel.ir import (
     Stmt,
 )
 from tilefuse.kernel.operand_table import find_member, member_tables, operand_place
-from tilefuse.kernel.pipeline import Consume, EachWarpgroup, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.pipeline import Consume, EachWarpgroup, InTurn, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
 from tilefuse.kernel.writer import Writer, comment_text, identifier
@@ -337,6 +337,9 @@ class HostPrinter(PipelinePrinter):
                     self.product(s)
             case Pipeline() | Produce() | Consume() | EachWarpgroup() | ReleaseSlots():
                 self.pipelined(s, recurse, recurse == self.cluster_body)
+            case InTurn(body):
+                # The order of warpgroups is no order of accesses.
+                recurse(body)
             case LastBlock(target, counter, index, count):
                 with self.out.block(""):
                     self.out.line(f"const bool last = {self.last_block(counter, index, count)};")

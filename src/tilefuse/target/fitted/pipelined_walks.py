@@ -12,7 +12,7 @@ _COUNTED = "counted in the CUDA text: a multiply-add, a maximum, a sum, half a r
 class WalkFigures:
     """Walks on warpgroup instructions, whose scores stay in registers."""
 
-    registers: int = measured(40, "registers a thread", "Registers of a consumer beside its scores, powers and sums.", "assembler, sm_90a")
+    registers: int = measured(34, "registers a thread", "Registers of a consumer beside its scores, powers and sums.", "assembler, sm_90a")
     score_instructions: float = measured(
         4.0, "instructions a score", "Maximum, sum, power and rounding, beside the special unit.", _COUNTED)
     special_per_cycle: float = measured(

@@ -60,7 +60,7 @@ def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
         slots = min(1 + room // each, MOST_SLOTS)
         for band in _bands(form, device):
-            yield replace(base, slots=slots, band=band)
+            yield replace(base, slots=slots, band=band, in_turn=warpgroups > 1)
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
@@ -84,6 +84,7 @@ def _fit(form: WalkForm, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan 
              (choice.left_slots >= 1, f"{choice.left_slots} slots of the left operand"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.band >= 1 and online.num_leads % choice.band == 0, f"a band of {choice.band} among {online.num_leads} lead places"),
+             (not choice.in_turn or choice.warpgroups > 1, "warpgroups in turn, and there is one"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"))
     for holds, problem in legal:
         if not holds:

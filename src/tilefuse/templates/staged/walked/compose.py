@@ -19,6 +19,7 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP,
     WARPGROUP_ROWS,
     Consume,
+    InTurn,
     Pipeline,
     ReleaseSlots,
     WarpgroupProduct,
@@ -146,8 +147,9 @@ class _Tile:
         behind = turn * plan.choice.columns + plan.choice.columns
         keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
         values = w.produce(plan.form.values, plan.values, number(0), behind)
-        products = Consume(VALUES, values, (self._value_product(values), WarpgroupWait(1)), held_slots=1)
-        w.emit(Consume(KEYS, keys, (self._score_product(keys), products)))
+        started = (self._score_product(keys), self._value_product(values))
+        products = (InTurn(started),) if plan.choice.in_turn else started
+        w.emit(Consume(KEYS, keys, (Consume(VALUES, values, (*products, WarpgroupWait(1)), held_slots=1),)))
         finished = (WarpgroupWait(0), ReleaseSlots(VALUES))
         waits = len(self.lazy) < len(form.tops)
         if waits:

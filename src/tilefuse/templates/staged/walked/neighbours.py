@@ -18,3 +18,4 @@ def walk_neighbours(plan: WalkPlan, device: DeviceSpec) -> Iterator[PipelinedWal
         yield replace(choice, slots=choice.slots - 1)
     yield replace(choice, blocks=plan.num_tiles)
     yield replace(choice, band=1)
+    yield replace(choice, in_turn=not choice.in_turn)

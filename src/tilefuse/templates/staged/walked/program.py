@@ -1,7 +1,7 @@
 """The tile program of a pipelined walk, its template as text, and a written template as tiles.
 
     scores [GRID,GRID-CTA_128,LOOP_128]R; top [GRID,GRID-CTA_128,LOOP_128]W; o [GRID,GRID-CTA_128,WARP,LOOP_128];
-    left_slots=2; slots=4; warpgroups=2; band=1; cta_num=132; cta_size=384;
+    left_slots=2; slots=4; warpgroups=2; in_turn; band=1; cta_num=132; cta_size=384;
 """
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.tree import walk_tree
 
-SETTINGS = ("left_slots", "slots", "warpgroups", "band", "cta_num", "cta_size")
+SETTINGS = ("left_slots", "slots", "warpgroups", "in_turn", "band", "cta_num", "cta_size")
+# Settings that hold or do not.
+FLAGS = ("in_turn",)
 
 
 def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> TileProgram | Rejected:
@@ -41,8 +43,8 @@ def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pip
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_walk(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
-        parameters=(("band", choice.band), ("blocks", choice.blocks), ("columns", choice.columns), ("left_slots", choice.left_slots),
-                    ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
+        parameters=(("band", choice.band), ("blocks", choice.blocks), ("columns", choice.columns), ("in_turn", int(choice.in_turn)),
+                    ("left_slots", choice.left_slots), ("slots", choice.slots), ("warpgroups", choice.warpgroups)),
         levels=edge_levels(graph, walk_tree(plan)), launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
@@ -61,8 +63,9 @@ def template_of_walk(plan: WalkPlan) -> Template:
             known.add(w.total.value)
             schedules.append(Schedule(w.total.value, (*lead, rows, turns), (Level.REGISTER,)))
         schedules.append(Schedule(w.value, (*lead, rows, (Step(Worker.WARP),), turns), (Level.REGISTER, *_kept(w.value, plan))))
-    values = (choice.left_slots, choice.slots, choice.warpgroups, choice.band, choice.blocks, choice.num_threads)
-    return Template(tuple(schedules), tuple(Setting(name, value) for name, value in zip(SETTINGS, values, strict=True)))
+    own = (Setting("left_slots", choice.left_slots), Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups),
+           *(Setting(name, True) for name in FLAGS if getattr(choice, name)), Setting("band", choice.band))
+    return Template(tuple(schedules), (*own, Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
 
 def _kept(value: str, plan: WalkPlan) -> tuple[Level, ...]:
@@ -84,7 +87,7 @@ def walk_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -
             raise UserError(f"{name} of {numbers[name]} and of {count} in one kernel", where=span, hint="all values walk together")
     choice = PipelinedWalk(numbers.get("columns", base.columns), numbers.get("warpgroups", base.warpgroups),
                            numbers.get("left_slots", base.left_slots), numbers.get("slots", base.slots), numbers.get("band", base.band),
-                           numbers.get("cta_num", base.blocks))
+                           numbers.get("cta_num", base.blocks), bool(numbers.get("in_turn", base.in_turn)))
     where: Span | None = template.schedules[0].span if template.schedules else None
     for name, own in (("rows", choice.rows), ("cta_size", choice.num_threads)):
         if numbers.get(name, own) != own:
@@ -114,7 +117,7 @@ def _numbers(program: TileProgram, template: Template) -> Iterator[tuple[str, in
             if step.worker in (Worker.CTA, Worker.LOOP):
                 yield "rows" if step.worker is Worker.CTA else "columns", step.count or 0, schedule.span
     for setting in template.settings:
-        if setting.name not in SETTINGS or isinstance(setting.value, bool):
+        if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name in FLAGS):
             raise OptionError(f"a pipelined walk has no setting {setting}", where=setting.span,
                               hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
         yield setting.name, setting.value, setting.span

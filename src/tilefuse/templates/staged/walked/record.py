@@ -17,6 +17,7 @@ class PipelinedWalk:
     slots       slots of each of the rings that bring the walked operands
     band        lead places whose tiles of rows are taken together, the longest first
     blocks      persistent blocks
+    in_turn     warpgroups start the products of a turn one after another, so that powers of one are computed beside products of another
     """
 
     template: ClassVar[str] = "pipelined_walk"
@@ -27,6 +28,7 @@ class PipelinedWalk:
     slots: int
     band: int
     blocks: int
+    in_turn: bool = False
 
     @property
     def rows(self) -> int:

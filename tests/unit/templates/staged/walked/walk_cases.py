@@ -39,12 +39,12 @@ class Case:
 
 
 # A head's rows among those of all heads, of queries, keys and values together.
-PACKED = {name: (3 * 2 * 64 * 100, 64, 3 * 2 * 64, 1) for name in "qkv"}
+PACKED = dict.fromkeys("qkv", (3 * 2 * 64 * 100, 64, 3 * 2 * 64, 1))
 
 CASES = {
     "one turn": Case(lambda: attention(2, 40, 16, F16), PipelinedWalk(48, 1, 1, 2, 1, 2), 2.0**-9),
-    "several turns": Case(lambda: attention(2, 150, 64, F16), PipelinedWalk(32, 2, 2, 2, 1, 3), 2.0**-9),
-    "three warpgroups": Case(lambda: attention(1, 200, 64, F16), PipelinedWalk(64, 3, 1, 3, 1, 1), 2.0**-9),
+    "several turns": Case(lambda: attention(2, 150, 64, F16), PipelinedWalk(32, 2, 2, 2, 1, 3, True), 2.0**-9),
+    "three warpgroups": Case(lambda: attention(1, 200, 64, F16), PipelinedWalk(64, 3, 1, 3, 1, 1, True), 2.0**-9),
     "wide heads": Case(lambda: attention(1, 130, 128, BF16), PipelinedWalk(64, 2, 1, 2, 1, 1), 2.0**-6),
     "unlike widths, logarithms, columns beside": Case(lambda: with_logarithm(2, 70, 90, 24, 40, F16), PipelinedWalk(32, 1, 2, 2, 1, 3),
                                                       2.0**-8),
