@@ -64,14 +64,14 @@ def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
-    """Lead places whose tiles are taken together: all whose walked operands L2 holds, where tiles differ in length."""
+    """Lead places whose tiles are taken together, where tiles differ in length: one, all whose walked operands L2 holds, or all."""
     online = form.online
     if form.limit is None:
         return (1,)
     each = online.length * (form.inner + form.width) * form.keys.operand.dtype.itemsize
     share = int(device.l2_bytes * device.fitted.traffic.pending_l2_share)
     most = max(min(share // max(each, 1), online.num_leads), 1)
-    return (max(n for n in range(1, most + 1) if online.num_leads % n == 0),)
+    return tuple(sorted({1, max(n for n in range(1, most + 1) if online.num_leads % n == 0), online.num_leads}))
 
 
 def _fit(form: WalkForm, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:

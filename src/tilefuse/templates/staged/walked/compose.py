@@ -14,6 +14,7 @@ from collections.abc import Set
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
+from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Comment, Declare, Kernel, Let, OfTwo, Reg
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
@@ -46,9 +47,8 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     w = WalkState(program, plan, device)
     prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
     w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
-    count = plan.num_tiles
-    with w.nested() as roles, w.loop("tile", number(count), start=axis("block"), step=choice.blocks, extent=count) as tile:
-        _Tile(w, tile).emit()
+    with w.nested() as roles:
+        _tiles(w)
     pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
@@ -58,13 +58,36 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
                   min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
 
 
+def _tiles(w: WalkState) -> None:
+    """The tiles of a block. Where they differ in length, every other round takes blocks in the opposite order.
+
+        rounds of 4 blocks, the longest tiles first     0 1 2 3 | 7 6 5 4 | 8 9 ...     block 0 has tiles 0, 7 and 8
+    """
+    plan, blocks = w.walk, w.walk.choice.blocks
+    count, rounds = plan.num_tiles, -(-plan.num_tiles // blocks)
+    if plan.form.limit is None or rounds == 1:
+        with w.loop("tile", number(count), start=axis("block"), step=blocks, extent=count) as tile:
+            _Tile(w, tile, tile // blocks).emit()
+        return
+    with w.loop("round", rounds) as turn:
+        back, last = turn % 2 * (blocks - 1), blocks - 1
+        name = w.fresh("from_last")
+        w.emit(Let(name, OfTwo("least", axis("block") - back + last, back - axis("block") + last), blocks))
+        w.frame.extents[name] = blocks
+        place = turn * blocks + last - axis(name)
+        with w.when([Bound(place, 0, count)]):
+            tile = w.let("tile", place, count)
+            _Tile(w, tile, turn).emit()
+
+
 class _Tile:
     """The statements of one tile of rows.
 
+    turn          number of the tile among those of the block
     turns, whole  number of its turns, and of those of them, the first ones, that a mask hides nothing of
     """
 
-    def __init__(self, w: WalkState, tile: Affine) -> None:
+    def __init__(self, w: WalkState, tile: Affine, turn: Affine) -> None:
         self.w, self.plan = w, w.walk
         plan, choice, online = self.plan, self.plan.choice, self.plan.form.online
         of_band = choice.band * plan.row_tiles
@@ -74,7 +97,7 @@ class _Tile:
         row_tile = w.let("row_tile", (plan.row_tiles - 1) - row_tile if plan.form.limit is not None else row_tile, plan.row_tiles)
         w.env[LEAD] = w.lead
         w.first_row = row_tile * choice.rows
-        self.left_at = w.let("left_at", tile // choice.blocks % choice.left_slots, choice.left_slots)
+        self.left_at = w.let("left_at", turn % choice.left_slots, choice.left_slots)
         self.turns, self.whole = self._turns()
         w.place_of_thread = place_of_thread(w, w.plan)
         self.group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)

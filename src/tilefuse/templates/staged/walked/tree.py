@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from tilefuse.domain.tile import Level
-from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
+from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.online.tree import WALKED_AXIS
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.pipelined.tree import TENSOR_CORES, in_turns
@@ -25,7 +25,7 @@ def walk_tree(plan: WalkPlan) -> StageTree:
                     for values, tile in ((form.row_results, (choice.rows,)), (form.width_results, sums))
                     for name, _ in values if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0
-    body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn), *written)
+    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn), *written)
     turns = -(-plan.num_tiles // choice.blocks)
     return StageTree((("row", choice.rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
 

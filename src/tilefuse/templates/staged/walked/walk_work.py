@@ -31,13 +31,24 @@ def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) 
     brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * (plan.keys.slot_bytes + plan.values.slot_bytes)
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
-    work = replace(boundary, l2_bytes=boundary.global_bytes, grid=launch, blocks=(blocks,), operations=(power,), flight_bytes=flight,
-                   shared_bytes=2 * brought)
+    factor = max(_missed_bytes(plan, device) / max(boundary.global_bytes, 1), 1.0)
+    work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
+                   flight_bytes=flight, shared_bytes=2 * brought)
     return replace(plan, work=work, flops=products + scores * score.flops)
 
 
+def _missed_bytes(plan: WalkPlan, device: DeviceSpec) -> float:
+    """Bytes of walked operands that come from memory: once where L2 holds those of a band, else once for all tiles of a lead place that are
+    at work together."""
+    choice, each = plan.choice, plan.keys.slot_bytes + plan.values.slot_bytes
+    if choice.band * plan.most_turns * each <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
+        return 0.0
+    return plan.all_turns * each / max(choice.blocks / choice.band, 1.0)
+
+
 def most_loaded(plan: WalkPlan) -> tuple[int, int]:
-    """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first."""
+    """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other time in
+    the opposite order."""
     choice = plan.choice
     tiles = -(-plan.num_tiles // choice.blocks)
     if plan.form.limit is None:
@@ -48,7 +59,8 @@ def most_loaded(plan: WalkPlan) -> tuple[int, int]:
     of_band = choice.band * plan.row_tiles
     turns = [plan.turns(n) for n in range(plan.row_tiles)]
     for n in range(plan.num_tiles):
-        loads[n % choice.blocks] += turns[plan.row_tiles - 1 - n % of_band // choice.band]
+        round_, block = divmod(n, choice.blocks)
+        loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[plan.row_tiles - 1 - n % of_band // choice.band]
     return tiles, max(loads)
 
 
