@@ -77,11 +77,16 @@ class StageLimits:
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """Tiles of pipelined products and of chains of products."""
+    """Tiles of pipelined products, of chains of products, and of walks between products."""
 
     chain_warpgroups: int = bound(4, "warpgroups", "Most consumer warpgroups of a chain.", "more leave a thread fewer than 128 registers")
     chain_row_tiles: int = bound(2, "tiles of 64 rows", "Most row tiles of a chain's warpgroup.", "the sums of more do not fit registers")
     chain_slots: int = bound(8, "slots", "Most ring buffer slots of a chain.", _PLANNING)
+    walk_warpgroups: int = bound(3, "warpgroups", "Most consumer warpgroups of a walk.",
+                                 "scores, powers and sums of 64 rows leave registers for few columns")
+    walk_slots: int = bound(4, "slots", "Most ring buffer slots of each walked operand.", _PLANNING)
+    walk_tiles: int = bound(64, "tiles a block", "Tiles of a block whose turns are added up one by one where a mask shortens some.",
+                            "blocks with more have equally many turns, as far as prices go")
     warpgroup_tiles: tuple[tuple[int, int], ...] = bound(
         ((64, 64), (64, 128), (64, 192), (64, 256), (128, 64), (128, 128)), "rows and columns", "Sums of a consumer warpgroup.",
         "larger tiles take more registers than a warpgroup has")

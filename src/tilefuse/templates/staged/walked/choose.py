@@ -6,9 +6,11 @@ from dataclasses import replace
 from itertools import product
 
 from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import price_candidate
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.online.turn_work import score_of
@@ -17,10 +19,6 @@ from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import with_work
-
-MOST_WARPGROUPS, MOST_SLOTS = 3, 4
-# Columns of one instruction's sums, and lines of one tensor copy. Source: PTX ISA, shapes of wgmma, boxes of tensor copies.
-MOST_COLUMNS = 256
 
 
 def choose_walk(form: WalkForm, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
@@ -51,14 +49,14 @@ def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     longest = min(padded(online.length, step), MOST_COLUMNS)
     columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
-    for warpgroups, c, left_slots in product(range(1, MOST_WARPGROUPS + 1), columns, (2, 1)):
+    for warpgroups, c, left_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1)):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)
         base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks)
         least = placed(form, base)
         each = least.keys.slot_bytes + least.values.slot_bytes
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
-        slots = min(1 + room // each, MOST_SLOTS)
+        slots = min(1 + room // each, SEARCH.pipelines.walk_slots)
         for band in _bands(form, device):
             yield replace(base, slots=slots, band=band, in_turn=warpgroups > 1)
 

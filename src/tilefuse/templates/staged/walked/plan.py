@@ -4,21 +4,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.domain.work import Work
-from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import (
+    SWIZZLE_LINE_BYTES,
+    TILE_ALIGNMENT_BYTES,
+    WARPGROUP,
+    WARPGROUP_INNER_BYTES,
+    WARPGROUP_ROWS,
+    panel_width,
+)
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.pipelined.operands import MOST_REGISTERS, REGISTER_UNIT
 from tilefuse.templates.staged.pipelined.plan import OperandTile
-from tilefuse.templates.staged.pipelined.stages import SWIZZLE
 from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 LEFT, KEYS, VALUES = "left", "keys", "values"
 # Bytes of an operand's element: 16 bits. Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
 ITEM_BYTES = 2
-PANEL = panel_width(SWIZZLE, ITEM_BYTES)
+PANEL = panel_width(SWIZZLE_LINE_BYTES, ITEM_BYTES)
 INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
 
@@ -115,7 +121,7 @@ def _lines(of: WalkOperand, lines: int) -> int:
 def consumer_registers(choice: PipelinedWalk, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
     producing = device.fitted.pipelined.copying_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_UNIT * REGISTER_UNIT
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
     left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
+    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)

@@ -8,13 +8,12 @@ from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.kernel.ir import Buffer
-from tilefuse.kernel.pipeline import Produce, Ring
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Produce, Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
-from tilefuse.templates.staged.pipelined.stages import SWIZZLE
 from tilefuse.templates.staged.walked.form import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
 
@@ -27,7 +26,7 @@ class WalkState(OnlineState):
         self.walk = walk
         self.maps: dict[str, TensorMap] = {}
         self.slots = {t.key: Buffer(self.fresh(f"{t.operand.value}_slots"), t.operand.dtype, t.elements * walk.slots(t), "shared", "",
-                                    t.operand.value, t.offset_bytes, swizzle=SWIZZLE) for t in walk.tiles}
+                                    t.operand.value, t.offset_bytes, swizzle=SWIZZLE_LINE_BYTES) for t in walk.tiles}
         self.rings = tuple(Ring(t.key, walk.slots(t), (self.slots[t.key].name,)) for t in walk.tiles)
         self.lead = number(0)
 
@@ -52,7 +51,7 @@ class WalkState(OnlineState):
         operand, m = of.operand, map_of_tile(of.sizes, tile)
         if tile.key not in self.maps:
             name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
-            self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE, operand.first)
+            self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
         place = {**self._lead_places(of), operand.line: first_line, INNER: first_inner}
         for panel in range(tile.num_panels):
             coordinates = [place[a] for a in m.axes]

@@ -8,11 +8,11 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import Call
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
+from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.products import Total
 from tilefuse.templates.staged.online.turn import Turn
-from tilefuse.templates.staged.pipelined.stages import NEIGHBOURS
 from tilefuse.templates.staged.walked.state import WalkState
 
 

@@ -6,14 +6,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.turn_work import Score
 from tilefuse.templates.staged.walked.plan import WalkPlan
-
-# Tiles a block beyond which blocks have equally many turns, as far as the price goes.
-MANY_TILES = 64
 
 
 def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) -> WalkPlan:
@@ -53,7 +51,7 @@ def most_loaded(plan: WalkPlan) -> tuple[int, int]:
     tiles = -(-plan.num_tiles // choice.blocks)
     if plan.form.limit is None:
         return tiles, tiles * plan.most_turns
-    if tiles > MANY_TILES:
+    if tiles > SEARCH.pipelines.walk_tiles:
         return tiles, -(-plan.all_turns // choice.blocks)
     loads = [0] * choice.blocks
     of_band = choice.band * plan.row_tiles
@@ -74,7 +72,7 @@ def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
     choice, fitted, pipelined = plan.choice, device.fitted.walks, device.fitted.pipelined
     scores = choice.rows * choice.columns
     tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
-    special = scores * score.special / 2 / fitted.special_per_cycle
+    special = scores * score.special / fitted.special_per_cycle
     issued = min(pipelined.issued_per_cycle * choice.warpgroups, device.fitted.stitch.multiply.fma_per_cycle)
     # A maximum's element and its power count the same operations twice.
     threads = scores * (fitted.score_instructions + score.flops / 2) / issued

@@ -1,0 +1,34 @@
+"""Pipelined walks compile for an H200: scores, powers and sums in registers, nothing spilled."""
+from __future__ import annotations
+
+import pytest
+
+from tests.compile_only.assembler import assembled, without_spills
+from tests.compile_only.machine_code import products_in
+from tests.unit.templates.stitched_graphs import attention
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.kernel.widths import with_index_bits
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.walked.compose import compose_walk
+from tilefuse.templates.staged.walked.program import schedule_walk
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+
+
+@pytest.mark.parametrize(("width", "causal", "choice"), [
+    (64, False, PipelinedWalk(112, 3, 2, 4, 1, 132, True)), (64, True, PipelinedWalk(128, 2, 2, 4, 64, 132, True)),
+    (64, False, PipelinedWalk(208, 2, 2, 3, 1, 132)), (128, True, PipelinedWalk(128, 2, 2, 2, 64, 132, True)),
+    (128, False, PipelinedWalk(64, 3, 1, 2, 1, 132, True)), (256, False, PipelinedWalk(64, 2, 1, 2, 1, 132)),
+])
+def test_no_register_spills(width: int, causal: bool, choice: PipelinedWalk) -> None:
+    """One instruction for 16 inner elements, in every form of a turn; none serialised."""
+    program = schedule_walk(attention(64, 4096, width, BF16 if causal else F16, causal=causal), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    kernel = with_index_bits(compose_walk(program, H200))
+    code, report = assembled(print_cuda(kernel, H200), "sm_90a")
+    assert without_spills(report), report
+    assert "serialized" not in report
+    # Scores of the last turn, of masked and of whole ones; products of these, and of the first turn.
+    forms = 3 if causal else 2
+    assert products_in(code, kernel.name)["HGMMA"] == forms * (width + choice.columns) // 16
