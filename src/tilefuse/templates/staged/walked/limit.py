@@ -14,9 +14,6 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, walk
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm, Total
 
-# A comparison a ? b as `sign * (a - b) >= least`.
-COMPARISONS = {"ge": (1, 0), "gt": (1, 1), "le": (-1, 0), "lt": (-1, 1)}
-
 
 @dataclass(frozen=True)
 class Limit:
@@ -76,13 +73,13 @@ def _limit(body: Expr) -> Limit | None:
 
 def _differences(condition: Call[Expr]) -> list[Affine]:
     """The index expression that is not negative where a comparison of indices holds."""
-    if condition.fn not in COMPARISONS or len(condition.args) != 2:
+    if condition.fn not in ("ge", "gt", "le", "lt"):
         return []
     left, right = (_index(e) for e in condition.args)
     if left is None or right is None:
         return []
-    sign, least = COMPARISONS[condition.fn]
-    return [(left - right) * sign - number(least)]
+    difference = left - right if condition.fn.startswith("g") else right - left
+    return [difference - number(int(condition.fn.endswith("t")))]
 
 
 def _of_bound(bound: Bound) -> list[Affine]:

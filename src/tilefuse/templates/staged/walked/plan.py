@@ -15,6 +15,7 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
+from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile
@@ -22,8 +23,7 @@ from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 LEFT, KEYS, VALUES = "left", "keys", "values"
-# Bytes of an operand's element: 16 bits. Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
-ITEM_BYTES = 2
+# Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
 PANEL = panel_width(SWIZZLE_LINE_BYTES, ITEM_BYTES)
 INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
