@@ -85,7 +85,7 @@ class Statements:
 
     @contextlib.contextmanager
     def loop(self, stem: str, stop: int | Affine, *, start: int | Affine = 0, step: int = 1, unroll: bool = False, simd: bool = False,
-             extent: int | None = None) -> Iterator[Affine]:
+             extent: int | None = None, rolled: bool = False) -> Iterator[Affine]:
         """Puts the statements emitted inside into a loop; yields the loop variable. A loop of one step needs no loop statement.
 
         extent: bound on the variable if `stop` is not a number.
@@ -99,7 +99,7 @@ class Statements:
         with self.nested() as inner:
             inner.extents[name] = extent if extent is not None else last.const
             yield axis(name)
-        self.emit(For(name, first, last, step, tuple(inner.statements), unroll, simd))
+        self.emit(For(name, first, last, step, tuple(inner.statements), unroll, simd, rolled))
 
     def lanes(self, count: int, unroll: bool) -> AbstractContextManager[Affine]:
         """A loop over the elements of a vector: unrolled for registers, else left to the host's vectoriser."""

@@ -189,7 +189,7 @@ class For:
     """for (var = start; var < stop; var += step).
 
     `unroll`: the loop is unrolled fully (start and stop are constant). `simd`: the host compiler may vectorise the loop, whose iterations
-    are independent or lanes of a reduction."""
+    are independent or lanes of a reduction. `rolled`: the loop is not unrolled, however short it is: its body is long."""
 
     var: str
     start: Affine
@@ -198,6 +198,7 @@ class For:
     body: tuple[Stmt, ...]
     unroll: bool = False
     simd: bool = False
+    rolled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -430,8 +430,8 @@ class _CudaPrinter:
         scope, var = self.scope, identifier(s.var)
         start, stop = scope.text(s.start), scope.text(s.stop)
         step = f"++{var}" if s.step == 1 else f"{var} += {scope.text(s.step) if isinstance(s.step, Affine) else s.step}"
-        if s.unroll:
-            self.out.directive("#pragma unroll")
+        if s.unroll or s.rolled:
+            self.out.directive("#pragma unroll" if s.unroll else "#pragma unroll 1")
         with self.out.block(f"for ({scope.index_type} {var} = {start}; {var} < {stop}; {step})"), scope.nested():
             scope.add_loop(s.var, s.start, s.stop)
             self.body(s.body)

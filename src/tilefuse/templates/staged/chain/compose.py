@@ -1,21 +1,23 @@
 """Chains of products as kernel IR.
 
-    for each tile of rows:  for each product:  steps over the inner axis | results from the sums | the next left operand from the sums
+    for each tile of rows:  for each product:  its left operand from the sums before | steps over the inner axis | results from the sums
 """
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
+from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.chain.fragments import left_operand
 from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer, consumer_registers
+from tilefuse.templates.staged.chain.repeats import num_repeated
 from tilefuse.templates.staged.chain.state import ChainState
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
 from tilefuse.templates.staged.pipelined.results import store_results
@@ -56,11 +58,19 @@ def _load_rights(w: ChainState) -> None:
 
 def _produce_right(w: ChainState, layer: PlannedLayer, step: Affine) -> str:
     """The right operand's tile of one filling; the name of its slot."""
+    return _produce_one_right(w, (layer,), number(0), step)
+
+
+def _produce_one_right(w: ChainState, alike: Sequence[PlannedLayer], number_alike: Affine, step: Affine) -> str:
+    """The same of the layer with that number among those that are alike."""
     slot = w.fresh("slot")
-    w.frame.extents[slot] = w.chain.choice.slots or layer.fillings
+    w.frame.extents[slot] = w.chain.choice.slots or alike[0].fillings
     with w.nested() as produced:
-        w.copy(layer.right, axis(slot), {COLUMN: number(0), INNER: step * DEPTH})
-    w.emit(Produce(layer.ring, slot, tuple(produced.statements)))
+        for n, layer in enumerate(alike):
+            w.take(layer.plan)
+            with w.when((Bound(number_alike, n, n + 1),)):
+                w.copy(layer.right, axis(slot), {COLUMN: number(0), INNER: step * DEPTH})
+    w.emit(Produce(alike[0].ring, slot, tuple(produced.statements)))
     return slot
 
 
@@ -78,19 +88,33 @@ def _tiles(w: ChainState) -> None:
         total = Reg(w.fresh("sum"), F32)
         w.totals = (total,)
         w.emit(Declare(total.name, F32, plan.sums))
-        lefts: list[str] = []
-        for n, layer in enumerate(plan.layers):
-            w.take(layer.plan)
-            w.emit(Comment(f"%{w.form.product.name}: the inner axis in {layer.fillings} steps"))
-            if n:
-                _held_product(w, layer, total.name, lefts)
-            else:
-                _first_product(w, layer, total.name, first_row)
-            if layer.results is not None:
-                w.take(layer.results)
-                store_results(w, _group(w), first_row + _group(w) * plan.rows, number(0))
-            if layer.ahead is not None:
-                lefts = left_operand(w, layer, first_row)
+        first = plan.layers[0]
+        w.take(first.plan)
+        _announce(w, first)
+        _first_product(w, first, total.name, first_row)
+        _store(w, first, first_row)
+        at = 1
+        while at < len(plan.layers):
+            alike = plan.layers[at:at + num_repeated(plan, at)]
+            with w.loop("layer", len(alike), rolled=True) as number_alike:
+                lefts = left_operand(w, plan.layers[at - 1], first_row)
+                for layer in alike:
+                    w.take(layer.plan)
+                    _announce(w, layer)
+                _held_product(w, alike, number_alike, total.name, lefts)
+            at += len(alike)
+            _store(w, alike[-1], first_row)
+
+
+def _announce(w: ChainState, layer: PlannedLayer) -> None:
+    w.emit(Comment(f"%{w.form.product.name}: the inner axis in {layer.fillings} steps"))
+
+
+def _store(w: ChainState, layer: PlannedLayer, first_row: Affine) -> None:
+    """The results that a layer's sums give."""
+    if layer.results is not None:
+        w.take(layer.results)
+        store_results(w, _group(w), first_row + _group(w) * w.chain.rows, number(0))
 
 
 def _group(w: ChainState) -> Affine:
@@ -119,11 +143,12 @@ def _first_product(w: ChainState, layer: PlannedLayer, total: str, first_row: Af
     w.emit(WarpgroupWait(0), ReleaseSlots(LEFT_RING), *(() if plan.stays else (ReleaseSlots(layer.ring),)))
 
 
-def _held_product(w: ChainState, layer: PlannedLayer, total: str, lefts: list[str]) -> None:
-    """A product whose left operand is in registers."""
-    plan, right = w.chain, layer.right
+def _held_product(w: ChainState, alike: Sequence[PlannedLayer], number_alike: Affine, total: str, lefts: list[str]) -> None:
+    """A product whose left operand is in registers; of layers that are alike, the one with that number."""
+    plan, layer = w.chain, alike[0]
     for n, left in enumerate(lefts):
-        at = number(n) if plan.stays else axis(_produce_right(w, layer, number(n)))
+        at = number(n) if plan.stays else axis(_produce_one_right(w, alike, number_alike, number(n)))
+        right = layer.right
         product = WarpgroupProduct(
             total, left, number(0), 0, False, w.slots[right.key].name, at * right.elements, right.panel_lines * right.width,
             right.operand.inner_is_contiguous, plan.rows, layer.columns, layer.depth(n), left_registers=True, term=number(n))

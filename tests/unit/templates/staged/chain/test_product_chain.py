@@ -29,6 +29,7 @@ from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.chain.compose import compose_chain
 from tilefuse.templates.staged.chain.program import chain_by_hand, schedule_chain
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.chain.repeats import num_repeated
 from tilefuse.templates.staged.chain.template import ProductChainTemplate, plan_of
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -55,6 +56,9 @@ SIX = (32, 64, 16, 64, 16, 64)
 CASES = {
     "two layers, one row": Case(lambda: layers(1, (64, 64, 64))),
     "wide layers come for each tile": Case(lambda: layers(70, (64, 256, 256), turned=False), ProductChain(64, (256, 256), 2, 2, 1, 1)),
+    "four layers alike": Case(lambda: layers(70, (40, 72, 72, 72, 72), activation="relu"), ProductChain(64, (80, 80, 80, 80), 2, 2, 1, 1)),
+    "layers alike between others, bf16": Case(lambda: layers(130, (64, 72, 72, 72, 40, 40, 40), BF16, turned=False),
+                                              ProductChain(128, (80, 80, 80, 48, 48, 40), 2, 3, 2, 1)),
     "unlike widths, bias, bf16, three outputs": Case(lambda: layers(67, (72, 104, 40, 3), BF16, biased=True),
                                                      ProductChain(64, (112, 48, 8), 2, 3, 1, 1)),
     "unlike widths stay": Case(lambda: layers(130, (72, 40, 104, 16), biased=True), ProductChain(128, (48, 112, 16), 2, 0, 2, 1)),
@@ -108,13 +112,28 @@ def test_left_operands_behind_the_first_are_registers(name: str) -> None:
     assert pipeline is not None
     products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
     assert sum(not p.left_registers for p in products) == 1
-    assert sum(p.left_registers for p in products) == sum(layer.fillings for layer in plan.layers[1:])
+    at, heads = 1, []
+    while at < len(plan.layers):
+        heads.append(plan.layers[at])
+        at += num_repeated(plan, at)
+    assert sum(p.left_registers for p in products) == sum(layer.fillings for layer in heads)
     tiles = pipeline.body[-1 - len(plan.layers)] if plan.stays else pipeline.body[0]
     rings = {s.ring for s in statements((tiles,)) if isinstance(s, Produce)}
     assert rings == ({"left"} if plan.stays else {"left", "right"})
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------------
+
+
+def test_layers_that_differ_in_their_weights_alone_are_one_loop() -> None:
+    """Products of the same form behind equal maps; not where a map, a width or the place of the weights differs."""
+    alike = {name: [num_repeated(plan_of(CASES[name].program()), n) for n in range(1, len(plan_of(CASES[name].program()).layers))]
+             for name in ("four layers alike", "layers alike between others, bf16", "unlike widths stay", "no maps, six layers")}
+    assert alike == {"four layers alike": [3, 2, 1], "layers alike between others, bf16": [2, 1, 1, 1, 1], "unlike widths stay": [1, 1],
+                     "no maps, six layers": [1, 1, 1, 1, 1]}
+    biased = plan_of(Case(lambda: layers(70, (72, 72, 72, 72), biased=True), ProductChain(64, (80, 80, 80), 2, 2, 1, 1)).program())
+    kept = plan_of(Case(lambda: layers(70, (72, 72, 72, 72), kept=True), ProductChain(64, (80, 80, 80), 2, 2, 1, 1)).program())
+    assert num_repeated(biased, 1) == num_repeated(kept, 1) == 1
 
 
 @pytest.mark.parametrize("name", CASES)
