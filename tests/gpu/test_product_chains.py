@@ -60,13 +60,15 @@ def test_kernel_computes_the_chain(name: str) -> None:
     (70000, (64,) * 4, F16, ProductChain(192, (64,) * 3, 2, 0, 3, 132)),
     (70000, (128,) * 4, F16, ProductChain(192, (128,) * 3, 2, 4, 3, 132)),
 ])
-def test_more_tiles_than_blocks(rows: int, widths: tuple[int, ...], dtype: DType, wanted: ProductChain | None) -> None:
-    """Blocks take several tiles, whose slots and phases count on; against products in f32 with the same roundings."""
-    _, values, (got,) = on_device(Case(partial(layers, rows, widths, dtype, biased=True, activation="relu"), wanted))
+@pytest.mark.parametrize("biased", [True, False])
+def test_more_tiles_than_blocks(rows: int, widths: tuple[int, ...], dtype: DType, wanted: ProductChain | None, biased: bool) -> None:
+    """Blocks take several tiles, whose slots and phases count on; against products in f32 with the same roundings. Layers without a bias
+    differ in their weights alone and are one loop."""
+    _, values, (got,) = on_device(Case(partial(layers, rows, widths, dtype, biased=biased, activation="relu"), wanted))
     kind, x = got.dtype, values["x"]
     for n in range(len(widths) - 1):
         x = (x.float() @ values[f"w{n}"].float().T).to(kind)
-        x = (x.float() + values[f"b{n}"].float()).to(kind)
+        x = (x.float() + values[f"b{n}"].float()).to(kind) if biased else x
         x = torch.relu(x) if n + 2 < len(widths) else x
     wide, expected = got.float(), x.float()
     assert float((wide - expected).norm() / expected.norm()) < ROUNDOFF[dtype.name] / 2
