@@ -115,6 +115,12 @@ def test_layers_whose_weights_are_transposed_views_are_kernels() -> None:
         assert [type(k.program.choice) for k in plan.kernels] == [Pipelined] and not plan.library_calls
 
 
+def test_only_the_operand_that_lies_across_is_turned() -> None:
+    """f32: warpgroup instructions want the inner axis contiguous; the right operand's view of its memory is so, the left one's is not."""
+    plan = generate_sources(lambda x, w: x.t() @ w.t(), (torch.empty(2048, 2048), torch.empty(2048, 2048)), device=H200).plan
+    assert [k.program.template for k in plan.kernels] == ["transpose", "pipelined"] and not plan.library_calls
+
+
 def test_small_products_are_stitched() -> None:
     """Several products and reductions stay in one kernel of stages."""
     for graph in (product_softmax(64, 64, 128, F16), clamped_layers(32, (64, 64, 64), F16), linear_gelu(64, 128, 64)):

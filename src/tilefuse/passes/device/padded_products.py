@@ -218,14 +218,17 @@ def _unpadded_us(graph: Graph, node: Node, padded: Sizes, prices: Prices, input_
 
 def _padded_kernel_us(graph: Graph, padded: PaddedProduct, prices: Prices) -> float | None:
     """Predicted time of a kernel for the padded product and the window of its result; None where there is none. Units: microseconds."""
-    return prices.own_product_us(_alone(graph, padded), tuple(n.name for n in padded.behind), {})
+    alone = _alone(graph, padded)
+    return prices.own_product_us(alone, tuple(n.name for n in alone.nodes), {})
 
 
 def _alone(graph: Graph, padded: PaddedProduct) -> Graph:
-    """The padded product and the window of its result, of operands that are inputs."""
+    """The padded product and the window of its result, of operands that are inputs or views of inputs."""
     type_by_copy = {copy.name: copy.type for copy in padded.copies.values()}
-    inputs = {v: Input(v, type_by_copy.get(v) or graph.type_of(v)) for v in padded.product.operands}
-    return Graph("padded", tuple(inputs.values()), tuple(padded.behind), (padded.behind[-1].name,))
+    views = {n: graph.node_by_name[n] for n in _views_of(graph, padded.product)}
+    read = dict.fromkeys((*padded.product.operands, *(v for node in views.values() for v in node.reads())))
+    inputs = tuple(Input(v, type_by_copy.get(v) or graph.type_of(v)) for v in read if v not in views)
+    return Graph("padded", inputs, (*views.values(), *padded.behind), (padded.behind[-1].name,))
 
 
 def _views_of(graph: Graph, node: Node) -> list[str]:
