@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.contraction import contraction_of
+from tilefuse.domain.parts import structure_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
@@ -15,14 +16,18 @@ from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.products import fusible_product, library_product_us, may_be_alone, unaligned_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.pattern import schedule_pattern
+from tilefuse.templates.pattern import pattern_graph, schedule_pattern
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted kernels and times of one device. Units: microseconds."""
+    """Predicted kernels and times of one device. Units: microseconds.
+
+    own_us_by_structure: times of kernels for products that were predicted before: layers of a model have the same ones again and again
+    """
 
     device: DeviceSpec
+    own_us_by_structure: dict[Hashable, float | None] = field(default_factory=dict, repr=False, compare=False)
 
     def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
         """Whether some template computes these nodes in one kernel."""
@@ -64,6 +69,13 @@ class Predictions:
         behind = nodes[-1] != product.name or any(graph.node_by_name[u].category == "map" for u in graph.users_by_name[product.name])
         if not (fusible_product if behind else may_be_alone)(product, graph, self.device):
             return None
+        key = structure_of(pattern_graph(graph, nodes), layouts), behind
+        if key not in self.own_us_by_structure:
+            self.own_us_by_structure[key] = self._kernel_us(graph, nodes, layouts, behind)
+        return self.own_us_by_structure[key]
+
+    def _kernel_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts, behind: bool) -> float | None:
+        """`own_product_us` of nodes that plans may take for a kernel, scheduled. behind: maps follow the product."""
         program = schedule_pattern(graph, nodes, layouts, self.device)
         if isinstance(program, Rejected):
             return None

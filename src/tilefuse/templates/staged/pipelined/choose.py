@@ -136,8 +136,12 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
 def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipelined:
     """The choice with as many slots as shared memory holds: beside a second stage of each result, unless that leaves two slots, of which
     none is filled ahead of the products."""
-    by_stages = [_most_slots(form, shape, stages, device) for stages in range(STAGES, 0, -1)]
-    return replace(shape, slots=next((s for s in by_stages if s > IN_USE), by_stages[-1]))
+    slots = 0
+    for stages in range(STAGES, 0, -1):
+        slots = _most_slots(form, shape, stages, device)
+        if slots > IN_USE:
+            break
+    return replace(shape, slots=slots)
 
 
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
@@ -207,5 +211,6 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes > room:
         return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    return placed(form, replace(choice, blocks=min(choice.blocks, plan.num_items * choice.cluster)), plan.stages)
+    most = plan.num_items * choice.cluster
+    return plan if choice.blocks <= most else placed(form, replace(choice, blocks=most), plan.stages)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -71,22 +72,22 @@ class ProductForm:
         """The first product's node."""
         return self.products[0].node
 
-    @property
+    @cached_property
     def contraction(self) -> Contraction:
         """The first product's contraction; all have its left operand, extents and precision."""
         return self.products[0].contraction
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """The left operand and every right one."""
         return (self.left, *(p.right for p in self.products))
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """Nodes of the products, each once."""
         return tuple({p.node.name: p.node for p in self.products}.values())
 
-    @property
+    @cached_property
     def inner(self) -> int:
         """Extent of the contracted axis."""
         return self.contraction.inner
@@ -133,7 +134,7 @@ class ProductForm:
         """
         return self.splits_operands or self.left.dtype.is_float and self.left.dtype.bits == 8 and self.contraction.precision != FAST_SUMS
 
-    @property
+    @cached_property
     def splits_operands(self) -> bool:
         """Whether f32 operands are multiplied as high and low parts (`operand_parts.py`)."""
         return warpgroup_arithmetic(self.contraction, self.left.dtype, self.left.dtype) == SPLIT
@@ -143,7 +144,7 @@ class ProductForm:
         """Arrays of a thread that hold sums of one product: those of a slot, of low parts, and of the tile."""
         return 3 if self.splits_operands else 2 if self.adds_partial_sums else 1
 
-    @property
+    @cached_property
     def num_leads(self) -> int:
         """Lead places."""
         return prod(self.extents[a] for a in self.leads)
