@@ -11,7 +11,7 @@ from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.pipelined.row_cases import RowCase
 from tests.unit.templates.staged.pipelined.row_graphs import activated_norm
-from tilefuse.ir.affine import axis, number
+from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.kernel.ir import Barrier, ClusterStore, Kernel, Let, Shuffle, Stmt
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
@@ -98,7 +98,33 @@ FAULTS_IN_TURN: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
 }
 
 
-@pytest.mark.parametrize(("case", "faults"), [(CASE, FAULTS), (IN_TURN, FAULTS_IN_TURN)], ids=["together", "in turn"])
+# The same in scattered clusters, which meet at counters in global memory.
+SCATTERED = replace(IN_TURN, wanted=Pipelined(64, 64, 64, 2, 2, 1, 4, True, 2, scattered=True))
+
+
+def _meetings(make: Callable[[Barrier], tuple[Stmt, ...]]) -> Callable[[Kernel], Kernel]:
+    """Changes the barriers at counters."""
+    def mutant(kernel: Kernel) -> Kernel:
+        return replace(kernel, body=changed(kernel.body, lambda s: make(s) if isinstance(s, Barrier) and s.counter else None))
+    return mutant
+
+
+def _at(s: Barrier, moved: Callable[[Affine], Affine]) -> tuple[Stmt, ...]:
+    assert s.index is not None
+    return (replace(s, index=moved(s.index)),)
+
+
+FAULTS_SCATTERED: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
+    "no meeting": (_meetings(lambda s: ()), "race, read and write"),
+    "of a block alone": (_meetings(lambda s: (replace(s, scope="block", counter="", index=None),)), "race, read and write"),
+    "one copy for all tiles": (_one_copy_a_group, "counter used again before another meeting of its team"),
+    "one counter for all clusters": (_meetings(lambda s: _at(s, lambda i: i % 4)), "counter of a meeting is another team's"),
+    "a counter that is none": (_meetings(lambda s: _at(s, lambda i: i + 100)), "no such counter"),
+}
+
+
+@pytest.mark.parametrize(("case", "faults"), [(CASE, FAULTS), (IN_TURN, FAULTS_IN_TURN), (SCATTERED, FAULTS_SCATTERED)],
+                         ids=["together", "in turn", "scattered"])
 def test_findings_name_the_fault(case: RowCase, faults: dict[str, tuple[Callable[[Kernel], Kernel], str]], tmp_path: Path) -> None:
     """Faults of order and of counts are found also where the host's result happens to be right."""
     kernel = compose_product(case.program(), H200)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Set
 from tilefuse.kernel.asynchronous import AsyncCopy, AwaitEarlier, BulkCopy, Prefetch
 from tilefuse.kernel.ir import (
     Atomic,
+    Barrier,
     ClusterLoad,
     ClusterStore,
     For,
@@ -78,6 +79,8 @@ def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
             yield buffer, False
         case BulkCopy():
             yield s.buffer, False
+        case Barrier(counter=counter) if counter:
+            yield counter, False
         case TensorCopy(map=name, buffer=shared):
             yield shared, True
             # The copy engine reads past L1. Source: PTX ISA, asynchronous proxy.

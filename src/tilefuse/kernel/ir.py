@@ -284,6 +284,9 @@ class Barrier:
             overwrite the shared memory that they were loaded from
     team    if positive, only the threads of each team of `team` threads (one warp or several) synchronise; at most 15 teams. The host
             executor synchronises the whole block.
+    counter a cluster barrier of a scattered launch (`Launch.scattered`) has one: the teams of all blocks of a cluster meet at
+            counter[index] in global memory, which the last one to go sets to zero again. It also orders their accesses to global memory.
+            A counter that a team has left is free again once another meeting of the same teams has ended.
     """
 
     scope: str = "block"
@@ -293,6 +296,8 @@ class Barrier:
     memory: bool = True
     loaded: tuple[str, ...] = ()
     team: int = 0
+    counter: str = ""
+    index: Affine | None = None
 
 
 @dataclass(frozen=True, slots=True)

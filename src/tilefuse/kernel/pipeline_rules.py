@@ -178,7 +178,7 @@ def _roles(pipeline: Pipeline[Stmt]) -> Iterator[str]:
             case InTurn():
                 yield from (f"{type(inner).__name__} inside an InTurn" for inner in statements(s.body)
                             if isinstance(inner, (Produce, EachWarpgroup, InTurn)))
-            case Barrier("cluster", None):
+            case Barrier("cluster", None, counter=counter) if not (counter and s.team == WARPGROUP):
                 yield "a cluster barrier without a signal inside a Pipeline, which producers would not reach"
             case ClusterLoad(buffer=name):
                 yield f"ClusterLoad of {name} inside a Pipeline, where exchanges order signalled stores alone"

@@ -135,6 +135,8 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
                 buffers.add(name)
             case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name) | TensorCopy(buffer=name):
                 buffers.add(name)
+            case Barrier(counter=name) if name:
+                buffers.add(name)
             case TensorStore(map=name):
                 buffers.add(kernel.map_named(name).buffer)
             case RoutineCall():
@@ -159,6 +161,8 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
             case TensorCopy(map=name):
                 buffers.add(kernel.map_named(name).buffer)
             case LastBlock(counter=name):
+                buffers.add(name)
+            case Barrier(counter=name) if name:
                 buffers.add(name)
             case RoutineCall():
                 buffers |= {t.target for t in part.touched if not t.writes and not t.register}

@@ -249,12 +249,18 @@ class CheckedPrinter(HostPrinter):
         return f"{self.first_thread} + {thread}" if self.first_thread else thread
 
     def barrier(self, s: Barrier) -> None:
-        """Prints a barrier, which begins a new epoch of the race check. An exchange also checks the bytes that each block was sent."""
+        """Prints a barrier, which begins a new epoch of the race check. An exchange also checks the bytes that each block was sent, a
+        meeting its counter."""
         of_cluster = s.scope == "cluster" and self.cluster > 1
         if of_cluster and s.signal is not None and s.phase is not None:
             fields = f"{self.scope.text(s.signal)}, {self.scope.text(s.phase)}, {s.num_bytes}, {self.site}"
             with self._leaders(s):
                 self.out.line(f"for (tf_shared_memory& home : homes) home.receive({fields});")
+        if of_cluster and s.counter and s.index is not None:
+            counter = identifier(s.counter)
+            place = f"&{counter}, {counter}.name, {counter}.size, {self.scope.text(s.index)}"
+            with self._leaders(s):
+                self.out.line(f"check.meets({place}, {self._number('thread')}, {self.site});")
         if of_cluster and s.team:
             self.out.line(f"check.cluster_team_barrier({s.team}, {self.first_thread or '0'}, {self.running});")
         elif of_cluster:

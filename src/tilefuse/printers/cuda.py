@@ -99,7 +99,7 @@ def _printed(kernel: Kernel, device: DeviceSpec) -> tuple[str, str]:
     launch = kernel.launch
     count = "" if kernel.blocks is not None else f"{launch.num_blocks} "
     head.comment(f"{kernel.name}: {count}blocks of {launch.num_threads} threads"
-                 + (f", clusters of {launch.cluster}" if launch.cluster > 1 else "")
+                 + (f", {'scattered ' if launch.scattered else ''}clusters of {launch.cluster}" if launch.cluster > 1 else "")
                  + (f", {launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "") + f", for {device.arch}")
     for text in kernel.header:
         head.comment(text)
@@ -163,8 +163,9 @@ class _CudaPrinter:
             used -= {"thread"}
         # The GPU starts blocks in the order of their numbers. The host has no such order and ignores `backwards`.
         block = f"{self.kernel.launch.num_blocks - 1} - blockIdx.x" if self.kernel.backwards else "blockIdx.x"
-        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", "tf_cluster_rank()"),
-                           ("cluster", f"({block}) / {max(self.kernel.launch.cluster, 1)}")):
+        cluster = max(self.kernel.launch.cluster, 1)
+        rank = f"({block}) % {cluster}" if self.kernel.launch.scattered else "tf_cluster_rank()"
+        for name, text in (("thread", "threadIdx.x"), ("block", block), ("rank", rank), ("cluster", f"({block}) / {cluster}")):
             if name in used and (name != "block" or not self.kernel.groups):
                 self.out.line(f"const {index} {name} = {text};" if self.kernel.launch.cluster > 1 or name != "rank"
                               else f"const {index} rank = 0;")
@@ -366,6 +367,8 @@ class _CudaPrinter:
             case Barrier("cluster", signal, phase, num_bytes, team=team) if signal is not None and phase is not None:
                 of_team = f"<{team}>" if team else ""
                 return f"tf_cluster_receive{of_team}(tf_arrivals + {self.scope.operand(signal)}, {text(phase)}, {num_bytes});"
+            case Barrier("cluster", team=team, counter=counter, index=index) if counter and index is not None:
+                return f"tf_scattered_meet<{team}>({self._element(counter, index)}, {self.kernel.launch.cluster});"
             case Barrier(scope, memory=memory, loaded=loaded, team=team):
                 if scope == "cluster" and self.kernel.launch.cluster > 1:
                     return "tf_cluster_barrier();" if memory else "tf_cluster_meet();"

@@ -23,6 +23,7 @@ INVALID_CONTEXT = 201
 ASSERT = 710
 ASSERT_HINT = "a kernel met an index out of range; standard error names it, and device='host' tells its place"
 
+COOPERATIVE = 2
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _MAX_DYNAMIC_SHARED_BYTES = 8
@@ -167,7 +168,7 @@ def load_function(payload: bytes, symbol: str, launch: Launch, device_index: int
     if launch.shared_bytes:
         check(library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED_BYTES, launch.shared_bytes), "cuFuncSetAttribute",
               f"kernel {symbol} wants {launch.shared_bytes} bytes of shared memory a block")
-    if launch.cluster > _PORTABLE_CLUSTER_BLOCKS:
+    if launch.cluster > _PORTABLE_CLUSTER_BLOCKS and not launch.scattered:
         check(library.cuFuncSetAttribute(function, _NON_PORTABLE_CLUSTER, 1), "cuFuncSetAttribute",
               f"kernel {symbol} wants clusters of {launch.cluster} blocks")
     assert function.value is not None
@@ -186,7 +187,9 @@ def launch_config(launch: Launch, stream: int) -> tuple[LaunchConfig, ctypes.Arr
     """The driver's launch structures, with attributes in an array; both must stay alive while the configuration is used."""
     config = LaunchConfig(grid_x=launch.num_blocks, grid_y=1, grid_z=1, block_x=launch.num_threads, block_y=1, block_z=1,
                           shared_bytes=launch.shared_bytes, stream=stream)
-    chosen = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 else []
+    chosen = [(_CLUSTER_DIMENSION, (launch.cluster, 1, 1))] if launch.cluster > 1 and not launch.scattered else []
+    if launch.scattered:
+        chosen.append((COOPERATIVE, (1, 0, 0)))
     if launch.early:
         chosen.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1, 0, 0)))
     if not chosen:

@@ -305,11 +305,11 @@ def _alignment(draft: _Draft, call: Call, places: Places) -> int:
 
 def _launches(draft: _Draft) -> list[str]:
     """Grid, cluster and shared memory of every kernel."""
-    lines = ["// Blocks, threads a block, blocks a cluster, bytes of shared memory a block, whether it may start early."]
+    lines = ["// Blocks, threads a block, blocks a cluster, bytes of shared memory a block, whether it may start early, is scattered."]
     for k in draft.spec.kernels:
         n = k.launch
         lines.append(f"constexpr Launch launch_of_{k.entry} = {{{n.num_blocks}, {n.num_threads}, {n.cluster}, {n.shared_bytes}, "
-                     f"{str(n.early).lower()}}};")
+                     f"{str(n.early).lower()}, {str(n.scattered).lower()}}};")
     return [*lines, ""]
 
 

@@ -25,6 +25,8 @@ class Launch:
     Units: `shared_bytes` is dynamic shared memory a block; `cluster` is blocks a cluster (1: none).
     early: the kernel may start before the one ahead of it in the stream has ended; it waits for that one itself before it touches
     global memory.
+    scattered: the blocks of a cluster lie on any multiprocessors and meet through global memory. A device starts all blocks of the launch
+    at once or none (a cooperative launch), because blocks wait for each other.
     """
 
     num_blocks: int
@@ -32,3 +34,4 @@ class Launch:
     cluster: int = 1
     shared_bytes: int = 0
     early: bool = False
+    scattered: bool = False

@@ -39,6 +39,13 @@ def test_launch_without_cluster_has_no_attribute() -> None:
     assert attribute is None and config.num_attributes == 0 and not config.attributes
 
 
+def test_scattered_clusters_are_a_cooperative_launch() -> None:
+    """Hardware makes no cluster of them, and starts all blocks or none."""
+    config, attributes = launch_config(Launch(132, 384, cluster=6, scattered=True), 0)
+    assert attributes is not None and config.num_attributes == 1
+    assert (attributes[0].id, attributes[0].value[0]) == (cuda_api.COOPERATIVE, 1)
+
+
 def test_no_driver_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> ctypes.CDLL:
         raise OSError(f"{name}: cannot open shared object file")

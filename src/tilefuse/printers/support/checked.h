@@ -33,6 +33,9 @@ struct tf_checker {
   unsigned cluster_epoch = 0;
   unsigned cluster_since = 0;                               // the same of the last cluster barrier of all threads, in epochs of the cluster
   std::map<std::pair<int, int>, unsigned> cluster_teams;    // by threads of a team and its first one: of the last barrier of these in all blocks
+  long long clusters_begun = 0;
+  std::map<std::pair<const void*, long long>, std::pair<long long, int>> meeting_teams;   // counter cell -> cluster, first thread of its team
+  std::map<int, std::pair<const void*, long long>> last_meetings;                         // first thread of a team -> counter cell
   std::map<std::pair<long long, long long>, std::vector<long long>> arrived;   // counter cell -> blocks, in order of arrival
   std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
   std::map<std::pair<int, const char*>, long long> repeated;
@@ -161,7 +164,21 @@ struct tf_checker {
     last_remote.kind = 0;
   }
 
+  // A team of all blocks of a cluster meets at a counter, which is free again once the team has met at another one.
+  void meets(const void* counter, const char* name, long long size, long long index, int first, int site) {
+    if (index < 0 || index >= size) return finding("no such counter", site, name, index);
+    const auto place = std::make_pair(counter, index);
+    const auto team = std::make_pair(clusters_begun, first);
+    if (meeting_teams.emplace(place, team).first->second != team) finding("counter of a meeting is another team's", site, name, index);
+    const auto before = last_meetings.find(first);
+    if (before != last_meetings.end() && before->second == place)
+      finding("counter used again before another meeting of its team", site, name, index);
+    last_meetings[first] = place;
+  }
+
   void begin_cluster() {
+    ++clusters_begun;
+    last_meetings.clear();
     cluster_epoch = cluster_since = 0;
     cluster_teams.clear();
     last_remote.kind = 0;

@@ -155,6 +155,26 @@ TF_INLINE bool tf_last_block(void* counter, unsigned int count) {
   return last;
 }
 
+//@ tf_scattered_meet
+// Each TEAM threads meet the teams of the same number in the other blocks that count at `counter`, `count` blocks in all: arrivals, then
+// departures, the last of which wraps the counter to 0. One thread's fence and its acquiring loads are those of its team: fences are
+// cumulative over barriers. Source: PTX ISA, memory consistency model.
+template <int TEAM> TF_INLINE void tf_scattered_meet(void* counter, unsigned int count) {
+  unsigned int* const place = static_cast<unsigned int*>(counter);
+  asm volatile("barrier.cta.sync.aligned %0, %1;" :: "r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
+  if (threadIdx.x % TEAM == 0) {
+    const unsigned int last = 2u * count - 1u;
+    __threadfence();
+    asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" :: "l"(place), "r"(last) : "memory");
+    unsigned int arrived;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(place) : "memory");
+    } while (arrived < count);
+    asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" :: "l"(place), "r"(last) : "memory");
+  }
+  asm volatile("barrier.cta.sync.aligned %0, %1;" :: "r"(1 + threadIdx.x / TEAM), "n"(TEAM) : "memory");
+}
+
 //@ tf_renew
 // The same words, of which the compiler does not know that they are: it has to compute from them again what it would have kept. Blocks
 // have one dimension.

@@ -32,7 +32,7 @@ void prepare_kernel(const char* name, const void* kernel, const Launch& launch) 
   if (launch.shared_bytes) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, launch.shared_bytes), name);
   }
-  if (launch.cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+  if (launch.cluster > 8 && !launch.scattered) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
 }
 
 @maps:begin@
@@ -44,14 +44,17 @@ CUtensorMap tensor_map(const char* name, const TensorShape& shape, void* memory)
 
 @maps:end@
 void launch_kernel(const char* name, const void* kernel, const Launch& launch, void** arguments, cudaStream_t stream) {
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(launch.blocks));
   config.blockDim = dim3(unsigned(launch.threads));
   config.dynamicSmemBytes = size_t(launch.shared_bytes);
   config.stream = stream;
   config.attrs = attributes;
-  if (launch.cluster > 1) {
+  if (launch.scattered) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  } else if (launch.cluster > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
     attributes[config.numAttrs].val.clusterDim.x = unsigned(launch.cluster);
     attributes[config.numAttrs].val.clusterDim.y = 1;

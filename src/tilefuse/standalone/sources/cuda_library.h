@@ -32,6 +32,7 @@ class DeviceMemory {
 struct Launch {
   int blocks, threads, cluster, shared_bytes;
   bool early;  // may start before the kernel ahead has ended, and waits for it itself
+  bool scattered;  // blocks of a cluster lie anywhere and wait for each other: all blocks start at once
 };
 
 // Sets what a kernel needs before its first launch.

@@ -21,21 +21,24 @@ C_TYPES = {"f64": "double", "f32": "float", "i64": "long long", "i32": "int", "u
 COUNTER_ALIGNMENT = 256
 LAUNCH = """namespace {
 
-cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int shared, bool early, void** arguments,
+cudaError_t launch(const void* kernel, int blocks, int threads, int cluster, int shared, bool early, bool scattered, void** arguments,
                    cudaStream_t stream) {
   cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  if (status == cudaSuccess && cluster > 8) {
+  if (status == cudaSuccess && cluster > 8 && !scattered) {
     status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   }
   if (status != cudaSuccess) return status;
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[3];
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(threads);
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  if (cluster > 1) {
+  if (scattered) {  // blocks of a cluster lie anywhere and wait for each other: all blocks start at once
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  } else if (cluster > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
     attributes[config.numAttrs].val.clusterDim.x = cluster;
     attributes[config.numAttrs].val.clusterDim.y = 1;
@@ -199,7 +202,8 @@ def _cu(spec: ProgramSpec, signature: str, stem: str, plan: CallPlan, names: dic
             pointers = pointers.removesuffix("};") + f", &map_{n}}};"
         lines += [f"    {pointers}",
                   f"    const cudaError_t status = launch((const void*)kernel_{step.kernel}::{kernel.entry}, {launch.num_blocks}, "
-                  f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {str(launch.early).lower()}, arguments, stream);",
+                  f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {str(launch.early).lower()}, "
+                  f"{str(launch.scattered).lower()}, arguments, stream);",
                   "    if (status != cudaSuccess) return status;", "  }"]
     return "\n".join([*lines, "  return cudaGetLastError();", "}", ""])
 

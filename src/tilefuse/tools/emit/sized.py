@@ -203,7 +203,8 @@ class _Text:
             number = self.kernels.index(kernel)
             yield f"    if (number_{number}::{kernel.name}_{number}(tf_arguments, nullptr, 0)) return 1;"
         else:
-            shape = f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {str(launch.early).lower()}"
+            flags = f"{str(launch.early).lower()}, {str(launch.scattered).lower()}"
+            shape = f"{launch.num_threads}, {launch.cluster}, {launch.shared_bytes}, {flags}"
             yield (f"    const cudaError_t status = launch((const void*){kernel.name}_of::{kernel.name}, "
                    f"(int){self._count(kernel.blocks)}, {shape}, tf_arguments, stream);")
             yield "    if (status != cudaSuccess) return status;"

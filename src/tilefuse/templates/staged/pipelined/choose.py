@@ -120,9 +120,10 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
             row_tiles = -(-form.rows // tall)
             if cluster > 1:
                 groups = -(-form.columns // form.row_width)
-                clusters = min(form.num_leads * row_tiles * groups, device.clusters_at_once(cluster))
-                band = _band(row_tiles) if groups > 1 else 1
-                yield Pipelined(tall, columns, depth, 1, warpgroups, band, clusters * cluster, pingpong, cluster)
+                items, band = form.num_leads * row_tiles * groups, _band(row_tiles) if groups > 1 else 1
+                for scattered, most in ((False, device.clusters_at_once(cluster)), (True, device.num_multiprocessors // cluster)):
+                    yield Pipelined(tall, columns, depth, 1, warpgroups, band, min(items, most) * cluster, pingpong, cluster,
+                                    scattered=scattered)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             for panels in (1,) if pingpong else SEARCH.pipelines.panels:
@@ -181,7 +182,7 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),
-             (1 <= choice.cluster <= device.max_cluster_blocks,
+             (1 <= choice.cluster <= (device.num_multiprocessors if choice.scattered else device.max_cluster_blocks),
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
              *split_rules(form, choice),
@@ -195,6 +196,11 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"clusters of {choice.cluster} tiles of {choice.columns} columns for groups of {form.reduced.width}"),
              (not choice.multicast or _is_shared(form, choice), f"blocks of clusters of {choice.cluster} bring no equal parts of left "
               f"tiles of {choice.rows} x {choice.depth}"),
+             (not choice.scattered or choice.cluster_columns > 1 and not choice.multicast,
+              f"scattered clusters of {choice.cluster} blocks, which exchange parts of rows alone"),
+             # The slots and accumulators of a block leave no place for another beside it.
+             (not choice.scattered or choice.blocks <= device.num_multiprocessors,
+              f"{choice.blocks} blocks that wait for each other, and {device.name} runs {device.num_multiprocessors} at once"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
     for holds, problem in legal:
         if not holds:

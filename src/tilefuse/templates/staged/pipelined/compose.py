@@ -51,7 +51,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     with w.nested() as roles:
         _tiles(w)
     # The blocks of a cluster send each other signals once all of them run and their barriers are ready.
-    meeting = (Barrier("cluster", memory=False),) if cluster > 1 else ()
+    meeting = (Barrier("cluster", memory=False),) if cluster > 1 and not plan.choice.scattered else ()
     threads = plan.choice.consumer_threads
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles), any(t.parts > 1 for t in f.tiles))
                   for f in fillings_of(plan))
@@ -59,11 +59,14 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, device.starts_early)
+    # Blocks that wait for each other start at once, behind the kernel ahead.
+    early = device.starts_early and not plan.choice.scattered
+    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, early, plan.choice.scattered)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
     buffers = (*w.buffers.values(), *w.slots.values(), *w.lows.values(), *w.stages.values(),
-               *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces, *([w.counter] if w.counter is not None else []))
+               *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
+               *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=1, num_barriers=plan.num_signals,
                   narrow=narrow, maps=tuple(w.maps.values()))

@@ -1,10 +1,12 @@
-"""Exchanges of a row's partial results between the blocks of a cluster: the parts that are sent, and where they arrive in shared memory.
+"""Exchanges of a row's partial results between the blocks of a cluster: the parts that are sent, and where they arrive.
 
     block 0    columns 0 .. 255       sum, squares of each row     ->  every block's shared memory, place [row, 0]
     block 1    columns 256 .. 511                                  ->  place [row, 1]
 
 Every block then combines the parts of all blocks in the order of their columns, so that all of them find the same results. Each warpgroup
 exchanges the parts of its own rows with the warpgroup of the same number in the other blocks, through slots and barriers of its own.
+
+The blocks of a scattered cluster share one copy of the slots in global memory, and meet at a counter for each slot.
 """
 from __future__ import annotations
 
@@ -33,6 +35,7 @@ class Exchange:
 
     rows    of a warpgroup
     groups  warpgroups, which exchange apart from each other
+    clusters  that have slots of their own in one memory: all of a scattered launch, else one
     copies  that tiles use in turn. A block that has received everything of one exchange may send for the next one while another block
             still reads. Two stages of a tile have slots of their own; a single one has two copies.
     """
@@ -43,6 +46,8 @@ class Exchange:
     blocks: int
     groups: int
     copies: int
+    clusters: int = 1
+    in_memory: bool = False
 
     @property
     def slot_elements(self) -> int:
@@ -61,8 +66,13 @@ class Exchange:
 
     @property
     def num_bytes(self) -> int:
-        """Shared memory of a block."""
-        return self.phase_bytes * self.num_slots
+        """Shared memory of a block; 0 where the slots lie in global memory."""
+        return 0 if self.in_memory else self.phase_bytes * self.num_slots
+
+    @property
+    def part_elements(self) -> int:
+        """Elements of one part in all slots of one memory."""
+        return self.slot_elements * self.num_slots * self.clusters
 
     def part_offset_bytes(self, part: Part) -> int:
         """Where the slots of a part begin."""
@@ -129,10 +139,12 @@ def _sent(dtype: DType) -> DType:
 
 
 def exchanges_of(graph: Graph, rows: RowForm, choice: Pipelined, offset_bytes: int) -> tuple[Exchange, ...]:
-    """The exchanges of a tile, one after another in shared memory; none without a cluster."""
+    """The exchanges of a tile, one after another in shared memory or each in global memory; none without a cluster."""
     exchanges: list[Exchange] = []
     copies = 2 if len(rows.stages) == 1 else 1
     for stage in rows.stages if choice.cluster_columns > 1 else ():
-        exchanges.append(Exchange(parts_of(graph, stage), offset_bytes, choice.warpgroup_rows, choice.cluster, choice.warpgroups, copies))
+        clusters = choice.num_clusters if choice.scattered else 1
+        exchanges.append(Exchange(parts_of(graph, stage), offset_bytes, choice.warpgroup_rows, choice.cluster, choice.warpgroups, copies,
+                                  clusters, choice.scattered))
         offset_bytes += exchanges[-1].num_bytes
     return tuple(exchanges)

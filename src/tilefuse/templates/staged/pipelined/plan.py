@@ -132,7 +132,13 @@ class ProductPlan:
     @property
     def num_signals(self) -> int:
         """Transaction barriers of a block beside those of its rings: one a warpgroup for fetched values, then one a copy of exchanges."""
-        return self.first_signal + sum(e.num_slots for e in self.exchanges) + (self.received.copies if self.received else 0)
+        exchanged = sum(e.num_slots for e in self.exchanges if not e.in_memory)
+        return self.first_signal + exchanged + (self.received.copies if self.received else 0)
+
+    @property
+    def num_meetings(self) -> int:
+        """Counters in global memory at which the warpgroups of one scattered cluster meet: one a copy of each exchange."""
+        return sum(e.num_slots for e in self.exchanges if e.in_memory)
 
     @property
     def staged(self) -> tuple[StagedTile, ...]:

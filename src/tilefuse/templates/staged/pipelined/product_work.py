@@ -54,7 +54,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     multiplied = product_flops * (PRODUCTS_OF_PARTS if form.splits_operands else 1)
     operations = (Operations(multiplied, _unit(form), _pace(main, plan, flops, device) * device.num_multiprocessors / busy),)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
-    launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes)
+    launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes, scattered=choice.scattered)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
     work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations, behind=behind, traffic_factor=runs,
                    flight_bytes=choice.slots * _slot_bytes(plan),

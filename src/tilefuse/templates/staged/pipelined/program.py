@@ -2,6 +2,7 @@
 
     linear [GRID-CTA_128,GRID-CTA_256,LOOP_64]R; slots=4; warpgroups=2; band=8; cta_num=132; cta_size=384;
     linear [GRID-CTA_128,GRID-CLUSTER_4-CTA_256,LOOP_64]R; ...       the blocks of a cluster hold whole rows and reduce them together
+    linear [GRID-CTA_128,GRID-CLUSTER_6-CTA_128,LOOP_64]R; scattered=true; ...     the same, on any multiprocessors
     linear [GRID-CTA_16,GRID-CTA_128,LOOP_64]R; swapped; ...         128 columns are the rows of instructions
     linear [GRID-CTA_64,GRID-CTA_64,CLUSTER_4-LOOP_64]R; ...         the blocks of a cluster have a part each of the inner axis
     linear [GRID-CTA_64,GRID-CTA_64,GRID_3-CLUSTER_4-LOOP_64]R; ...  three clusters with four parts each: twelve parts of the inner axis
@@ -27,9 +28,9 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.tree import product_tree
 
-SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "multicast", "band", "cta_num", "cta_size")
+SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "multicast", "scattered", "band", "cta_num", "cta_size")
 # Settings that hold or do not.
-FLAGS = ("pingpong", "swapped", "multicast")
+FLAGS = ("pingpong", "swapped", "multicast", "scattered")
 
 
 def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
@@ -50,10 +51,11 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
         parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
                     ("columns", choice.columns), ("depth", choice.depth), ("multicast", int(choice.multicast)),
                     ("pingpong", int(choice.pingpong)), ("rows", choice.rows),
-                    ("slots", choice.slots), ("split", choice.split), ("swapped", int(choice.swapped)),
+                    ("scattered", int(choice.scattered)), ("slots", choice.slots), ("split", choice.split),
+                    ("swapped", int(choice.swapped)),
                     ("warpgroups", choice.warpgroups)),
         levels=edge_levels(graph, product_tree(plan)),
-        launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes),
+        launch=Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes, scattered=choice.scattered),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
         bytes_written=sum(graph.type_of(r).num_bytes for r in graph.results), flops=plan.flops, internal=plan)
 
@@ -92,7 +94,7 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
                        bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster),
                        bool(numbers.get("swapped", base.swapped)), numbers.get("split", base.split),
-                       bool(numbers.get("multicast", base.multicast)))
+                       bool(numbers.get("multicast", base.multicast)), bool(numbers.get("scattered", base.scattered)))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "

@@ -27,6 +27,8 @@ class Pipelined:
     split       parts of the inner axis, taken by different blocks. Sums of a cluster's blocks meet in shared memory, each block finishes
                 some columns of the tile. Sums of several clusters (or single blocks) meet in a workspace; the last one finishes the tile
     multicast   each block of a cluster brings a part of the left operand's tiles to all of them
+    scattered   the blocks of a cluster lie on any multiprocessors, as many as its columns need, and exchange through global memory. All
+                blocks run at once, because they wait for each other. Hardware's clusters leave some multiprocessors idle
     """
 
     template: ClassVar[str] = "pipelined"
@@ -43,6 +45,7 @@ class Pipelined:
     swapped: bool = False
     split: int = 1
     multicast: bool = False
+    scattered: bool = False
 
     @property
     def cluster_columns(self) -> int:

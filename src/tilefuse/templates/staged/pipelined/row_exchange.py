@@ -1,8 +1,10 @@
-"""One exchange of a tile's row parts between the blocks of a cluster, through distributed shared memory.
+"""One exchange of a tile's row parts between the blocks of a cluster.
 
-    send       lane n of a row's four to blocks n, n + 4, ...: its block's part, counted on the receiver's transaction barrier
-    wait       until the parts of all blocks have arrived for the warpgroup
-    combine    in the order of the blocks
+    shared     send       lane n of a row's four to blocks n, n + 4, ...: its block's part, counted on the receiver's transaction barrier
+               wait       until the parts of all blocks have arrived for the warpgroup
+    global     store      the first of a row's four lanes: its block's part, in the memory of a scattered cluster
+               meet       the warpgroups of the same number of all blocks
+    both       combine    in the order of the blocks
 """
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, const
-from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Reg, VectorLoad
+from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, KExpr, Reg, Store, VectorLoad
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, Part, is_by_squares, reduction_parts
@@ -25,12 +27,15 @@ def exchange_parts(w: ProductState, tile: RowTile, number_of: int, parts: dict[s
     e, stage = w.plan.exchanges[number_of], w.form.reduced.stages[number_of]
     copy, phase = (w.turn % e.copies, w.turn // e.copies % 2) if e.copies > 1 else (number(0), w.turn % 2)
     slot_of_group = w.let("copy", tile.group * e.copies + copy, e.num_slots)
-    phase = w.let("phase", phase, 2)
-    signal = w.simplified(slot_of_group + w.plan.first_signal + number_of * e.num_slots)
     w.emit(Comment(f"{', '.join('%' + r for r in stage.reductions)}: between the {e.blocks} blocks of a cluster"))
     named = {p.name: (p, array) for r in stage.reductions for p, array in zip(reduction_parts(w.graph, stage, r), parts[r], strict=True)}
-    _send(w, tile, number_of, [named[p.name] for p in e.parts], slot_of_group, signal)
-    w.emit(Barrier("cluster", signal, phase, e.phase_bytes, team=WARPGROUP))
+    if e.in_memory:
+        _meet(w, tile, number_of, [named[p.name] for p in e.parts], slot_of_group)
+    else:
+        phase = w.let("phase", phase, 2)
+        signal = w.simplified(slot_of_group + w.plan.first_signal + number_of * e.num_slots)
+        _send(w, tile, number_of, [named[p.name] for p in e.parts], slot_of_group, signal)
+        w.emit(Barrier("cluster", signal, phase, e.phase_bytes, team=WARPGROUP))
     for slot in range(w.plan.choice.rows_of_thread):
         first = _first(w, tile, e, slot, slot_of_group)
         for reduction in stage.reductions:
@@ -44,7 +49,20 @@ def exchange_parts(w: ProductState, tile: RowTile, number_of: int, parts: dict[s
 
 def _first(w: ProductState, tile: RowTile, e: Exchange, slot: int, copy: Affine) -> Affine:
     """Where the parts of the thread's row number `slot` begin among the slots of a part. copy: number of the exchange's slot."""
-    return w.simplified((copy * e.rows + tile.row_of_group(slot)) * e.blocks)
+    of_cluster = axis("cluster") * e.num_slots + copy if e.in_memory else copy
+    return w.simplified((of_cluster * e.rows + tile.row_of_group(slot)) * e.blocks)
+
+
+def _meet(w: ProductState, tile: RowTile, number_of: int, parts: list[tuple[Part, Reg]], copy: Affine) -> None:
+    """Stores the block's parts in global memory, and waits for those of the other blocks of a scattered cluster."""
+    e, buffers, earlier = w.plan.exchanges[number_of], w.exchanged[number_of], w.plan.exchanges[:number_of]
+    assert w.met is not None
+    with w.when([Bound(tile.pair, 0, 1)]):
+        for slot in range(w.plan.choice.rows_of_thread):
+            place = w.simplified(_first(w, tile, e, slot, copy) + axis("rank"))
+            w.emit(*(Store(buffers[part.name].name, place, _as(replace(array, index=number(slot)), part.sent)) for part, array in parts))
+    counter = w.simplified(axis("cluster") * w.plan.num_meetings + copy + sum(other.num_slots for other in earlier))
+    w.emit(Barrier("cluster", team=WARPGROUP, counter=w.met.name, index=counter))
 
 
 def _send(w: ProductState, tile: RowTile, number_of: int, parts: list[tuple[Part, Reg]], copy: Affine, signal: Affine) -> None:

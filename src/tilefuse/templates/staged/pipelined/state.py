@@ -49,6 +49,7 @@ class ProductState(GraphStatements):
         self.row_slot: Affine | None = None
         self.turn = number(0)
         self.exchanged = [self._exchanged(e) for e in plan.exchanges]
+        self.met = self._meetings()
         self.received = self._receiving()
         self.workspaces, self.counter = self._workspaces()
         # Boundary values and offsets that elements have loaded so far, in order.
@@ -75,8 +76,15 @@ class ProductState(GraphStatements):
 
     def _exchanged(self, e: Exchange) -> dict[str, Buffer]:
         """The slots of an exchange, by part."""
-        return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.slot_elements * e.num_slots, "shared", "", "",
+        if e.in_memory:
+            return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.part_elements, "global", "workspace") for p in e.parts}
+        return {p.name: Buffer(self.fresh(f"{p.name}_blocks"), p.sent, e.part_elements, "shared", "", "",
                                e.part_offset_bytes(p)) for p in e.parts}
+
+    def _meetings(self) -> Buffer | None:
+        """The counters at which the blocks of scattered clusters meet."""
+        count = self.plan.num_meetings * self.plan.choice.num_clusters
+        return Buffer(self.fresh("met"), I32, count, "global", "counter") if count else None
 
     def _receiving(self) -> tuple[Buffer, ...]:
         """Shared memory for the sums that blocks of a cluster receive, a buffer for each product."""

@@ -101,6 +101,16 @@ ROW_CASES: dict[str, RowCase] = {
         lambda: residual_norm(300, 136, 72), Pipelined(192, 64, 64, 3, 3, 1, 3, cluster=3, multicast=True), amplified=16),
     "softmax in turn of shared left tiles": RowCase(lambda: soft(704, 250, 72, BF16, (True, True)),
                                                     Pipelined(128, 64, 64, 2, 2, 1, 4, True, 4, multicast=True)),
+    "layer norm in turn in scattered clusters": RowCase(
+        lambda: residual_norm(400, 136, 72), Pipelined(64, 64, 64, 2, 2, 1, 6, True, 3, scattered=True), amplified=16),
+    "layer norm of odd columns in scattered clusters": RowCase(
+        lambda: residual_norm(270, 187, 16), Pipelined(128, 64, 64, 2, 2, 1, 3, cluster=3, scattered=True), amplified=16),
+    "softmax in turn in scattered clusters": RowCase(
+        lambda: soft(700, 1100, 16, BF16), Pipelined(64, 64, 64, 2, 2, 1, 36, True, 18, scattered=True)),
+    "argmax in turn in scattered clusters": RowCase(
+        lambda: scores(270, 300, 16), Pipelined(64, 64, 64, 2, 2, 1, 5, True, 5, scattered=True), exact=True),
+    "groups of columns in scattered clusters": RowCase(
+        lambda: in_groups(200, 330, 16, 128, F16, (2,)), Pipelined(64, 64, 64, 2, 2, 2, 4, True, 2, scattered=True)),
     "softmax in turn in clusters": RowCase(lambda: soft(330, 130, 16), Pipelined(64, 128, 64, 2, 2, 1, 2, True, 2)),
     "argmax in turn in clusters of five": RowCase(lambda: scores(270, 300, 16), Pipelined(64, 64, 64, 2, 2, 1, 5, True, 5), exact=True),
     "RMS norm in turn": RowCase(lambda: activated_norm(200, 72, 16), Pipelined(64, 128, 64, 2, 2, 1, 1, True), amplified=16),

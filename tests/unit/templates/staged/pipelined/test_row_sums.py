@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 
 import pytest
@@ -16,8 +17,10 @@ from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
+from tilefuse.templates.staged.pipelined.choose import candidates
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.form import ProductForm, product_form
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
@@ -55,6 +58,24 @@ def test_a_template_gives_its_program_back(name: str) -> None:
     again = product_by_hand(program, parse_template(program.notation), H200)
     assert (again.choice, again.notation) == (program.choice, program.notation)
     assert isinstance(again.choice, Pipelined) and ("CLUSTER_" in again.notation) == (again.choice.cluster > 1)
+
+
+def test_scattered_clusters_meet_in_global_memory() -> None:
+    """Blocks of any multiprocessors, all at once: no instruction of hardware's clusters, and nothing of the exchange in shared memory."""
+    program = ROW_CASES["layer norm in turn in scattered clusters"].program()
+    kernel = compose_product(program, H200)
+    text = print_cuda(kernel, H200)
+    assert "tf_scattered_meet<128>(met + " in text and not re.search(r"tf_cluster_(rank|meet|barrier|send|receive)\(", text)
+    assert kernel.launch.scattered and not kernel.launch.early and plan_of(program).num_signals == plan_of(program).first_signal
+    assert {b.role for b in kernel.buffers if b.space == "global"} == {"in", "out", "workspace", "counter"}
+
+
+def test_scattered_clusters_use_every_multiprocessor() -> None:
+    """Hardware's clusters of six blocks leave thirty of 132 idle."""
+    form = product_form(residual_norm(16384, 768, 3072), {})
+    assert isinstance(form, ProductForm)
+    blocks = {c.scattered: c.blocks for c in candidates(form, H200) if c.pingpong and (c.rows, c.columns) == (128, 128)}
+    assert blocks == {False: 102, True: 132}
 
 
 def _passes(graph: Graph) -> list[tuple[tuple[str, ...], str]]:
@@ -100,6 +121,9 @@ def test_neighbours_hold_whole_rows() -> None:
     (Pipelined(64, 64, 64, 2, 1, 1, 4, cluster=2), "clusters of 2 tiles of 64 columns for rows of 200"),
     (Pipelined(64, 64, 64, 2, 1, 1, 32, cluster=32), "clusters of 32 blocks"),
     (Pipelined(64, 128, 64, 2, 1, 1, 3, cluster=2), "3 blocks are no whole clusters of 2"),
+    (Pipelined(64, 128, 64, 2, 1, 1, 134, cluster=2, scattered=True), "134 blocks that wait for each other, and h200 runs 132 at once"),
+    (Pipelined(64, 128, 64, 2, 1, 1, 4, cluster=2, multicast=True, scattered=True), "scattered clusters of 2 blocks, which exchange parts"),
+    (Pipelined(64, 256, 64, 2, 1, 1, 4, scattered=True), "scattered clusters of 1 blocks"),
 ])
 def test_tiles_that_hold_no_whole_rows(choice: Pipelined, told: str) -> None:
     """The reason names the numbers."""
