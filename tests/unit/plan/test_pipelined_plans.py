@@ -130,7 +130,7 @@ def test_small_products_are_stitched() -> None:
 
 def test_stages_leave_large_products_to_pipelines_and_calls() -> None:
     """A product whose operands do not stay on chip is not tried in stages where a call would do; a plan by hand may hold it so."""
-    graph = product_softmax(4096, 1024, 512, F16)
+    graph = product_softmax(4096, 1024, 8192, F16)
     nodes = [n.name for n in graph.nodes]
     refused = schedule_pattern(graph, nodes, {}, H200, replaces_calls=True)
     assert isinstance(refused, Rejected) and refused.reason is Reason.LIBRARY_CALL

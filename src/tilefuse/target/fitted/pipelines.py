@@ -125,6 +125,11 @@ class PipelinedFigures:
     exchange_cycles: float = measured(
         1000.0, "cycles", "Exchange of a tile's row parts between the blocks of a cluster: sends, waits for the slowest block.",
         "assumption: five accesses to another block's shared memory of 180 cycles each (Luo et al. 2024, arXiv:2402.13499, H100)")
+    scattered_exchange_cycles: float = measured(
+        3000.0, "cycles", "Exchange of a tile's row parts between the blocks of a scattered cluster: stores, a counter, waits for "
+        "the slowest block.",
+        "one H100, 445b531f, softmax of 8192 x 2048 by 1000 f16, tiles of 128 x 128 in clusters of eight: 2800 to 4100 cycles of the clock "
+        "beside the other warpgroup's products, 1700 to 2000 alone (findings.md)")
     combined_operations: int = measured(
         2, "operations an element", "Combination of an element with a partial result of its row.",
         "counted: a difference and a multiply-add, or a comparison and a choice")

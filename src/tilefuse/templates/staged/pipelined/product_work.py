@@ -210,8 +210,9 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     # Eight lanes store neighbours of one row of a swapped product, as four lanes store pairs.
     in_pairs = choice.swapped or plan.form.columns % NEIGHBOURS == 0
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
+    exchange = fitted.scattered_exchange_cycles if choice.scattered else fitted.exchange_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
-                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * fitted.exchange_cycles)
+                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * exchange)
 
 
 def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) -> float:
