@@ -136,14 +136,14 @@ def _ordinary_groups(graph: Graph, nodes: Sequence[Node], num_elements: int) -> 
     They are the rows that the last axes hold, of the reductions and of the values that they read, also through views. All reductions of
     one row kernel avoid the same numbers, so that they have the same groups.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for node in nodes:
         assert node.body is not None
         over, length = tuple(e for _, e in node.over), node.type.num_elements
-        found |= {prod(over[n:]) for n in range(1, len(over))}
+        numbers |= {prod(over[n:]) for n in range(1, len(over))}
         for shape in (graph.type_of(v).shape for v in _full_values(graph, node, num_elements)):
-            found |= {prod(shape[n:]) // length for n in range(1, len(shape)) if prod(shape[n:]) % length == 0}
-    return {n for n in found if n > 1}
+            numbers |= {prod(shape[n:]) // length for n in range(1, len(shape)) if prod(shape[n:]) % length == 0}
+    return {n for n in numbers if n > 1}
 
 
 def _split(graph: Graph, node: Node, groups: int, ordinary: Set[int]) -> tuple[Node, Node]:
