@@ -148,6 +148,34 @@ KExpr = Union[Const, Index, Reg, Load, InRange, "Call[KExpr]", "Guard[KExpr]"]
 
 
 @dataclass(frozen=True, slots=True)
+class FromMemory:
+    """The value of an index name that memory decides, as the number of a tile's group: an integer expression, the same in all threads of
+    the block.
+
+    No statement behind it writes the memory that it reads. The name's extent is a claim of the kernel, which checking mode tests.
+    """
+
+    value: KExpr
+
+    def axes(self) -> frozenset[str]:
+        """All index names that occur."""
+        return _index_names(self.value)
+
+
+def _index_names(e: KExpr) -> frozenset[str]:
+    match e:
+        case Index(affine):
+            return affine.axes()
+        case Load(index=index, dynamic=dynamic):
+            return index.axes().union(*(_index_names(d) for d, _ in dynamic))
+        case Call(args=args):
+            return frozenset().union(*map(_index_names, args))
+        case Const():
+            return frozenset()
+    raise InternalError(f"not an expression of index names and memory: {e!r}")
+
+
+@dataclass(frozen=True, slots=True)
 class Comment:
     """A comment line in the source: the node, the level."""
 
@@ -156,13 +184,13 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Names an index expression: `const int name = value`. Later index expressions may use the name as an axis.
+    """Names an index expression, or an integer from memory: `const int name = value`. Later index expressions may use it as an axis.
 
     extent: the name's values are 0 .. extent - 1 (for bounds and simplification).
     """
 
     name: str
-    value: Affine | OfTwo
+    value: Affine | OfTwo | FromMemory
     extent: int
 
 

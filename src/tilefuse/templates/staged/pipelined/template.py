@@ -41,7 +41,8 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Its accumulators and its slots."""
         plan = plan_of(program)
-        registers = plan.all_sums + plan.row_registers + plan.expanded_registers + device.fitted.pipelined.registers
+        registers = plan.all_sums + plan.row_registers + plan.expanded_registers + plan.scale_registers
+        registers += device.fitted.pipelined.registers
         return Resources(registers, plan.shared_bytes, min_blocks=1)
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
