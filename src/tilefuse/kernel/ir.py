@@ -163,16 +163,9 @@ class FromMemory:
 
 
 def _index_names(e: KExpr) -> frozenset[str]:
-    match e:
-        case Index(affine):
-            return affine.axes()
-        case Load(index=index, dynamic=dynamic):
-            return index.axes().union(*(_index_names(d) for d, _ in dynamic))
-        case Call(args=args):
-            return frozenset().union(*map(_index_names, args))
-        case Const():
-            return frozenset()
-    raise InternalError(f"not an expression of index names and memory: {e!r}")
+    own = e.affine if isinstance(e, Index) else e.index if isinstance(e, Load) else Affine()
+    inner = e.args if isinstance(e, Call) else [d for d, _ in e.dynamic] if isinstance(e, Load) else ()
+    return own.axes().union(*map(_index_names, inner))
 
 
 @dataclass(frozen=True, slots=True)

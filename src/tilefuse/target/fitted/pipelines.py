@@ -85,6 +85,10 @@ class PipelinedFigures:
         "one H200, 6e162483 (benchmarks/results/early-products-h200-20261124.txt), gelu f16 8192 x 4096: the main loop of a tile takes "
         "9508 cycles of the clock beside 1500 instructions of a warp and 8271 without these, where the inner axis has 1024 elements, "
         "34945 and 33943 where it has 4096; 0.88 cycles of `roofline.clock_hz` are one of them")
+    grouped_half: float = measured(
+        0.91, "1", "Share of the rate of the tensor cores that tiles of groups keep with half as many sums as 128 x 256.",
+        "one H100 (benchmarks/results/grouped-products-h100-20261124.txt), seven cases of 8 to 64 groups in bf16, time of 128 x 256 over "
+        "that of others in geometric mean: 64 x 256 in turn 0.91, 128 x 128 0.90, 64 x 128 in turn 0.83; one group 0.99, 0.93, 0.81")
     staged_instructions: float = measured(
         5.5, "instructions an element", "Store of one element through shared memory and a tensor store.", _TIMED)
     stored_instructions: float = measured(

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isqrt
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
@@ -136,7 +137,7 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
             for panels in (1,) if pingpong or form.has_block_scales else SEARCH.pipelines.panels:
-                band = min(row_tiles, SEARCH.pipelines.band) if form.num_groups else _band(row_tiles)
+                band = _group_band(row_tiles, tall, columns, pingpong, device) if form.num_groups else _band(row_tiles)
                 whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, band, min(tiles, device.num_multiprocessors), pingpong)
                 yield whole
                 if not pingpong and not form.reduced.stages and not form.num_groups:
@@ -174,6 +175,13 @@ def _is_shared(form: ProductForm, choice: Pipelined) -> bool:
     """Whether the blocks of a cluster can bring parts of the left operand's tiles by tensor copies: whole repetitions of the swizzle."""
     left = placed(form, choice).left
     return choice.cluster_columns > 1 and left.panel_lines % (choice.cluster * SWIZZLE_ROWS) == 0 and not why_no_copies(form, left)
+
+
+def _group_band(row_tiles: int, rows: int, columns: int, pingpong: bool, device: DeviceSpec) -> int:
+    """Row tiles of a band of groups, whose last band may be lower: tiles at work have about as many rows as columns, so that they read the
+    least operands."""
+    at_work = device.num_multiprocessors * (SEARCH.pipelines.warpgroups if pingpong else 1)
+    return max(min(row_tiles, isqrt(at_work * columns // rows)), 1)
 
 
 def _band(row_tiles: int) -> int:

@@ -5,6 +5,7 @@ Nothing here is a time; `domain/roofline.py` makes one of it.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log2
 
 from tilefuse.domain.roofline import clock_hz, launches_us
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
@@ -13,7 +14,7 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import SHARED_BYTES_PER_CYCLE
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.target.warpgroup import NEIGHBOURS, ROW_HALVES
+from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -222,7 +223,15 @@ def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) ->
     """
     tensor = sum(cycles for path in main.paths for unit, cycles in path if unit == "tensor")
     instructions = plan.choice.rows * plan.choice.result_columns * flops / WARPGROUP
-    return tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
+    return _share_of_groups(plan, device) * tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
+
+
+def _share_of_groups(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Share of the tensor cores' rate that tiles of groups keep: few rows have a right operand in common, so that small tiles read more."""
+    if plan.form.num_groups < 2:
+        return 1.0
+    halvings = log2(WARPGROUP * MOST_COLUMNS / (plan.choice.rows * plan.choice.columns))
+    return float(device.fitted.pipelined.grouped_half ** max(halvings, 0.0))
 
 
 def _in_turn(main: StageWork, ending: StageWork) -> StageWork:

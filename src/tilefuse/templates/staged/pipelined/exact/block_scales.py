@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from tilefuse.domain.contraction import COLUMN, INNER, Contraction
 from tilefuse.domain.flat_product import axes_of, flat_product
 from tilefuse.ir.affine import Affine, axis
-from tilefuse.ir.dtype import DTYPES, F32
+from tilefuse.ir.dtype import DTYPES, F8E4M3, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Call, Expr, Lookup, Read, call, cast, is_cast, substitute_axes, transform, walk
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES
 
 # Inner elements of a slot of 8-bit operands, one panel: scales are the same for all of them.
-SLOT_INNER = 128
+SLOT_INNER = SWIZZLE_LINE_BYTES
 # Bits of the stored elements.
-BYTE = 8
+BYTE = F8E4M3.bits
 _BLOCK, _WITHIN, _TILE = "block", "within", "tile"
 
 

@@ -15,9 +15,6 @@ from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.places import TilePlace
 from tilefuse.templates.staged.pipelined.state import ProductState
 
-# Scales of columns in a tile up to which a thread multiplies them by the scales of its rows once for all of its sums.
-MOST_PAIRED = 2
-
 
 def scaled_sums(w: ProductState, parts: tuple[Reg, ...], group: Affine, place: TilePlace,
                 inner: Affine) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
@@ -55,7 +52,7 @@ class _Scales:
                                for b in range(self.columns // MMA_COLUMNS) for v in range(NEIGHBOURS)]
             # Scales of single columns would need a register for each of them and each row.
             columns = {c.name: c for c in self.of_columns}
-            for row in self.rows if len(columns) <= MOST_PAIRED else ():
+            for row in self.rows if len(columns) <= len(self.rows) else ():
                 for column in columns.values():
                     made = w.register(Call("mul", (row, column)), F32, "scale")
                     assert isinstance(made, Reg)

@@ -3,7 +3,7 @@
     offsets 5 5 9       rows   0 1 2 3 4 | 5 6 7 8 | 9 10 11       groups 0, 2, and the rows behind the last offset
     tiles of 4 rows            0 0 0 0 1 | 2 2 2 2 | 3 3  3
 
-Boundaries are b[0] = 0, b[g + 1] = max(b[g], min(offsets[g], rows)), and b[groups + 1] = rows: they never fall, whatever the offsets are.
+Boundaries are b[0] = 0, b[g + 1] = max(b[g], min(offsets[g], rows)), and b[groups + 1] = rows: they never fall, for any offsets.
 Group g has ceil((b[g + 1] - b[g]) / height) tiles, and its tile k holds rows b[g] + k * height up to the next tile or b[g + 1]. Tiles are
 numbered group by group, so a tile's number gives g and k. The intervals of one group do not meet, and those of different groups lie between
 different boundaries: together they are all rows, each once.
