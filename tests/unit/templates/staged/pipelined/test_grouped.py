@@ -98,7 +98,7 @@ def test_tiles_hold_every_row_once(seed: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["unlike groups", "tiles in turn", "bias by group, weight, residual"])
+@pytest.mark.parametrize("name", ["unlike groups", "the same in turn"])
 def test_one_kernel_takes_any_offsets(name: str, library: ctypes.CDLL) -> None:
     """Sorted and unsorted draws for one kernel, with every access checked: two blocks that wrote one element would race."""
     case = GROUPED_CASES[name]
@@ -108,7 +108,7 @@ def test_one_kernel_takes_any_offsets(name: str, library: ctypes.CDLL) -> None:
     values, groups, random = grouped_inputs(case, graph), len(case.offsets), np.random.default_rng(11)
     rows = graph.type_of("x").shape[0]
     result, = (b.name for b in kernel.parameters if b.role == "out")
-    for draw in range(12):
+    for draw in range(6):
         drawn = random.integers(-20, rows + 100, groups) if draw % 3 == 2 else np.sort(random.integers(0, rows + 1, groups))
         values["offsets"] = drawn.astype(np.int32)
         memory, status, report = call(entry, kernel, _arrays(case, kernel, values))
