@@ -1,4 +1,4 @@
-"""Results of a walk with its elements in another order: their axes over those of the weighted product, from the places at which they read it.
+"""Results of a walk with its elements in another order: their axes over those of the weighted product, from the places that they read.
 
     y[b, r, h * 64 + j] = o[b, h, r, j]        y[i, j, k] reads o[i, k / 64, j, k % 64]:    i = b, j = r, k = 64 h + j
 """
@@ -62,7 +62,7 @@ def _digit(e: Affine, extent: int) -> Digit | None:
 
 
 def _reads(graph: Graph, node: Node, at: Mapping[str, Affine], values: frozenset[str]) -> Iterator[tuple[str, tuple[Affine, ...]]]:
-    """(value, subscripts over the first node's axes) of each read of the walk's values with more dimensions than a row has, through maps."""
+    """(value, subscripts over the first node's axes) of each read of the walk's values, through maps."""
     assert node.body is not None
     for e in walk(node.body):
         if isinstance(e, Lookup) and e.value in graph.node_by_name:
