@@ -24,7 +24,8 @@ def attention_work(node: Node, graph: Graph, device: DeviceSpec) -> Work | None:
     *lead, rows, inner = graph.type_of(call.query).shape
     columns, width = graph.type_of(call.value).shape[-2:]
     tall, wide = (-(-n // fitted.tile_side) for n in (rows, columns))
-    flops = 2 * prod(lead) * tall * wide * fitted.tile_side ** 2 * (inner + width)
+    deep = sum(-(-n // fitted.width_step) * fitted.width_step for n in (inner, width))
+    flops = 2 * prod(lead) * tall * wide * fitted.tile_side ** 2 * deep
     if call.causal:
         flops = flops * (wide + 1) // (2 * wide)
     return Work(global_bytes=sum(t.num_bytes for t in (*types, node.type)),

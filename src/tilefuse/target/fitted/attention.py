@@ -18,4 +18,6 @@ class AttentionFigures:
         "Share of the rate of a large product, by the kernels that the framework has chosen.", _ANCHORS)
     bits: int = measured(16, "bits", "Elements that these kernels multiply on tensor cores.", "torch 2.11, sdp_utils: half and bfloat16")
     tile_side: int = measured(128, "rows and columns", "Tiles that count as whole ones.", _ANCHORS)
+    width_step: int = measured(
+        32, "elements", "Rows of heads count in whole steps.", "flash-attn 2: kernels for 32, 64, 96, 128 ... elements")
     tile_us: float = measured(1.5, "us", "Start and end of a tile of rows on a multiprocessor.", _ANCHORS)
