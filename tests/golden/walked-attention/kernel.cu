@@ -1,8 +1,8 @@
-// k_matmul_1: 132 blocks of 512 threads, 147456 bytes of shared memory, for sm_90a
+// k_matmul_1: 132 blocks of 512 threads, 172032 bytes of shared memory, for sm_90a
 // nodes: %matmul, %mul, %where, %softmax_max, %softmax_exp, %softmax_sum, %softmax_inverse, %softmax, %matmul_1
 // schedule: matmul [GRID,GRID-CTA_192,LOOP_96]R; softmax_max [GRID,GRID-CTA_192,LOOP_96]W; softmax_sum [GRID,GRID-CTA_192,LOOP_96]W; softmax [GRID,GRID-CTA_192,LOOP_96]R; matmul_1 [GRID,GRID-CTA_192,WARP,LOOP_96]RG; left_slots=2; slots=4; warpgroups=3; in_turn=true; band=64; cta_num=132; cta_size=512;
 // reads 100663296 bytes, writes 33554432 bytes
-// 147456 bytes of shared memory
+// 172032 bytes of shared memory
 extern "C" __global__ void __launch_bounds__(512, 1)
 k_matmul_1(
     const tf_f16* __restrict__ q,
@@ -11,16 +11,19 @@ k_matmul_1(
     tf_f16* __restrict__ matmul_1,
     const __grid_constant__ tf_tensor_map q_map,
     const __grid_constant__ tf_tensor_map k_map,
-    const __grid_constant__ tf_tensor_map v_map) {
+    const __grid_constant__ tf_tensor_map v_map,
+    const __grid_constant__ tf_tensor_map matmul_1_map) {
   const long long thread = threadIdx.x;
   const long long block = blockIdx.x;
   extern __shared__ __align__(1024) unsigned char tf_shared[];
   tf_f16* const q_slots = reinterpret_cast<tf_f16*>(tf_shared);  // %q
   tf_f16* const k_slots = reinterpret_cast<tf_f16*>(tf_shared + 49152);  // %k
   tf_f16* const v_slots = reinterpret_cast<tf_f16*>(tf_shared + 98304);  // %v
+  tf_f16* const matmul_1_stage = reinterpret_cast<tf_f16*>(tf_shared + 147456);  // %matmul_1
   tf_tensor_prefetch(q_map);
   tf_tensor_prefetch(k_map);
   tf_tensor_prefetch(v_map);
+  tf_tensor_prefetch(matmul_1_map);
   __shared__ __align__(8) unsigned long long tf_left_full[2], tf_left_empty[2];
   tf_ring_init(tf_left_full, tf_left_empty, 2, 1, 12);
   __shared__ __align__(8) unsigned long long tf_keys_full[4], tf_keys_empty[4];
@@ -524,6 +527,8 @@ k_matmul_1(
           ++tf_values_open;
           tf_release_slots<4, 0, 2, 1>(tf_values_empty, tf_values_slot, tf_values_open);
         }
+        tf_tensor_store_wait<0, 128>();
+        tf_team_barrier<128>();
         // the rows' sums over their lanes, and what is known only now
         float softmax_sum_so_far_other;
         #pragma unroll
@@ -550,11 +555,15 @@ k_matmul_1(
             for (long long g_3 = 0; g_3 < 8; ++g_3) {
               alignas(16) tf_f16 matmul_1_out[2];
               tf_round_pair(matmul_1_out + 0, matmul_1_so_far[4 * g_3 + 2 * (i_33 & 1) + 32 * (i_33 >> 1)], matmul_1_so_far[4 * g_3 + 2 * (i_33 & 1) + 32 * (i_33 >> 1) + 1]);
-              tf_vector_store<2>(matmul_1 + 8 * g_3 + 512 * i_33 + 2 * lane_of_warp + 262144 * lead + 12288 * row_tile + 1024 * warp_1 + 56 * (lane_of_warp >> 2), matmul_1_out);
+              tf_swizzled_store<128, 2>(matmul_1_stage, 8 * g_3 + 512 * i_33 + 2 * lane_of_warp + 1024 * warp_1 + 56 * (lane_of_warp >> 2), matmul_1_out);
             }
           }
         }
+        tf_proxy_fence();
+        tf_team_barrier<128>();
+        tf_tensor_store<128>(matmul_1_map, matmul_1_stage + 4096 * (thread >> 7), {(int)lead, (int)(192 * row_tile + 64 * (thread >> 7)), (int)0});
       }
     }
+    tf_tensor_store_wait<0, 128>();
   }
 }

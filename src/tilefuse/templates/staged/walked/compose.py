@@ -57,7 +57,8 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
     narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
-    return Kernel(program.name, buffers, launch, (*w.frame.statements, pipeline), header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+    body = (*w.frame.statements, pipeline)
+    return Kernel(program.name, buffers, launch, body, header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
 
 
 def _tiles(w: WalkState) -> None:
