@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tilefuse.ir.graph import Attribute, Graph, Node
 
-# Operators of torch by the kernels that compute them, with the names of their positional arguments behind query, key and value. What was
-# recorded on a CPU is computed by kernels that torch chooses on the device.
+# Operators of torch by the kernels that compute them, with the names of their positional arguments behind query, key and value. Torch
+# chooses the kernels of a call that was recorded on a CPU.
 TORCH_ARGUMENTS = {
     "flash": ("aten._scaled_dot_product_flash_attention.default", ("dropout_p", "is_causal", "return_debug_mask")),
     "cudnn": ("aten._scaled_dot_product_cudnn_attention.default", ("attn_bias", "compute_log_sumexp", "dropout_p", "is_causal",
@@ -65,18 +65,18 @@ def _of_torch(node: Node, graph: Graph, library: str, names: tuple[str, ...]) ->
     args, kwargs = node.attribute("args"), node.attribute("kwargs")
     if node.attribute("result", 0) != 0 or not isinstance(args, tuple) or not isinstance(kwargs, tuple):
         return None
-    given: dict[str, Attribute] = dict(zip(names, args[3:], strict=False))
+    argument_by_name: dict[str, Attribute] = dict(zip(names, args[3:], strict=False))
     for pair in kwargs:
         if isinstance(pair, tuple) and len(pair) == 2:
-            given[str(pair[0])] = pair[1]
+            argument_by_name[str(pair[0])] = pair[1]
     q, k, v = (_operand(node, a) for a in args[:3])
-    mask = _operand(node, given.get("attn_bias", given.get("attn_mask")))
-    if not (q and k and v) or given.get("dropout_p", 0.0) or given.get("return_debug_mask", False):
+    mask = _operand(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
+    if not (q and k and v) or argument_by_name.get("dropout_p", 0.0) or argument_by_name.get("return_debug_mask", False):
         return None
-    scale = given.get("scale")
+    scale = argument_by_name.get("scale")
     width = graph.type_of(q).shape[-1]
-    return AttentionCall(q, k, v, mask, float(scale) if isinstance(scale, float | int) else width ** -0.5, bool(given.get("is_causal")),
-                         library)
+    factor = float(scale) if isinstance(scale, float | int) else width ** -0.5
+    return AttentionCall(q, k, v, mask, factor, bool(argument_by_name.get("is_causal")), library)
 
 
 def _operand(node: Node, argument: Attribute | None) -> str:

@@ -18,11 +18,11 @@ def attention_work(node: Node, graph: Graph, device: DeviceSpec) -> Work | None:
     if call is None or device.kind != "cuda":
         return None
     fitted, types = device.fitted.attention, [graph.type_of(v) for v in dict.fromkeys(node.operands)]
-    share = dict(fitted.rate_shares).get(call.library)
-    if share is None or types[0].dtype.bits != fitted.bits:
+    if types[0].dtype.bits != fitted.bits:
         return None
     *lead, rows, inner = graph.type_of(call.query).shape
     columns, width = graph.type_of(call.value).shape[-2:]
+    share = next(share for most, share in dict(fitted.rate_shares)[call.library] if width <= most)
     tall, wide = (-(-n // fitted.tile_side) for n in (rows, columns))
     deep = sum(-(-n // fitted.width_step) * fitted.width_step for n in (inner, width))
     flops = 2 * prod(lead) * tall * wide * fitted.tile_side ** 2 * deep
@@ -30,4 +30,4 @@ def attention_work(node: Node, graph: Graph, device: DeviceSpec) -> Work | None:
         flops = flops * (wide + 1) // (2 * wide)
     return Work(global_bytes=sum(t.num_bytes for t in (*types, node.type)),
                 operations=(Operations(flops, types[0].dtype.name, share),),
-                serial_us=prod(lead) * tall / device.num_multiprocessors * fitted.tile_us)
+                serial_us=fitted.start_us + prod(lead) * tall / device.num_multiprocessors * fitted.tile_us)

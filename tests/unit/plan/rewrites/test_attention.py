@@ -100,7 +100,7 @@ def test_the_cheaper_one_is_taken() -> None:
     """A library twice as fast as its record keeps its call."""
     graph = called((64,), 4096, 4096, 64)
     assert expanded(graph) is not graph
-    shares = tuple((name, 2 * share) for name, share in H200.fitted.attention.rate_shares)
+    shares = tuple((name, tuple((most, 2 * share) for most, share in by_width)) for name, by_width in H200.fitted.attention.rate_shares)
     faster = replace(H200, fitted=replace(H200.fitted, attention=replace(H200.fitted.attention, rate_shares=shares)))
     assert expanded(graph, faster) is graph
 

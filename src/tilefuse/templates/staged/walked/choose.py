@@ -59,7 +59,7 @@ def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
         slots = min(1 + room // each, SEARCH.pipelines.walk_slots)
         for band in _bands(form, device):
-            yield replace(base, slots=slots, band=band, in_turn=warpgroups > 1)
+            yield replace(base, slots=slots, band=band)
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:

@@ -142,7 +142,7 @@ def test_work_counts_walked_operands_of_every_tile() -> None:
     program = Case(lambda: attention(2, 1024, 64, F16), PipelinedWalk(128, 2, 1, 2, 1, 16), 0.0).program()
     work = pipelined_walk_of(program).work
     assert work.operations[0].count == 2 * 2 * 2 * 1024 * 1024 * 64
-    assert work.blocks[0].cycles_by_unit()["special"] == pytest.approx(16 * 8 * 128 * 128 / 16 * (1 + H200.fitted.walks.beside))
+    assert work.blocks[0].cycles_by_unit()["special"] == pytest.approx(16 * 8 * 128 * 128 / 16 * H200.fitted.walks.busy_shares[1])
 
 
 @pytest.mark.parametrize(("graph", "told"), [
