@@ -1,6 +1,6 @@
 // k_matmul_1: 132 blocks of 512 threads, 172032 bytes of shared memory, for sm_90a
 // nodes: %matmul, %mul, %where, %softmax_max, %softmax_exp, %softmax_sum, %softmax_inverse, %softmax, %matmul_1
-// schedule: matmul [GRID,GRID-CTA_192,LOOP_96]R; softmax_max [GRID,GRID-CTA_192,LOOP_96]W; softmax_sum [GRID,GRID-CTA_192,LOOP_96]W; softmax [GRID,GRID-CTA_192,LOOP_96]R; matmul_1 [GRID,GRID-CTA_192,WARP,LOOP_96]RG; left_slots=2; slots=4; warpgroups=3; in_turn=true; band=64; cta_num=132; cta_size=512;
+// schedule: matmul [GRID,GRID-CTA_192,LOOP_96]R; softmax_max [GRID,GRID-CTA_192,LOOP_96]W; softmax_sum [GRID,GRID-CTA_192,LOOP_96]W; softmax [GRID,GRID-CTA_192,LOOP_96]R; matmul_1 [GRID,GRID-CTA_192,WARP,LOOP_96]RG; left_slots=2; slots=4; warpgroups=3; band=64; cta_num=132; cta_size=512;
 // reads 100663296 bytes, writes 33554432 bytes
 // 172032 bytes of shared memory
 extern "C" __global__ void __launch_bounds__(512, 1)
@@ -30,8 +30,6 @@ k_matmul_1(
   tf_ring_init(tf_keys_full, tf_keys_empty, 4, 1, 12);
   __shared__ __align__(8) unsigned long long tf_values_full[4], tf_values_empty[4];
   tf_ring_init(tf_values_full, tf_values_empty, 4, 1, 12);
-  __shared__ __align__(8) unsigned long long tf_turns[3];
-  tf_turns_init(tf_turns, 3);
   tf_rings_ready();
   tf_wait_for_earlier_kernel();
   if (threadIdx.x >= 384) {
@@ -124,8 +122,6 @@ k_matmul_1(
     int tf_left_open = 0;
     int tf_keys_open = 0;
     int tf_values_open = 0;
-    const long long tf_warpgroup = tf_own_warpgroup();
-    unsigned int tf_turn_phase = tf_warpgroup ? 0u : 1u;
     for (long long round_ = 0; round_ < 11; ++round_) {
       const long long from_last = (block - 131 * (round_ & 1) + 131) < (-1 * block + 131 * (round_ & 1) + 131) ? (block - 131 * (round_ & 1) + 131) : (-1 * block + 131 * (round_ & 1) + 131);
       if (-1 * from_last + 132 * round_ + 131 < 1408) {
@@ -271,8 +267,6 @@ k_matmul_1(
             {
               const long long values_slot = tf_values_slot;
               tf_bulk_wait(tf_values_full + tf_values_slot, tf_values_phase);
-              tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);
-              tf_turn_phase ^= 1u;
               {
                 const unsigned long long tf_left = tf_operand<128>(q_slots + 12288 * left_at + 4096 * (thread >> 7), 24576, 1024);
                 const unsigned long long tf_right = tf_operand<128>(k_slots + 6144 * keys_slot_1, 12288, 1024);
@@ -294,7 +288,6 @@ k_matmul_1(
                 tf_wgmma_n64_f16_f16_held<0, 1>(matmul_1_so_far, tf_left_words(softmax_held + 40).of, tf_right + 640, 1);
                 tf_products_end();
               }
-              tf_pass_turn<3>(tf_turns, tf_warpgroup);
               tf_products_wait<1>(); tf_settle(matmul_1_so_far); tf_settle(matmul_sum);
               tf_next_slot<4>(tf_values_slot, tf_values_phase);
               ++tf_values_open;
@@ -393,8 +386,6 @@ k_matmul_1(
             {
               const long long values_slot_1 = tf_values_slot;
               tf_bulk_wait(tf_values_full + tf_values_slot, tf_values_phase);
-              tf_bulk_wait(tf_turns + tf_warpgroup, tf_turn_phase);
-              tf_turn_phase ^= 1u;
               {
                 const unsigned long long tf_left = tf_operand<128>(q_slots + 12288 * left_at + 4096 * (thread >> 7), 24576, 1024);
                 const unsigned long long tf_right = tf_operand<128>(k_slots + 6144 * keys_slot_2, 12288, 1024);
@@ -416,7 +407,6 @@ k_matmul_1(
                 tf_wgmma_n64_f16_f16_held<0, 1>(matmul_1_so_far, tf_left_words(softmax_held + 40).of, tf_right + 640, 1);
                 tf_products_end();
               }
-              tf_pass_turn<3>(tf_turns, tf_warpgroup);
               tf_products_wait<1>(); tf_settle(matmul_1_so_far); tf_settle(matmul_sum);
               tf_next_slot<4>(tf_values_slot, tf_values_phase);
               ++tf_values_open;
