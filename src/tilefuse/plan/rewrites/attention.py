@@ -100,9 +100,9 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
         attention = attention_call(node, graph)
         if attention is None:
             continue
-        others = others_of(node, graph)
-        if others:
-            choices.append(AttentionChoice(node, attention, None, why=f"%{others[0]} of the same call is read too"))
+        reason = _why_not(node, attention, graph, eager_rounding)
+        if reason:
+            choices.append(AttentionChoice(node, attention, None, why=reason))
             continue
         key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal)
         if key not in known:
@@ -114,12 +114,20 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
     return choices
 
 
+def _why_not(node: Node, attention: AttentionCall, graph: Graph, eager_rounding: bool) -> str:
+    """The reason why the definition does not mean what the call does; "" where it does."""
+    others = others_of(node, graph)
+    if others:
+        return f"%{others[0]} of the same call is read too"
+    if attention.mask and node.kind != "library.attention":
+        return f"rows that %{attention.mask} hides whole are zeros in the framework and NaN in the definition"
+    return "its definition would be rounded where the library rounds nothing" if eager_rounding else ""
+
+
 def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> tuple[Graph, float] | str:
     """The definition and the time of one kernel for it, or why there is none."""
     definition = defined(attention, graph)
     nodes = tuple(n.name for n in definition.nodes)
-    if eager_rounding:
-        return "its definition would be rounded where the library rounds nothing"
     if not find_walks(definition, device) or not prices.has_kernel(definition, nodes, {}):
         return "no kernel holds its definition"
     return definition, prices.kernel_us(definition, nodes, eager_rounding, 0)

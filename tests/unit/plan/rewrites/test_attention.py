@@ -82,6 +82,19 @@ def test_calls_stay_where_kernels_round_or_other_results_are_read() -> None:
     assert "%l" in choice.text()
 
 
+def test_masks_of_torch_stay_with_it() -> None:
+    """torch gives zeros in rows that are hidden whole; the definition gives NaN."""
+    graph = parse_graph("""graph @g(%q: f16[400, 64, 16], %k: f16[400, 80, 16], %v: f16[400, 80, 16], %m: f16[400, 64, 80])
+        -> (f16[400, 64, 16]) {
+      %y: f16[400, 64, 16] = library.aten._scaled_dot_product_efficient_attention.default (%q, %k, %v, %m)
+        {args = (("%", 0), ("%", 1), ("%", 2), ("%", 3), false), kwargs = (), result = 0}
+      return %y
+    }""")
+    assert expanded(graph) is graph
+    choice, = attention_choices(graph, H200, Predictions(H200), False)
+    assert "%m hides whole" in choice.text()
+
+
 @pytest.mark.parametrize(("op", "args", "kwargs", "library", "causal", "scale"), [
     ("aten._scaled_dot_product_flash_attention.default", ", 0.0, true", "", "flash", True, 0.25),
     ("aten._scaled_dot_product_cudnn_attention.default", ", none, false, 0.0, false", "(\"scale\", 0.5)", "cudnn", False, 0.5),
