@@ -18,7 +18,7 @@ from tilefuse.templates.staged.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
-TEMPLATES = (FlatTemplate(), TransposeTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
+TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
              PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), PackedTemplate())
 for _template in TEMPLATES:
     register(_template)

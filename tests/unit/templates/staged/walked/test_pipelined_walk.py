@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
 from tests.unit.templates.staged.walked.walk_cases import CASES, Case, drawn
 from tests.unit.templates.stitched_cases import in_double
@@ -37,7 +37,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler"
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     kernels = [(compose_walk(case.program(), H200), True) for case in CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_PIPELINE_FLAGS)
 
 
 @needs_compiler
