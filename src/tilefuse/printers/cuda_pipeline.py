@@ -69,6 +69,9 @@ def check_device(kernel: Kernel, device: DeviceSpec) -> None:
                                      hint="warpgroup products need compute capability 9.0, pipelines 9.0 or newer")
     threads = kernel.launch.num_threads
     launched = min(device.registers_per_multiprocessor // threads // 8 * 8, device.max_registers_per_thread)
+    if pipeline.producer_registers > launched:
+        raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer, which gives registers away; "
+                            f"a block of {threads} threads starts with {launched} each")
     needed = pipeline.producer_registers * WARPGROUP + pipeline.consumer_registers * pipeline.consumer_threads
     if needed > launched * threads:
         raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer and "

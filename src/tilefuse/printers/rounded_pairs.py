@@ -1,7 +1,7 @@
 """Pairs of assignments to neighbouring elements of 16 bits that the device computes together: roundings of f32, 8-bit integers made wider.
 
     h[4] = f16(a);  h[5] = f16(b);                              ->      tf_round_pair(h + 4, a, b);
-    h[4] = bf16(f32(q[0]));  h[5] = bf16(f32(q[1]));            ->      tf_widen_pair(h + 4, q);            q: i8
+    h[4] = bf16(f32(q[0]));  h[5] = bf16(f32(q[1]));            ->      tf_widen_pair(h + 4, q, 0);         q: i8
 
 Rounded one after the other, two elements take a register each until the compiler packs them, which is late where a product reads them.
 """
@@ -29,7 +29,7 @@ def rounded_pair(s: Stmt, following: Stmt, text: Callable[[KExpr], str], index: 
             target = f"{identifier(name)} + {index(place)}"
             narrow = _narrow_pair(first, second)
             if narrow is not None:
-                return f"tf_widen_pair({target}, {identifier(narrow.name)} + {index(narrow.index or Affine())});"
+                return f"tf_widen_pair({target}, {identifier(narrow.name)}, {index(narrow.index or Affine())});"
             if all(dtype_of(e, lambda _: I64) == F32 for e in (first, second)):
                 return f"tf_round_pair({target}, {text(first)}, {text(second)});"
     return ""

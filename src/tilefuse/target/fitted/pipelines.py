@@ -118,6 +118,9 @@ class PipelinedFigures:
     expanded_instructions: float = measured(
         4.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
         _GENERATED + ": int8, 16 x 11008 by 4096, 86 tiles of 128 columns 24.6 us")
+    lane_instructions: float = measured(
+        2.5, "instructions an element", "The same where a lane loads 16 neighbours at once.",
+        "assembler, sm_90a: int8 to bf16, 162 LOP3, 78 PRMT, 64 HADD2 for 128 elements, and 8 loads of 16 bytes")
     integers_per_cycle: float = measured(
         78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
         _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")

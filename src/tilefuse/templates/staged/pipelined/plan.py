@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilefuse.domain.contraction import GROUP, INNER, ROW
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import BF16, F16, F32
-from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS
@@ -24,6 +24,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, Sta
 REGISTER_TYPES = (F16, BF16)
 # Register arrays of parts of left operands: one is computed while a product reads the other.
 EXPANDED_ARRAYS = 2
+# Neighbours along the inner axis that a lane expands from one load, in a part of the inner axis that four lanes of a line share.
+LANE_NEIGHBOURS = 16
 # Tiles of low parts: products of one slot are in flight while threads compute those of the next one.
 LOW_TILES = 2
 
@@ -40,6 +42,7 @@ class OperandTile:
     expanded      the operand that consumers compute from the tile, in registers; `operand` is the narrow tensor then, of which one element
                   holds `packing` inner elements: `depth` counts the tensor's elements
     parts         of each panel, one copied by each block of a cluster to all of them; 1: the block copies its own tile
+    by_lanes      whether the inner elements of a panel lie in the order in which lanes expand the other operand (`swapped/expand.py`)
     """
 
     key: str
@@ -50,6 +53,7 @@ class OperandTile:
     expanded: Operand | None = None
     packing: int = 1
     parts: int = 1
+    by_lanes: bool = False
 
     @property
     def width(self) -> int:
@@ -317,6 +321,8 @@ def why_no_map_of(sizes: Mapping[str, int], tile: OperandTile) -> str:
     operand = tile.operand
     if operand.element is not None:
         return f"%{operand.value} is computed"
+    if tile.by_lanes:
+        return f"the elements of %{operand.value} lie in the order of lanes"
     if GROUP in sizes and operand.line == ROW and not operand.inner_is_contiguous:
         return f"rows of %{operand.value}, which groups begin anywhere, lie next to each other"
     m = map_of_tile(sizes, tile)
@@ -344,6 +350,15 @@ def stored_tile(form: ProductForm, tile: OperandTile) -> OperandTile | None:
     return narrow if whole and not why_no_copies(form, narrow) else None
 
 
+def _goes_by_lanes(form: ProductForm, tiles: list[OperandTile]) -> bool:
+    """Whether the few lines beside expanded operands lie in the order of lanes: a tensor whose lines producers load in words, whole pieces
+    of neighbours, and no product that reads its left operand from shared memory."""
+    left, *rights = tiles
+    few = form.swapped and not form.num_groups and form.columns <= WARPGROUP_ROWS and form.inner % LANE_NEIGHBOURS == 0
+    in_words = left.operand.inner_is_contiguous and not why_no_copies(form, left)
+    return few and in_words and all(t.expanded is not None for t in rights)
+
+
 def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
     """The plan with the slots of all operands, stages of results and slots of exchanges one after the other in shared memory."""
     tiles: list[OperandTile] = []
@@ -364,7 +379,8 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
     tables = GroupTables(form.num_groups, end) if form.num_groups else None
-    plan = ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables)
+    left = replace(tiles[0], by_lanes=_goes_by_lanes(form, tiles))
+    plan = ProductPlan(form, choice, left, tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables)
     if choice.cluster_parts == 1:
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts

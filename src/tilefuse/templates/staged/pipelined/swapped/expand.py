@@ -2,6 +2,11 @@
 
     slot, 64 lines of i8      ->  registers of a warpgroup, 64 lines x 64 inner elements of f16  ->  left operand of a warpgroup product
       part 0 | part 1 | ..        array 0       array 1       array 0 ..                            while the next part is computed
+
+Beside few lines in the order of lanes (`OperandTile.by_lanes`) four lanes share a part of a line; one load brings 16 neighbours:
+
+    lane 0      0 1 .. 15       positions    0 1     8 9     16 17    ..     56 57        two in each group of 8
+    lane 1     16 17 .. 31                   2 3    10 11    18 19    ..     58 59
 """
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLo
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
-from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, OperandTile
+from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, LANE_NEIGHBOURS, OperandTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -109,25 +114,39 @@ class ExpandedProducts:
     def _expand(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
         """A part of an operand into its register array; zeros beyond the operand's end."""
         w = self.w
+        if self.plan.left.by_lanes:
+            self._expand_by_lanes(tile, array, slot, part, first_inner)
+            return
         for line in self.lines:
             with w.loop("b", self.part // MMA_COLUMNS, unroll=w.unroll) as b:
                 of_slot = part * self.part + b * MMA_COLUMNS + self.pair * NEIGHBOURS
                 stored = self._stored(tile, slot, line, of_slot)
                 self._neighbours(tile, array, b * LANE_ELEMENTS + line.register, line, w.simplified(first_inner + of_slot), stored)
 
-    def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine) -> list[Reg]:
-        """The narrow elements of two neighbours, in registers."""
+    def _expand_by_lanes(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
+        """The same where each lane expands neighbours that one load brings."""
+        w = self.w
+        first = part * self.part + self.pair * LANE_NEIGHBOURS
+        for line in self.lines:
+            stored = self._stored(tile, slot, line, first, LANE_NEIGHBOURS)
+            for group in range(LANE_NEIGHBOURS // NEIGHBOURS):
+                place = group * NEIGHBOURS
+                register, inner = number(group * LANE_ELEMENTS + line.register), w.simplified(first_inner + first + place)
+                self._neighbours(tile, array, register, line, inner, stored[place:place + NEIGHBOURS])
+
+    def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine, neighbours: int = NEIGHBOURS) -> list[Reg]:
+        """The narrow elements that `neighbours` elements of the operand read, in registers, one for each of these."""
         w, dtype = self.w, tile.operand.dtype
         place = of_slot // tile.packing
         index = slot * tile.elements + place // tile.width * (tile.lines * tile.width) + line.of_tile * tile.width + place % tile.width
         raw = w.fresh(f"{tile.operand.value}_stored")
-        together = NEIGHBOURS if tile.packing == 1 else 1
+        together = max(neighbours // tile.packing, 1)
         buffer = w.slots[tile.key].name
         if together == 1:
             w.emit(Declare(raw, dtype, 1), Assign(Reg(raw, dtype, number(0)), Load(buffer, dtype, w.simplified(index))))
         else:
             w.emit(Declare(raw, dtype, together), VectorLoad(raw, number(0), buffer, w.simplified(index), together))
-        return [Reg(raw, dtype, number(v % together)) for v in range(NEIGHBOURS)]
+        return [Reg(raw, dtype, number(v * together // neighbours)) for v in range(neighbours)]
 
     def _neighbours(self, tile: OperandTile, array: Reg, register: Affine, line: _Line, inner: Affine, stored: list[Reg]) -> None:
         """Two neighbouring elements along the inner axis."""

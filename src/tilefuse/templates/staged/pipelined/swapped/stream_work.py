@@ -79,10 +79,11 @@ def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles in which the consumers compute the left operands of a tile from narrow elements."""
     fitted, graph = device.fitted.pipelined, plan.form.graph
     instructions = 0.0
+    moving = fitted.lane_instructions if plan.left.by_lanes else fitted.expanded_instructions
     for tile in plan.rights:
         if tile.expanded is not None and tile.expanded.element is not None:
             element = tile.expanded.element
             own = operations([element, *bodies(graph, reads(element))], tile.expanded.dtype != F32)
-            instructions += tile.elements * tile.packing * (fitted.expanded_instructions + own)
+            instructions += tile.elements * tile.packing * (moving + own)
     alone = fitted.lone_array if plan.choice.split > 1 else 1.0
     return plan.fillings * instructions * alone / fitted.integers_per_cycle
