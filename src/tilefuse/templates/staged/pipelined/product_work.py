@@ -27,7 +27,7 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     stream_us,
     streaming_cycles,
 )
-from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
+from tilefuse.templates.staged.pipelined.thread_work import producing_cycles, result_operations, values_of_results
 
 # Products of the parts of f32 operands.
 PRODUCTS_OF_PARTS = 3
@@ -44,7 +44,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Parts whose blocks take one each meet when all have been multiplied.
     behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
     stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
-    once = fitted.fill_cycles + last_filling_cycles(plan, device)
+    once = fitted.fill_cycles + _first_slot_cycles(plan, device) + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
@@ -138,14 +138,27 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
+        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
     elif plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
         adding = plan.fillings * (fitted.added_cycles + _adding_cycles(plan, device))
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", adding)))
-    return StageWork(paths, producer_wait_cycles(plan, device) + refill_cycles(plan, device))
+    return StageWork(paths, refill_cycles(plan, device))
+
+
+def _first_slot_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles until producing threads have filled the first slot, beyond those of a tensor copy; weights fill their slots meanwhile."""
+    streamed = max(streaming_cycles(plan, device), default=0.0) * min(plan.choice.slots, plan.fillings) / plan.fillings
+    return max(producing_cycles(plan, device) - device.fitted.pipelined.load_cycles - streamed, 0.0)
+
+
+def _producing_behind_first(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which producing threads fill all slots of a tile, less those that a block's start has for its first slot."""
+    filling = producing_cycles(plan, device)
+    begun = min(filling, device.fitted.pipelined.load_cycles) + _first_slot_cycles(plan, device)
+    return plan.fillings * filling - begun / plan.turns
 
 
 def _adding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
