@@ -104,6 +104,21 @@ template <int COUNT> TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed ch
   memcpy(pair, &word, sizeof word);
 }
 
+//@ tf_scale_pair
+// Two neighbouring elements times a scale of their type, each rounded once. pair: at a multiple of four bytes.
+TF_INLINE void tf_scale_pair(tf_f16* pair, tf_f16 scale) {
+  unsigned int word;
+  memcpy(&word, pair, sizeof word);
+  asm("mul.f16x2 %0, %0, %1;" : "+r"(word) : "r"((unsigned int)scale.bits * 0x10001u));
+  memcpy(pair, &word, sizeof word);
+}
+TF_INLINE void tf_scale_pair(tf_bf16* pair, tf_bf16 scale) {
+  unsigned int word;
+  memcpy(&word, pair, sizeof word);
+  asm("mul.bf16x2 %0, %0, %1;" : "+r"(word) : "r"((unsigned int)scale.bits * 0x10001u));
+  memcpy(pair, &word, sizeof word);
+}
+
 //@ tf_hardware_exp2
 // The tf_hardware_ functions are single instructions of the special function unit (a few more where operands may be subnormal).
 // Source: PTX ISA, ex2.approx, lg2.approx, rcp.approx, div.full, sqrt.approx, sin.approx, cos.approx.
