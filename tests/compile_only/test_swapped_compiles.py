@@ -36,7 +36,9 @@ def test_kernel_compiles_without_spills(name: str) -> None:
     assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
     assert products_in(code, program.name)["HGMMA"] and copies_in(code, program.name)["UTMALDG"]
     assert f"tf_wgmma_n{plan_of(program).choice.columns}_" in source
-    assert ("tf_widen_pair(" in source.split("__global__")[1]) == (name == "weights of 8 bits")
+    body = source.split("__global__")[1]
+    assert ("tf_widen_pair(" in body) == name.startswith("weights of 8 bits")
+    assert ("tf_scale_pair(" in body) == (name == "weights of 8 bits with scales")
 
 
 @pytest.mark.parametrize("warpgroups", [1, 2, 4])
