@@ -13,6 +13,7 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
+_LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
@@ -106,6 +107,10 @@ class PipelinedFigures:
         800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _THREADS)
     flight_registers: int = measured(
         64, "registers a thread", "Registers of a producer for loads in flight, beside those for addresses.", "assembler, sm_90a")
+    computing_per_cycle: float = measured(
+        30.0, "instructions a cycle", "Issue of four producing warps that compute elements, each alone on its scheduler.",
+        "one H100, 7ebe00bc (benchmarks/results/computed-rows-h100-20261124.txt): gates of 16 and 1 rows, silu and the last step of an "
+        "LSTM in 17 products take 1.6 to 1.9 times the cycles of 52 instructions a cycle, two tiles of the LSTM 2.3 times")
     computed_instructions: int = measured(
         4, "instructions an element", "Loads, addresses and stores of an operand that producers compute, beside its operators.",
         "assembler, sm_90a")
@@ -121,6 +126,13 @@ class PipelinedFigures:
     lane_instructions: float = measured(
         2.5, "instructions an element", "The same where a lane loads 16 neighbours at once.",
         "assembler, sm_90a: int8 to bf16, 162 LOP3, 78 PRMT, 64 HADD2 for 128 elements, and 8 loads of 16 bytes")
+    lane_part_cycles: float = measured(
+        295.0, "cycles", "Time of one warpgroup for 64 inner elements of 64 lines that its lanes expand, products begun.",
+        _LANES + ": 172 tiles of 64 columns on 86 multiprocessors 26.9 us")
+    register_product_cycles: float = measured(
+        46.0, "cycles", "Least time of a product of 64 rows whose left operand lies in registers, however few columns it has.",
+        _LANES + ": 520 and 900 cycles of 1.755 GHz for 64 inner elements of two and of four warpgroups, the same for 8 and 16 columns, "
+        "for f16 and bf16")
     integers_per_cycle: float = measured(
         78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
         _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")

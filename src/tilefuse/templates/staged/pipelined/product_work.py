@@ -20,6 +20,7 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_pa
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
+    lane_paths,
     last_filling_cycles,
     refill_cycles,
     step_cycles_of,
@@ -138,7 +139,8 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
+        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
+        *lane_paths(plan, device))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
     elif plan.form.adds_partial_sums:

@@ -56,7 +56,7 @@ def _element_cycles(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) ->
         return 0.0
     own = operations([element, *bodies(plan.form.graph, reads(element))], tile.operand.dtype != F32)
     elements = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize)
-    return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.issued_per_cycle
+    return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.computing_per_cycle
 
 
 def _chunks_of_thread(tile: OperandTile) -> int:
