@@ -10,7 +10,7 @@ from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
-from tilefuse.target.warpgroup import NEIGHBOURS
+from tilefuse.target.warpgroup import NEIGHBOURS, ROW_LANES
 from tilefuse.templates.staged.pipelined.exact.block_scales import scales_of_tile
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -24,8 +24,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, Sta
 REGISTER_TYPES = (F16, BF16)
 # Register arrays of parts of left operands: one is computed while a product reads the other.
 EXPANDED_ARRAYS = 2
-# Neighbours along the inner axis that a lane expands from one load, in a part of the inner axis that four lanes of a line share.
-LANE_NEIGHBOURS = 16
+# Neighbours along the inner axis that a lane expands from one load: lanes of a line share a part, which is a line of the other operand.
+LANE_NEIGHBOURS = SWIZZLE_LINE_BYTES // F16.itemsize // ROW_LANES
 # Tiles of low parts: products of one slot are in flight while threads compute those of the next one.
 LOW_TILES = 2
 
