@@ -26,7 +26,6 @@ from tilefuse.kernel.ir import (
     Comment,
     Declare,
     For,
-    FromMemory,
     Group,
     If,
     IfValue,
@@ -110,8 +109,8 @@ class ThreadPrinter:
         match s:
             case Comment(text):
                 out.comment(text)
-            case Let(name, _, extent):
-                out.line(f"const {scope.index_type} {identifier(name)} = {self.let_text(s)};")
+            case Let(name, value, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
                 scope.extents[name] = extent
             case Declare():
                 self.declare(s)
@@ -136,12 +135,6 @@ class ThreadPrinter:
                 self.products_wait(s)
             case _:
                 self._access(s)
-
-    def let_text(self, s: Let) -> str:
-        """The value of an index name."""
-        if isinstance(s.value, FromMemory):
-            return f"({self.scope.index_type}){self.expressions.text(s.value.value)}"
-        return self.scope.value_text(s.value)
 
     def product(self, s: MatrixProduct | WarpgroupProduct) -> None:
         """Prints one thread's elements of a tensor-core product."""

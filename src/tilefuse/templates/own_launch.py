@@ -17,6 +17,10 @@ C = TypeVar("C", bound=Choice)
 class OwnLaunchTemplate(KernelTemplate[C]):
     """Answers to the questions about packed kernels. Registers, shared memory or roles of warps are those of a whole launch."""
 
+    def own_kernel_share(self, device: DeviceSpec) -> float:
+        """That of kernels whose prices leave out reads of cold weights."""
+        return device.fitted.products.own_kernel_share
+
     @property
     def any_size(self) -> AnySize[C] | None:
         """None: its kernels are no parts."""

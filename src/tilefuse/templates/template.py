@@ -150,6 +150,10 @@ class KernelTemplate(ABC, Generic[C]):
         The price of such kernels still decides. node: a library operator of `graph`, on a GPU.
         """
 
+    @abstractmethod
+    def own_kernel_share(self, device: DeviceSpec) -> float:
+        """Most predicted time of a kernel with one product and nothing else, as a share of the library call's that it replaces."""
+
     # -- updates in place ------------------------------------------------------------------------------------------------------
 
     @abstractmethod

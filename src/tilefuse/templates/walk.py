@@ -56,6 +56,10 @@ class WalkTemplate(KernelTemplate[C]):
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 
+    def own_kernel_share(self, device: DeviceSpec) -> float:
+        """That of kernels whose prices leave out reads of cold weights."""
+        return device.fitted.products.own_kernel_share
+
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
         """Products of a matrix and a vector, which are sums."""
         return is_vector_product(node, graph)

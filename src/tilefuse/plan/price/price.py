@@ -23,6 +23,7 @@ from tilefuse.plan.price.products import NO_PRODUCTS, Products
 from tilefuse.plan.price.structure import Structures, boundary
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
+from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.stitched import Tiles
 
 Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
@@ -100,7 +101,7 @@ class Pricer:
     def call_or_kernel(self, core: Sequence[str], pattern: Pattern) -> tuple[float, Priced | None]:
         """Time of a library unit by itself, and the kernel that replaces it where the kernel is faster than the call.
 
-        Where either time is a prediction, the kernel must take less than `ProductFigures.own_kernel_share` of the call's time, unless the
+        Where either time is a prediction, the kernel must take less than its template's `own_kernel_share` of the call's time, unless the
         memory decides the kernel's: all its reads are counted then.
         core: the unit's nodes; pattern: its kernel's. Units: microseconds.
         """
@@ -112,7 +113,7 @@ class Pricer:
             return call_us, None
         both_measured = kernel.cost.source == MEASUREMENT and self.products.measured(node)
         is_exact = both_measured or kernel.cost.source == "bandwidth"
-        if kernel.cost.us > call_us * (1.0 if is_exact else self.device.fitted.products.own_kernel_share):
+        if kernel.cost.us > call_us * (1.0 if is_exact else kernel_template(kernel.program.choice).own_kernel_share(self.device)):
             return call_us, None
         return kernel.cost.us, kernel
 

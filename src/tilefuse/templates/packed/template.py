@@ -74,6 +74,10 @@ class PackedTemplate(KernelTemplate[Packed]):
         """Independent parts side by side, where packing is asked for; the program of the only part where there is one."""
         return schedule_packed(request)
 
+    def own_kernel_share(self, device: DeviceSpec) -> float:
+        """That of kernels whose prices leave out reads of cold weights."""
+        return device.fitted.products.own_kernel_share
+
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
         """False: its parts' templates do."""
         return False

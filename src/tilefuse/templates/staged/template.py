@@ -99,6 +99,10 @@ class StitchedTemplate(KernelTemplate[Stitched]):
             return schedule_stitched(request.graph, request.layouts, request.device)
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
 
+    def own_kernel_share(self, device: DeviceSpec) -> float:
+        """That of kernels whose prices leave out reads of cold weights."""
+        return device.fitted.products.own_kernel_share
+
     def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
         """Products whose inner axis lies on chip whole, and whose right operand is small: its tiles come again for every block.
 

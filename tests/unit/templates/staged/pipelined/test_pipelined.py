@@ -291,7 +291,7 @@ def test_work_counts_operands_of_every_tile() -> None:
 def test_pairs_have_as_many_sums_as_one_wide_tile() -> None:
     """Two products of 128 columns each: as many accumulators as one of 256, and the left operand comes once for both."""
     plan = plan_of(Case(lambda: pair(8192, 4096, 4096)).program())
-    assert plan.choice.columns <= 128 and plan.all_sums == 2 * plan.sums <= 128 and plan.choice.num_threads == 384
+    assert plan.choice.columns <= 192 and plan.all_sums == 2 * plan.sums <= 192 and plan.choice.num_threads == 384
     pair_plan, single = (plan_of(Case(graph, Pipelined(128, columns, 64, 3, 2, 8, 64)).program())
                          for graph, columns in ((lambda: pair(1024, 1024, 512), 128), (lambda: plain(1024, 2048, 512), 256)))
     assert pair_plan.work.blocks[0].tile[0] == single.work.blocks[0].tile[0]
@@ -315,11 +315,11 @@ def test_reads_a_constant_apart_are_products_of_slices(graph: Callable[[], Graph
 
 
 def test_loads_by_producers_cost_their_latency() -> None:
-    """The same product with rows that no tensor map describes: beside small tiles, whose products are shorter than a wait."""
-    choice = Pipelined(64, 64, 64, 3, 1, 1, 64)
-    copied, loaded = (plan_of(Case(lambda: plain(512, 512, 512), choice, layouts).program()).work.blocks[0].tile[0].busy_cycles
+    """The same product with rows that no tensor map describes."""
+    choice = Pipelined(128, 256, 64, 3, 2, 8, 32)
+    copied, loaded = (plan_of(Case(lambda: plain(1024, 1024, 512), choice, layouts).program()).work.blocks[0].tile[0].wait_cycles
                       for layouts in ({}, {"x": (513, 1)}))
-    assert copied < 7 * H200.fitted.pipelined.load_cycles <= loaded
+    assert copied == 0 < loaded
 
 
 def _chain() -> Graph:
@@ -419,11 +419,12 @@ def test_maps_read_sums_that_are_not_rounded(dtype: DType, eager: bool, tmp_path
 
 def test_maps_slow_the_products_beside_them() -> None:
     """Maps behind a product of 4096 inner elements a quarter as much as behind one of 1024; a bare product has none."""
-    def pace(graph: Graph, inner: int) -> float:
-        made = PipelinedTemplate().propose(Request(graph, {}, H200))
-        assert isinstance(made, TileProgram) and graph.inputs[0].type.shape[-1] == inner
-        (rate,) = plan_of(made).work.operations
-        return rate.efficiency
-    assert pace(plain(8192, 4096, 1024), 1024) == 1.0
-    short, long = (pace(gated(8192, 4096, inner), inner) for inner in (1024, 4096))
+    tile = Pipelined(64, 256, 64, 3, 2, 16, 132, True)
+
+    def rate(graph: Graph, wanted: Pipelined) -> float:
+        (operations,) = plan_of(Case(lambda: graph, wanted=wanted).program()).work.operations
+        return operations.efficiency
+
+    assert rate(plain(8192, 4096, 1024), Pipelined(128, 256, 64, 3, 2, 16, 132)) == 1.0
+    short, long = (rate(gated(8192, 4096, inner), tile) / rate(plain(8192, 4096, inner), tile) for inner in (1024, 4096))
     assert short < 0.95 and 1 - short == pytest.approx(4 * (1 - long), rel=0.15)
