@@ -4,6 +4,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks.products.grouped import GROUPED
 from benchmarks.products.listing import FUSED
 from benchmarks.record import Record
 from benchmarks.report import OURS, geometric_mean, named, rows
@@ -22,10 +23,11 @@ def verdict(record: Record) -> str:
     listed = rows(record, ["eager", "inductor", "jax"])
     ours = [row for row in listed if row[OURS]]
     missing = [row["case"] for row, entry in zip(listed, record.cases.values()) if OURS in entry["peers"] and not row[OURS]]
-    bare = [row for row in ours if row["family"] != FUSED]
+    bare = [row for row in ours if row["family"] not in (FUSED, GROUPED)]
     fused = [row for row in ours if row["family"] == FUSED]
     lines = [f"tilefuse ran {len(ours)} of {len(ours) + len(missing)} cases"]
-    lines += [*_bare(bare), *_reading(ours), *_fused(fused), *_asked_times(record, ours), *_compiles(record, ours)]
+    grouped = [row for row in ours if row["family"] == GROUPED]
+    lines += [*_bare(bare), *_reading(ours), *_fused(fused), *_grouped(grouped), *_asked_times(record, ours), *_compiles(record, ours)]
     if missing:
         lines.append(f"no result of tilefuse: {', '.join(missing)}")
     wrong = [f"{name} ({peer})" for name, entry in record.cases.items() for peer, told in entry["peers"].items()
@@ -44,6 +46,15 @@ def _bare(bare: list[Row]) -> list[str]:
     least = min(judged, key=lambda row: row["vs best"])
     return [f"bare products against the best peer: {mean:.3f} in geometric mean of {len(judged)} (asked {BARE_MEAN:.2f}); least "
             f"{least['vs best']:.3f} ({least['case']}); below the asked speed: {len(below)}{named(below)}"]
+
+
+def _grouped(grouped: list[Row]) -> list[str]:
+    judged = [row for row in grouped if row["vs best"]]
+    if not judged:
+        return []
+    mean, least = geometric_mean(row["vs best"] for row in judged), min(judged, key=lambda row: row["vs best"])
+    return [f"grouped products against the best peer: {mean:.3f} in geometric mean of {len(judged)} (asked {BARE_MEAN:.2f}); least "
+            f"{least['vs best']:.3f} ({least['case']})"]
 
 
 def _reading(ours: list[Row]) -> list[str]:

@@ -52,6 +52,8 @@ def test_registers_move_to_consumers() -> None:
     assert "__launch_bounds__(384, 1)" in source and "tf_lower_registers<40>" in source and "tf_raise_registers<232>" in source
     with pytest.raises(InternalError, match="a block of 384 threads starts with 64512"):
         print_cuda(replace(PRODUCTS["bias"], registers=(48, 240)).kernel(), H200)
+    with pytest.raises(InternalError, match="176 registers per producer, .*; a block of 384 threads starts with 168"):
+        print_cuda(replace(PRODUCTS["bias"], registers=(176, 160)).kernel(), H200)
 
 
 def test_other_devices_are_refused_with_their_name() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
 from tests.compile_only.machine_code import copies_in, products_in
-from tests.unit.templates.staged.pipelined.product_graphs import dequantised, gated, of_bytes, of_halves, pair, plain
+from tests.unit.templates.staged.pipelined.product_graphs import dequantised, gated, of_bytes, of_halves, pair, plain, stacked
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
@@ -15,6 +15,7 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.template import plan_of
 
 CASES: dict[str, Callable[[], Graph]] = {
@@ -35,4 +36,16 @@ def test_kernel_compiles_without_spills(name: str) -> None:
     assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
     assert products_in(code, program.name)["HGMMA"] and copies_in(code, program.name)["UTMALDG"]
     assert f"tf_wgmma_n{plan_of(program).choice.columns}_" in source
-    assert ("tf_widen_pair(" in source.split("__global__")[1]) == (name == "weights of 8 bits")
+    body = source.split("__global__")[1]
+    assert ("tf_widen_pair(" in body) == name.startswith("weights of 8 bits")
+    assert ("tf_scale_pair(" in body) == (name == "weights of 8 bits with scales")
+
+
+@pytest.mark.parametrize("warpgroups", [1, 2, 4])
+def test_threads_that_compute_rows_compile_without_spills(warpgroups: int) -> None:
+    """Rows of many tensors share the registers of their loads; producers have no more registers than the block starts with."""
+    choice = Pipelined(64 * warpgroups, 16, 128, 3, warpgroups, 1, 40, swapped=True)
+    program = schedule_product(stacked(16, 10000, 512), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    _, report = assembled(print_cuda(compose_product(program, H200), H200), "sm_90a")
+    assert without_spills(report), report[-600:]

@@ -99,10 +99,14 @@ ROW_MAXIMA = """graph @g(%x: f16[64, 8], %w: f16[8, 520]) -> (f32[64]) {
   %m: f32[64] = reduce.max [i] over [j < 520] { f32(%p[i, j]) }
   return %m
 }"""
+ATTENTION = """graph @g(%q: f16[400, 70, 16], %k: f16[400, 130, 16], %v: f16[400, 130, 24]) -> (f16[400, 70, 24]) {
+  %y: f16[400, 70, 24] = library.attention (%q, %k, %v) {causal = true, dropout = 0.0, has_mask = false, scale = 0.25}
+  return %y
+}"""
 
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
-    changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA),
+    changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA), changed("expand-attention", ATTENTION),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("pad-products", product("f16", 2000, 196, 301)), changed("split-convolution-biases", convolution("f32", 1, True)),

@@ -16,6 +16,10 @@ from tilefuse.target.capabilities import MMA_COLUMNS, MMA_INNER, MMA_INNER_F32, 
 from tilefuse.target.fitted.stages import MultiplyFigures
 
 ROW, COLUMN, INNER = "row", "column", "inner"
+# Axis of a right operand whose place follows from the row: the group that the row belongs to.
+GROUP = "group"
+# The operator of products whose rows are sorted by group.
+GROUPED = "library.grouped_matmul"
 # Types of one byte whose products warpgroup instructions compute: each operand may have either type of a pair. Source: PTX ISA, wgmma.
 BYTE_TYPES = (("f8e4m3", "f8e5m2"), ("i8", "u8"))
 # Attribute of a product whose result has another type than its operands: the result's.
@@ -35,6 +39,8 @@ class Contraction:
     bias        "" for none
     precision   of f32 operands: "default" (products of high and low parts), "f32" (no tensor cores) or "tf32";
                 of 8-bit floats: "default" (partial sums are added in f32), "fast" (sums stay in the accumulators of the tensor cores)
+    offsets     the value with the end of each group's rows, where rows are sorted by group and `right_index` contains `GROUP`; "" for none
+    num_groups  extent of `GROUP`; 0 for a product without groups
     """
 
     axes: tuple[str, ...]
@@ -48,22 +54,36 @@ class Contraction:
     bias: str = ""
     bias_index: tuple[Affine, ...] = ()
     precision: str = "default"
+    offsets: str = ""
+    num_groups: int = 0
 
 
 def contraction_of(node: Node, graph: Graph) -> Contraction | None:
-    """The contraction of a node whose result has the type of its operands; None for other nodes, products with vectors, and empty ones."""
-    return None if node.attribute(RESULT_DTYPE) else any_contraction_of(node, graph)
+    """The contraction of a node whose result has the type of its operands; None for other nodes, grouped products, products with vectors,
+    and empty ones."""
+    return None if node.attribute(RESULT_DTYPE) or node.kind == GROUPED else any_contraction_of(node, graph)
 
 
 def any_contraction_of(node: Node, graph: Graph) -> Contraction | None:
-    """The same, also of products whose results are wider than their operands, as sums of 8-bit integers are."""
-    if node.kind != "library.matmul" or len(node.type.shape) < 2:
+    """The same, also of grouped products, and of those whose results are wider than their operands, as sums of 8-bit integers are."""
+    if node.kind not in ("library.matmul", GROUPED) or len(node.type.shape) < 2:
         return None
     shapes = tuple(graph.type_of(v).shape for v in node.operands)
     if any(len(s) < 2 or prod(s) == 0 for s in shapes[:2]) or not node.type.num_elements:
         return None
     turned = bool(node.attribute("transpose_a")), bool(node.attribute("transpose_b"))
+    if node.kind == GROUPED:
+        return _grouped_contraction(node.operands, shapes, turned[1], str(node.attribute("precision", "default")))
     return _contraction(node.operands, shapes, node.type.shape, turned, str(node.attribute("precision", "default")))
+
+
+@functools.lru_cache(maxsize=1024)
+def _grouped_contraction(operands: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], turned: bool, precision: str) -> Contraction:
+    """The contraction of a product of rows sorted by group with a right operand for each group."""
+    left, right, offsets = operands
+    shape = shapes[0][0], shapes[1][1 if turned else 2]
+    plain = _contraction((left, right), (shapes[0], shapes[1][1:]), shape, (False, turned), precision)
+    return replace(plain, right_index=(axis(GROUP), *plain.right_index), offsets=offsets, num_groups=shapes[1][0])
 
 
 @functools.lru_cache(maxsize=1024)

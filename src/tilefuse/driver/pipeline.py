@@ -21,21 +21,21 @@ from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
 from tilefuse.passes.precision import StatePrecision
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.plan.rewrites import called_products, cross, layout, partial_rows
+from tilefuse.plan.rewrites import attention, called_products, cross, layout, partial_rows
 from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
-# Updates and fills first, so that later copies of results see them. Sums become products before the passes for products. Precision before
-# all passes that ask for the price of a product. Windows become products before products are padded, and rows of products are reduced while
-# these are whole. Scans before sums and products, whose pieces may be scanned. Padding sees the pieces of long products. Weights are packed
-# after the last rewriting that creates calls. Layouts are planned in the final order of the nodes; the last two rewritings read and change
-# them.
+# Updates and fills first, so that later copies of results see them. Sums and attention become products before the passes for products.
+# Precision before all passes that ask for the price of a product. Windows become products before products are padded, and rows of products
+# are reduced while these are whole. Scans before sums and products, whose pieces may be scanned. Padding sees the pieces of long products.
+# Weights are packed after the last rewriting that creates calls. Layouts are planned in the final order of the nodes; the last two
+# rewritings read and change them.
 DEVICE_PIPELINE = (
-    "separate-updates,separate-fills,call-products,state-precision,multiply-windows,reduce-product-rows,split-long-scans,"
+    "separate-updates,separate-fills,call-products,expand-attention,state-precision,multiply-windows,reduce-product-rows,split-long-scans,"
     "split-cross-reductions,split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
-MODULES = (called_products, partial_rows, cross, layout)
+MODULES = (attention, called_products, partial_rows, cross, layout)
 # Attributes of graphs with kernels. Passes that provide or read them belong to `apply_passes`, never to the order of a compile.
 OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
 

@@ -148,6 +148,27 @@ KExpr = Union[Const, Index, Reg, Load, InRange, "Call[KExpr]", "Guard[KExpr]"]
 
 
 @dataclass(frozen=True, slots=True)
+class FromMemory:
+    """The value of an index name that memory decides, as the number of a tile's group: an integer expression, the same in all threads of
+    the block.
+
+    No statement behind it writes the memory that it reads. The name's extent is a claim of the kernel, which checking mode tests.
+    """
+
+    value: KExpr
+
+    def axes(self) -> frozenset[str]:
+        """All index names that occur."""
+        return _index_names(self.value)
+
+
+def _index_names(e: KExpr) -> frozenset[str]:
+    own = e.affine if isinstance(e, Index) else e.index if isinstance(e, Load) else Affine()
+    inner = e.args if isinstance(e, Call) else [d for d, _ in e.dynamic] if isinstance(e, Load) else ()
+    return own.axes().union(*map(_index_names, inner))
+
+
+@dataclass(frozen=True, slots=True)
 class Comment:
     """A comment line in the source: the node, the level."""
 
@@ -156,13 +177,13 @@ class Comment:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Names an index expression: `const int name = value`. Later index expressions may use the name as an axis.
+    """Names an index expression, or an integer from memory: `const int name = value`. Later index expressions may use it as an axis.
 
     extent: the name's values are 0 .. extent - 1 (for bounds and simplification).
     """
 
     name: str
-    value: Affine | OfTwo
+    value: Affine | OfTwo | FromMemory
     extent: int
 
 

@@ -36,6 +36,9 @@ class Prices(Protocol):
         Requires: windows that share no element.
         """
 
+    def attention_us(self, node: Node, graph: Graph) -> float | None:
+        """Predicted time of the library's attention; None where nothing predicts it. Units: microseconds."""
+
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
         """Predicted time of the best kernel for nodes, or of one kernel for each where none holds all. Units: microseconds; bytes.
 

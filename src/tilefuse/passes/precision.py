@@ -8,6 +8,7 @@ from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.manager import Pass, PassContext, Properties, Property, register_pass
 
+PRODUCTS = ("library.matmul", "library.grouped_matmul")
 CONVOLUTIONS = ("library.convolution", "library.convolution_backward")
 
 
@@ -28,7 +29,7 @@ class StatePrecision(Pass):
 
     def run(self, graph: Graph, ctx: PassContext) -> Graph:
         """The graph with stated precisions; `graph` itself where each product states its own or both options are the default."""
-        by_kind = {"library.matmul": self.products} | dict.fromkeys(CONVOLUTIONS, self.convolutions)
+        by_kind = dict.fromkeys(PRODUCTS, self.products) | dict.fromkeys(CONVOLUTIONS, self.convolutions)
         if set(by_kind.values()) == {"default"}:
             return graph
         nodes = tuple(_precise(n, graph, by_kind.get(n.kind, "default")) for n in graph.nodes)

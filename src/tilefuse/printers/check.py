@@ -23,11 +23,13 @@ from tilefuse.kernel.ir import (
     ClusterStore,
     Comment,
     Declare,
+    FromMemory,
     Group,
     IfValue,
     Kernel,
     KExpr,
     LastBlock,
+    Let,
     Load,
     MatrixProduct,
     Reg,
@@ -224,6 +226,8 @@ class CheckedPrinter(HostPrinter):
                 return f"call of {function}"
             case IfValue():
                 return "condition of a branch"
+            case Let(name, FromMemory()):
+                return f"index {name} from memory"
             case Barrier(scope, signal) if signal is not None:
                 return f"Barrier of the {scope} on signal {signal}"
         return ""
@@ -354,6 +358,14 @@ class CheckedPrinter(HostPrinter):
         """A checked assignment."""
         access = "set_sum" if r.name == self.sums else "set"
         return f"{self._register_name(r.name)}.{access}({self._at(r.name, r.index)}, {value}, {self.site});"
+
+    def let_text(self, s: Let) -> str:
+        """The value of an index name; one from memory must lie within the extent that the kernel claims."""
+        if not isinstance(s.value, FromMemory):
+            return super().let_text(s)
+        self._enter(s)
+        text = super().let_text(s)
+        return f"({self.scope.index_type})tf_claimed(check, {text}, {s.extent}, {_quoted(s.name)}, {self.site})"
 
     def load(self, e: Load) -> str:
         """The checked value of an element."""

@@ -22,6 +22,7 @@ from tilefuse.kernel.ir import (
     Comment,
     Declare,
     For,
+    FromMemory,
     Group,
     If,
     IfValue,
@@ -32,6 +33,7 @@ from tilefuse.kernel.ir import (
     Let,
     Load,
     MatrixProduct,
+    OfTwo,
     Pointer,
     Reg,
     Renew,
@@ -231,7 +233,10 @@ class _CudaPrinter:
         match s:
             case Comment(text):
                 out.comment(text)
-            case Let(name, value, extent):
+            case Let(name, FromMemory(value), extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = ({scope.index_type}){self.expressions.text(value)};")
+                scope.extents[name] = extent
+            case Let(name, (Affine() | OfTwo()) as value, extent):
                 out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
                 scope.extents[name] = extent
             case Declare():

@@ -15,7 +15,7 @@ from tilefuse.base.errors import InternalError, UnsupportedDeviceError
 from tilefuse.ir.affine import Affine
 from tilefuse.kernel.asynchronous import AsyncCopy
 from tilefuse.kernel.expression import IndexScope
-from tilefuse.kernel.ir import Atomic, Barrier, Buffer, If, Kernel, Stmt, Store, VectorStore
+from tilefuse.kernel.ir import Atomic, Barrier, Buffer, FromMemory, If, Kernel, Let, Stmt, Store, VectorStore
 from tilefuse.kernel.pipeline import (
     SWIZZLE_CHUNK_BYTES,
     SWIZZLE_ROWS,
@@ -69,6 +69,9 @@ def check_device(kernel: Kernel, device: DeviceSpec) -> None:
                                      hint="warpgroup products need compute capability 9.0, pipelines 9.0 or newer")
     threads = kernel.launch.num_threads
     launched = min(device.registers_per_multiprocessor // threads // 8 * 8, device.max_registers_per_thread)
+    if pipeline.producer_registers > launched:
+        raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer, which gives registers away; "
+                            f"a block of {threads} threads starts with {launched} each")
     needed = pipeline.producer_registers * WARPGROUP + pipeline.consumer_registers * pipeline.consumer_threads
     if needed > launched * threads:
         raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer and "
@@ -208,12 +211,18 @@ class CudaPipeline:
             if "thread" in index_names((s.body, s.after)):
                 out.line(f"const {index} thread = threadIdx.x % {WARPGROUP};")
             scope.extents[s.group] = last
-            self._await_turn()
+            ahead = _names_from_memory(s.body)
+            if not ahead:
+                self._await_turn()
             passed = f"tf_pass_turn<{last}>(tf_turns, tf_warpgroup);"
             # One scope: registers of the turn are read behind it, and stay in flight where no branch ends between.
             with out.block(f"if ({scope.condition(s.bounds)})") if s.bounds else contextlib.nullcontext(), scope.assuming(s.bounds):
                 depth = len(self.arrays)
-                for inner in s.body:
+                for inner in ahead:
+                    self.printer.statement(inner)
+                if ahead:
+                    self._await_turn()
+                for inner in s.body[len(ahead):]:
                     self.printer.statement(inner)
                 out.line(passed)
                 for inner in s.after:
@@ -221,6 +230,8 @@ class CudaPipeline:
                 del self.arrays[depth:]
             if s.bounds:
                 with out.otherwise():
+                    if ahead:
+                        self._await_turn()
                     out.line(passed)
         if last > 1:
             self._over_warpgroups(s.group, f"{index} {var} = tf_warpgroup + 1; {var} < {last}", absent)
@@ -358,3 +369,10 @@ def _row_bytes(b: Buffer, panel: int, across: bool, row: int) -> int:
 
 def _sum(text: str, offset: int) -> str:
     return f"{text} + {offset}" if offset else text
+
+
+def _names_from_memory(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The index names at the head of a turn, where memory decides one of them: a warpgroup reads them while it waits for its turn."""
+    count = next((n for n, s in enumerate(body) if not isinstance(s, Let)), len(body))
+    ahead = body[:count]
+    return ahead if any(isinstance(s, Let) and isinstance(s.value, FromMemory) for s in ahead) else ()

@@ -257,7 +257,7 @@ class HostPrinter(PipelinePrinter):
         if s.value.axes() & (varying | ({"thread", "rank", "block"} if wide == CLUSTER else {"thread"})):
             varying.add(s.name)
             return False
-        self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.scope.value_text(s.value)};")
+        self.out.line(f"const {self.scope.index_type} {identifier(s.name)} = {self.let_text(s)};")
         self.scope.extents[s.name] = s.extent
         return True
 

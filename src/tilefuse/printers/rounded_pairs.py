@@ -1,7 +1,8 @@
 """Pairs of assignments to neighbouring elements of 16 bits that the device computes together: roundings of f32, 8-bit integers made wider.
 
     h[4] = f16(a);  h[5] = f16(b);                              ->      tf_round_pair(h + 4, a, b);
-    h[4] = bf16(f32(q[0]));  h[5] = bf16(f32(q[1]));            ->      tf_widen_pair(h + 4, q);            q: i8
+    h[4] = bf16(f32(q[0]));  h[5] = bf16(f32(q[1]));            ->      tf_widen_pair(h + 4, q, 0);         q: i8
+    h[4] = bf16(mul(f32(q[0]), f32(s)));  ..                    ->      the same; tf_scale_pair(h + 4, s);  s: bf16
 
 Rounded one after the other, two elements take a register each until the compiler packs them, which is late where a product reads them.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilefuse.ir.affine import Affine
-from tilefuse.ir.dtype import F32, I8, I64
+from tilefuse.ir.dtype import F32, I8, I64, DType
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Call
 from tilefuse.kernel.ir import Assign, KExpr, Reg, Stmt
@@ -27,12 +28,25 @@ def rounded_pair(s: Stmt, following: Stmt, text: Callable[[KExpr], str], index: 
             if name != other or not _is_even(place) or behind != place + 1 or not fn == also == dtype.name or fn not in ROUNDED_PAIRS:
                 return ""
             target = f"{identifier(name)} + {index(place)}"
-            narrow = _narrow_pair(first, second)
+            scaled = _scaled_pair(first, second, dtype)
+            narrow = _narrow_pair(*scaled[:2]) if scaled else _narrow_pair(first, second)
             if narrow is not None:
-                return f"tf_widen_pair({target}, {identifier(narrow.name)} + {index(narrow.index or Affine())});"
+                widened = f"tf_widen_pair({target}, {identifier(narrow.name)}, {index(narrow.index or Affine())});"
+                return f"{widened} tf_scale_pair({target}, {text(scaled[2])});" if scaled else widened
             if all(dtype_of(e, lambda _: I64) == F32 for e in (first, second)):
                 return f"tf_round_pair({target}, {text(first)}, {text(second)});"
     return ""
+
+
+def _scaled_pair(first: KExpr, second: KExpr, dtype: DType) -> tuple[KExpr, KExpr, KExpr] | None:
+    """Two values and the element of `dtype` that multiplies both; None for other expressions.
+
+    Exact: an 8-bit integer is exact in 16 bits, and f32 holds its product with an element of 16 bits, so that both ways round once.
+    """
+    match first, second:
+        case (Call("mul", (a, Call(F32.name, (Reg() as scale,)))), Call("mul", (b, Call(F32.name, (Reg() as again,))))):
+            return (a, b, scale) if scale == again and scale.dtype == dtype else None
+    return None
 
 
 def _narrow_pair(first: KExpr, second: KExpr) -> Reg | None:

@@ -26,6 +26,7 @@ from tilefuse.kernel.ir import (
     Comment,
     Declare,
     For,
+    FromMemory,
     Group,
     If,
     IfValue,
@@ -109,8 +110,8 @@ class ThreadPrinter:
         match s:
             case Comment(text):
                 out.comment(text)
-            case Let(name, value, extent):
-                out.line(f"const {scope.index_type} {identifier(name)} = {scope.value_text(value)};")
+            case Let(name, _, extent):
+                out.line(f"const {scope.index_type} {identifier(name)} = {self.let_text(s)};")
                 scope.extents[name] = extent
             case Declare():
                 self.declare(s)
@@ -135,6 +136,12 @@ class ThreadPrinter:
                 self.products_wait(s)
             case _:
                 self._access(s)
+
+    def let_text(self, s: Let) -> str:
+        """The value of an index name."""
+        if isinstance(s.value, FromMemory):
+            return f"({self.scope.index_type}){self.expressions.text(s.value.value)}"
+        return self.scope.value_text(s.value)
 
     def product(self, s: MatrixProduct | WarpgroupProduct) -> None:
         """Prints one thread's elements of a tensor-core product."""

@@ -15,10 +15,11 @@ from tilefuse.templates.staged.chain.template import ProductChainTemplate
 from tilefuse.templates.staged.online.template import OnlineTemplate
 from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 from tilefuse.templates.staged.template import StitchedTemplate
+from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
-TEMPLATES = (FlatTemplate(), TransposeTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
-             PipelinedTemplate(), ProductChainTemplate(), PackedTemplate())
+TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
+             PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), PackedTemplate())
 for _template in TEMPLATES:
     register(_template)
 

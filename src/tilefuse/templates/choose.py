@@ -1,7 +1,6 @@
 """The kernel of a pattern: every template is asked, those of one priority are compared by the price of their work.
 
-    priority 0   tiles turned in shared memory      takes patterns whose large reads run across their writes
-    priority 1   one walk over a domain             a flat walk, rows or columns: at most one of them takes a pattern
+    priority 1   one walk over a domain             a flat walk or tiles turned in shared memory, by price; rows; columns
     priority 2   stages of one block                takes patterns with products, and small ones that no walk holds
 """
 from __future__ import annotations

@@ -70,3 +70,24 @@ def test_a_product_in_8_bit_floats_is_torchs_call(out: torch.dtype | None) -> No
     program = tilefuse.compile(function, values)
     assert "library aten._scaled_mm.default" in str(program.explain())
     assert torch.equal(program(*values).view(torch.uint8), function(*values).view(torch.uint8))
+
+
+def _blocks(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    wide = w.float() * t.repeat_interleave(128, 0).repeat_interleave(128, 1)
+    return ((x.float() * s.repeat_interleave(128, 1)) @ wide.t()).bfloat16()
+
+
+def _viewed_blocks(x: torch.Tensor, s: torch.Tensor, w: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    rows = (x.float().view(x.shape[0], -1, 128) * s[:, :, None]).view(x.shape)
+    wide = (w.float().view(w.shape[0] // 128, 128, -1, 128) * t[:, None, :, None]).view(w.shape)
+    return torch.nn.functional.linear(rows, wide).bfloat16()
+
+
+@pytest.mark.parametrize("function", [_blocks, _viewed_blocks])
+def test_scales_of_blocks_are_one_kernel_on_a_device(function: Callable[..., torch.Tensor]) -> None:
+    """Both ways to write them; tensor copies bring the stored bytes. The host computes the definition."""
+    values = (_floats(96, 512), torch.rand(96, 4), _floats(256, 512), torch.rand(2, 4))
+    (kernel,) = tilefuse.compile(function, values, target="h200").plan.kernels
+    assert kernel.program.template == "pipelined" and kernel.program.bytes_read < 2 * (96 + 256) * 512
+    got, want = tilefuse.compile(function, values)(*values), function(*values)
+    assert float((got.double() - want.double()).abs().max()) <= 2.0**-7 * float(want.double().abs().max())

@@ -19,6 +19,7 @@ from tilefuse.plan.pattern import Plan
 from tilefuse.plan.planner import plan_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 LENGTH, WIDTH = 4096, 64
 
@@ -70,8 +71,9 @@ def planned(function: Callable[..., Tensor], dtype: torch.dtype) -> Plan:
 def test_long_attention_is_one_kernel(function: Callable[..., Tensor], dtype: torch.dtype) -> None:
     """No library call and no scores in memory, whatever stands between the products."""
     plan = planned(function, dtype)
-    walks = [k for k in plan.kernels if isinstance(k.program.choice, Online)]
+    walks = [k for k in plan.kernels if isinstance(k.program.choice, Online if dtype == torch.float32 else PipelinedWalk)]
     assert not plan.library_calls and len(walks) == 1
     scores = 2 * 8 * LENGTH * LENGTH
     assert all(plan.graph.type_of(v).num_elements < scores for k in plan.kernels for v in k.pattern.written)
-    assert len(plan.kernels) == 1 or function is relative
+    # Tensor copies bring queries from memory: those that a map scales are stored first.
+    assert len(plan.kernels) == 1 or function is relative or function is scaled_first and dtype != torch.float32

@@ -12,6 +12,8 @@ from tilefuse.base.options import Options
 from tilefuse.domain.carried import carried_groups, num_groups, row_threads, written_rows
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
+from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.manager import PassContext, Pipeline
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.rewrites.cross import split_cross_reductions
 from tilefuse.target.device import H200
@@ -49,6 +51,42 @@ def test_a_column_sum_is_carried_by_the_row_kernel(batch: int, length: int, tmp_
     np.testing.assert_allclose(by_origin["y"].reshape(x.shape), y, atol=1e-5)
     partial = by_origin["c_partial"].reshape(graph.type_of("c_partial").shape)
     np.testing.assert_allclose(partial.sum(0), c, rtol=1e-4)
+
+
+def norm_gradients(batch: int, length: int, dtype: str) -> str:
+    """Gradients of a norm over sequences, and two sums down the columns: of the operands' product, and of the gradients seen as a matrix,
+    as the bias of the linear layer before has it."""
+    x, g, shape, rows = wide("%x[b, l, k]", dtype), wide("%g[b, l, k]", dtype), f"[{batch}, {length}, 768]", batch * length
+    return f"""graph @gradients(%x: {dtype}{shape}, %g: {dtype}{shape}) -> ({dtype}{shape}, f32[768], f32[768]) {{
+  %s: f32[{batch}, {length}] = reduce.sum [b, l] over [k < 768] {{ mul({x}, {g}) }}
+  %y: {dtype}{shape} = map [b, l, k] {{ {dtype}(sub({g}, mul({x}, mul(%s[b, l], 0.001:f32)))) }}
+  %v: {dtype}[{rows}, 768] = map [i, k] {{ %y[(i // {length}), (i % {length}), k] }}
+  %c: f32[768] = reduce.sum [k] over [b < {batch}, l < {length}] {{ mul({x}, {g}) }}
+  %d: f32[768] = reduce.sum [k] over [i < {rows}] {{ f32(%v[i, k]) }}
+  return %y, %c, %d
+}}"""
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("batch", "length", "dtype"), [(64, 128, "f16"), (67, 127, "f16")])
+def test_sums_through_views_are_carried_beside_others(batch: int, length: int, dtype: str, tmp_path: Path) -> None:
+    """All partial sums of one row kernel have the same groups, which fit the extents of no value's rows."""
+    graph = Pipeline.parse(DEFAULT_PIPELINE).run(parse_graph(norm_gradients(batch, length, dtype)), PassContext())
+    graph = split_cross_reductions(graph, H200)
+    first = plan_graph(graph, {}, H200, Options()).kernels[0]
+    assert {"s", "y", "c_partial", "d_partial"} <= set(first.pattern.nodes)
+    random = np.random.default_rng(1)
+    inputs = {n: random.standard_normal((batch, length, 768)).astype(np.float16) for n in ("x", "g")}
+    kernel = compose(first.program, H200)
+    made, status, report = run(kernel, {b.name: inputs[b.origin] for b in kernel.parameters if b.origin in inputs}, tmp_path)
+    assert status == 0, report
+    by_origin = {b.origin: made[b.name].astype(np.float64) for b in kernel.parameters}
+    x, g = (inputs[n].astype(np.float64) for n in ("x", "g"))
+    y = g - x * ((x * g).sum(-1, keepdims=True) * 0.001)
+    np.testing.assert_allclose(by_origin["y"].reshape(y.shape), y, rtol=2e-3, atol=2e-3)
+    for name, wanted in (("c_partial", (x * g).sum((0, 1))), ("d_partial", by_origin["y"].reshape(y.shape).sum((0, 1)))):
+        partial = by_origin[name].reshape(graph.type_of(name).shape)
+        np.testing.assert_allclose(partial.sum(0), wanted, rtol=1e-3, atol=0.05)
 
 
 @pytest.mark.parametrize("length", [1, 2, 16, 33, 64, 119, 127, 128, 131, 132, 264, 1024])

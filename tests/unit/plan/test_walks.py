@@ -14,6 +14,7 @@ from tilefuse.plan.walks import find_walks
 from tilefuse.target.catalog import host_device
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 
 def planned(graph: Graph) -> Plan:
@@ -27,14 +28,16 @@ def test_long_attention_is_one_kernel(dtype: DType, length: int) -> None:
     """No call is left, and the scores' axis is walked."""
     plan = planned(attention(32, length, 64, dtype, causal=dtype is BF16))
     assert not plan.library_calls and len(plan.kernels) == 1
-    assert isinstance(plan.kernels[0].program.choice, Online) and "LOOP" in plan.kernels[0].program.notation
+    program = plan.kernels[0].program
+    assert isinstance(program.choice, Online if dtype == F32 else PipelinedWalk) and "LOOP" in program.notation
 
 
 def test_masks_views_and_a_map_behind_join_the_walk() -> None:
-    """Operands that are computed, a mask, heads merged and parted, and what follows the product."""
-    for graph in (masked(2048, 2048, 64, 64, F16), merged_heads(2048, 2048, 64, 64, F16)):
+    """A mask, heads merged and parted, and what follows the product. Tensor copies bring a computed operand from memory."""
+    for graph, computed in ((masked(2048, 2048, 64, 64, F16), 0), (merged_heads(2048, 2048, 64, 64, F16), 1)):
         plan = planned(graph)
-        assert not plan.library_calls and len(plan.kernels) == 1
+        assert not plan.library_calls and len(plan.kernels) == 1 + computed
+        assert isinstance(plan.kernels[-1].program.choice, PipelinedWalk)
 
 
 def test_a_walk_holds_all_between_its_products() -> None:

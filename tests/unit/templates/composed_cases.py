@@ -52,6 +52,7 @@ from tests.unit.templates.pattern_graphs import (
     written_and_summed,
 )
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.access import accesses
 from tilefuse.domain.domain import find_domain
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Choice, TileProgram
@@ -64,6 +65,7 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.rows.modes import Rows, RowSettings, rows_of
+from tilefuse.templates.transpose.choose import choose_transpose
 from tilefuse.templates.transpose.record import Transpose
 
 
@@ -386,11 +388,32 @@ BY_HAND: tuple[tuple[str, Pattern, Callable[[Domain], Choice]], ...] = (
 )
 
 
+def turned_tiles(domain: Domain) -> Transpose:
+    """The tiles in which a pattern would be turned, whether or not a flat walk is cheaper."""
+    choice = choose_transpose(domain, H200, accesses(domain))
+    assert choice is not None, "no large read runs across the writes"
+    return choice
+
+
+def turned_cases() -> list[Case]:
+    """The patterns above that can be turned in shared memory and are walked flat, as they are small."""
+    cases = []
+    for name, pattern, layouts in CHOSEN:
+        domain = find_domain(pattern.graph, layouts)
+        if not isinstance(domain, Domain) or any(i.shared for i in domain.instances) or not choose_transpose(
+                domain, H200, accesses(domain)):
+            continue
+        if not isinstance(Case(name, pattern, layouts, H200).program().choice, Transpose):
+            cases.append(Case(f"{pattern.graph.name}-{name}-tiles", pattern, layouts, H200, turned_tiles))
+    return cases
+
+
 def all_cases() -> tuple[Case, ...]:
     """Every case, those of one pattern together."""
     made = [Case(f"{p.graph.name}-{name}-{device.name}", p, layouts, device)
             for name, p, layouts in CHOSEN for device in (H200, host_device())]
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200) for name, p in CARRIED]
+    made += turned_cases()
     made += [Case(f"{p.graph.name}-{name}", p, {}, H200, wanted) for name, p, wanted in BY_HAND]
     # Rows that are more than the second-level cache: sums of two operands are written before they are reduced.
     made += [Case(f"residual_norm-written-early-{cluster}", residual_norm(5, 256 * cluster), {}, replace(H200, l2_bytes=1 << 10),

@@ -8,6 +8,7 @@ from tests.unit.templates.online_graphs import (
     logarithm_of_sum,
     masked,
     merged_heads,
+    packed_heads,
     shared_keys,
     two_of_each,
     with_logarithm,
@@ -15,7 +16,7 @@ from tests.unit.templates.online_graphs import (
 )
 from tests.unit.templates.stitched_cases import StitchedCase, smooth, with_specials
 from tests.unit.templates.stitched_graphs import attention
-from tilefuse.ir.dtype import BF16, F16, F64
+from tilefuse.ir.dtype import BF16, F16, F32, F64
 from tilefuse.templates.staged.online.record import Online
 
 
@@ -77,6 +78,8 @@ ONLINE_CASES: tuple[StitchedCase, ...] = (
     StitchedCase("walk of masked rows by warps", masked(9, 33, 4, 5), Online(16, 16, 32), 64, with_hidden_rows),
     StitchedCase("walk of merged heads by warps", merged_heads(10, 37, 6, 3), Online(16, 16, 32), 64, smooth),
     StitchedCase("walk of two of each by warps", two_of_each(11, 35, 4, 6), Online(16, 16, 32), 128, smooth),
+    StitchedCase("walk of packed heads", packed_heads(2, 20, 3, 8, F32), Online(16, 16, 64), 64, smooth),
+    StitchedCase("walk of packed heads in f16", packed_heads(1, 37, 2, 16, F16), Online(16, 16, 32), 16, smooth),
     StitchedCase("walk of biased layers", biased_layers(19, 6, 83, 5), Online(8, 16, 32)),
     StitchedCase("walk of biased layers in f16", biased_layers(19, 6, 83, 8, F16), Online(32, 16, 32)),
 )

@@ -101,3 +101,17 @@ def biased_layers(rows: int, inner: int, hidden: int, width: int, dtype: DType =
       %y: {dtype}[{rows}, {width}] = library.matmul (%r, %u, %c) {flags}
       return %y
     }}""")
+
+
+def packed_heads(batch: int, length: int, heads: int, width: int, dtype: DType, causal: bool = False) -> Graph:
+    """Queries, keys and values of all heads packed in one tensor; the heads' results side by side in each row."""
+    b = TensorBuilder("packed")
+    x = b.input("qkv", dtype, (batch, length, 3 * heads * width))
+    split = b.permute(b.reshape(x, (batch, length, 3, heads, width)), (2, 0, 3, 1, 4))
+    q, k, v = (b.reshape(b.slice(split, [n], [n + 1]), (batch, heads, length, width)) for n in range(3))
+    s = b.elementwise("mul", b.matmul(q, k, transpose_b=True), b.full((1, 1, 1, 1), 0.25, dtype))
+    if causal:
+        shape = (1, 1, length, length)
+        s = b.where(b.elementwise("gt", b.iota(shape, 3, I64), b.iota(shape, 2, I64)), b.full((1, 1, 1, 1), float("-inf"), dtype), s)
+    o = b.matmul(b.softmax(s, -1), v)
+    return normal(b, [b.reshape(b.permute(o, (0, 2, 1, 3)), (batch, length, heads * width))])

@@ -18,7 +18,7 @@ from tilefuse.templates.flat.template import FlatTemplate
 from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.registry import kernel_template, registered
 from tilefuse.templates.request import Request
-from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 MAP = parse_graph("graph @g(%x: f32[64, 96]) -> (f32[64, 96]) {\n  %y: f32[64, 96] = map [i, j] { exp(%x[i, j]) }\n  return %y\n}")
 
@@ -114,7 +114,7 @@ def test_the_refusal_of_the_templates_own_kind_is_told() -> None:
 
 @pytest.mark.parametrize("heads", [2, 16, 96])
 def test_few_blocks_of_stages_are_compared_by_their_stages(heads: int) -> None:
-    """64 queries a head: a walk of 64 rows by 128 threads; more threads have no more copies in flight, and no row for half of them."""
+    """64 queries a head: a walk of 64 rows by one warpgroup; others would have no rows."""
     scores, out = f"f16[{heads}, 64, 1024]", f"f16[{heads}, 64, 64]"
     graph = parse_graph(f"""graph @g(%q: {out}, %k: f16[{heads}, 1024, 64], %v: f16[{heads}, 1024, 64]) -> ({out}) {{
       %s: {scores} = library.matmul (%q, %k) {{precision = "default", transpose_a = false, transpose_b = true}}
@@ -126,5 +126,5 @@ def test_few_blocks_of_stages_are_compared_by_their_stages(heads: int) -> None:
       return %o
     }}""")
     program = choose_program(Request(graph, {}, H200))
-    assert isinstance(program, TileProgram) and isinstance(program.choice, Online)
-    assert (program.choice.rows, program.choice.threads) == (64, 128)
+    assert isinstance(program, TileProgram) and isinstance(program.choice, PipelinedWalk)
+    assert (program.choice.rows, program.choice.warpgroups) == (64, 1)

@@ -44,7 +44,7 @@ def test_work_has_the_kernels_boundary_and_grid(name: str) -> None:
     assert work.l2_bytes >= 0.95 * program.bytes_moved
 
 
-PARTS = (row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(256, 256), total(5000), softmax(128, 512))
+PARTS = (row_sum(64, 2048), update(3000), column_sum(512, 256), transpose(3, 60000), total(5000), softmax(128, 512))
 
 
 def test_work_of_a_packed_kernel_is_the_sum_of_its_parts() -> None:

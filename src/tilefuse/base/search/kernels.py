@@ -95,8 +95,8 @@ class PipelineLimits:
     panels: tuple[int, ...] = bound((1, 2), "panels", "Panels of the inner axis in a slot.", _PLANNING)
     band: int = bound(16, "row tiles", "Row tiles of a band: divisors of their number up to this one.", _PLANNING)
     guard_cases: int = bound(
-        8, "expressions", "Expressions that an operand's guards are written out as, each with loads of its own.",
-        "further guards are evaluated element by element; " + _CODE)
+        32, "expressions", "Expressions that an operand's guards are written out as, each with loads of its own.",
+        "further guards are evaluated element by element, each of which waits for its own loads; " + _CODE)
     swapped_columns: tuple[int, ...] = bound(
         (128, 256), "columns", "Tiles of swapped products that have more rows than one tile.", _PLANNING)
     swapped_panels: tuple[int, ...] = bound((1, 2, 4), "panels", "Panels of the inner axis in a slot of swapped products.", _PLANNING)

@@ -9,7 +9,7 @@ from tilefuse.frontends.onnx.model import element_dtype
 from tilefuse.frontends.onnx.ops_elementwise import largest_finite
 from tilefuse.frontends.onnx.ops_neural import paddings
 from tilefuse.frontends.onnx.ops_product import integer_product
-from tilefuse.ir.dtype import F32, F64, I32, U8, DType, compute_dtype
+from tilefuse.ir.dtype import F32, F64, I8, I32, U8, DType, compute_dtype
 from tilefuse.ir.scalar import Expr, call, cast, const
 
 
@@ -109,15 +109,53 @@ def centred(n: Call, i: int, zero: int, to: DType, per_row: bool = True) -> str:
     return n.b.elementwise("sub", x, point)
 
 
+def byte_product(n: Call, left: tuple[int, int], right: tuple[int, int]) -> str:
+    """(a - its zero points) @ (b - its zero points) in i32, modulo 2^32. left, right: numbers of an operand and of its zero points.
+
+    The library and kernels on the matrix unit multiply the stored bytes; zero points are corrections behind the sums:
+
+        sum k: (a - z)(b - y)  =  sum k: a b  -  y (sum k: a)  -  z (sum k: b)  +  inner z y
+
+    Exact: both sides are equal modulo 2^32. Operands that are vectors or wider than a byte are centred first, and summed by a kernel.
+    """
+    a, b = n[left[0]], n[right[0]]
+    shapes = n.b.shape_of(a), n.b.shape_of(b)
+    if any(n.b.dtype_of(v) not in (I8, U8) for v in (a, b)) or any(len(s) < 2 for s in shapes) or shapes[0][-1] != shapes[1][-2]:
+        return integer_product(n, centred(n, *left, I32), centred(n, *right, I32, per_row=False), I32)
+    total, inner = n.b.matmul(a, b, dtype=I32), shapes[0][-1]
+    z = _zero_points(n, left[1], per_row=True)
+    y = _zero_points(n, right[1], per_row=False)
+    if y is not None:
+        total = n.b.elementwise("sub", total, n.b.elementwise("mul", n.b.reduce(n.b.cast(a, I32), "sum", (-1,), keepdims=True), y))
+    if z is None:
+        return total
+    columns = n.b.reduce(n.b.cast(b, I32), "sum", (-2,), keepdims=True)
+    if y is not None:
+        columns = n.b.elementwise("sub", columns, n.b.elementwise("mul", y, inner))
+    return n.b.elementwise("sub", total, n.b.elementwise("mul", columns, z))
+
+
+def _zero_points(n: Call, i: int, per_row: bool) -> str | None:
+    """Zero points in i32, in a shape that broadcasts to the product; None where there are none. A vector has one for each row of the left
+    operand, or one for each column of the right one."""
+    if not n.has(i):
+        return None
+    point = n.b.cast(n[i], I32)
+    shape = n.b.shape_of(point)
+    if len(shape) == 1 and shape[0] != 1:
+        return n.b.expand_dims(point, 1) if per_row else point
+    return n.b.reshape(point, ()) if len(shape) == 1 else point
+
+
 @onnx_op("MatMulInteger")
 def matmul_integer(n: Call) -> str:
-    return integer_product(n, centred(n, 0, 2, I32), centred(n, 1, 3, I32, per_row=False), I32)
+    return byte_product(n, (0, 2), (1, 3))
 
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(n: Call) -> str:
     """Operands a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero. Products and sums are exact in i32, scaling is f32."""
-    total = integer_product(n, centred(n, 0, 2, I32), centred(n, 3, 5, I32, per_row=False), I32)
+    total = byte_product(n, (0, 2), (3, 5))
     a_scale = n[1] if len(n.shape(1)) != 1 or n.shape(1)[0] == 1 else n.b.expand_dims(n[1], 1)
     scale = n.b.elementwise("mul", n.b.cast(a_scale, F32), n.b.cast(n[4], F32))
     real = n.b.elementwise("mul", n.b.cast(total, F32), scale)

@@ -33,6 +33,7 @@ BY_DESIGN = frozenset(
         "_flash_attention_backward.default",
         "_efficient_attention_forward.default",
         "_efficient_attention_backward.default",
+        "_grouped_mm.default",
         "_int_mm.default",
         "_scaled_mm.default",
         "sort.default",
@@ -101,6 +102,19 @@ def scaled_mm(b: TorchBuilder, x: Value, y: Value, scale_x: Value, scale_y: Valu
         return call("add", product, added[0]) if added else product
 
     return b.pointwise(scaled, total, *scales, *([bias] if bias is not None else []), work=F32, name="scaled_mm")
+
+
+@lowers("aten._grouped_mm.default")
+def grouped_mm(b: TorchBuilder, x: Value, w: Value, offs: Value | None = None, bias: Value | None = None, out_dtype: object = None) -> str:
+    """Rows of x times the matrix of their group, which ends at its offset; a batch of products where nothing is sorted by group."""
+    if bias is not None or b.result_dtype != b.dtype_of(x) or b.dtype_of(w) != b.dtype_of(x):
+        raise decline("a grouped product with a bias or a result of another type")
+    ranks = b.rank_of(x), b.rank_of(w)
+    if ranks == (3, 3) and offs is None:
+        return b.matmul(x, w)
+    if ranks != (2, 3) or offs is None:
+        raise decline(f"a grouped product of operands of {ranks[0]} and {ranks[1]} dimensions, whose columns or inner axis are grouped")
+    return b.grouped_matmul(x, w, offs)
 
 
 def _each(value: Sequence[int], count: int) -> list[int]:

@@ -13,7 +13,7 @@ from tilefuse.ir.affine import axis, linearise, number, row_major_strides, simpl
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor_elementwise import broadcast_shapes, converted
 from tilefuse.ir.building.tensor_pool import PoolBuilder
-from tilefuse.ir.dtype import BOOL, F32, I64, DType, compute_dtype
+from tilefuse.ir.dtype import BOOL, F32, I32, I64, DType, compute_dtype
 from tilefuse.ir.graph import Attribute, Type
 from tilefuse.ir.scalar import Expr, Index, Read, call, const
 
@@ -54,6 +54,24 @@ class TensorBuilder(PoolBuilder):
         if dtype is not None and dtype != self.dtype_of(a):
             attributes["dtype"] = dtype.name
         return self.library(self.hint or "matmul", "matmul", Type(dtype or self.dtype_of(a), shape), (a, b), attributes)
+
+    def grouped_matmul(self, x: str, w: str, offsets: str, transpose_b: bool = False, precision: str = "default") -> str:
+        """Rows of x, sorted by group, times the matrix of their group: rows of group g lie before offsets[g] and behind group g - 1.
+
+        Rows behind the last offset give zeros. precision: as of `matmul`.
+        Shapes: x: [M, K], w: [G, K, N] (or [G, N, K] with transpose_b), offsets: [G] of i32 or i64 -> [M, N]
+        Raises: ShapeError when extents differ; TypeMismatchError for operands of unlike types or offsets that are no integers.
+        """
+        left, right, ends = self.shape_of(x), self.shape_of(w), self.shape_of(offsets)
+        if len(left) != 2 or len(right) != 3 or len(ends) != 1 or ends[0] != right[0] or left[1] != right[2 if transpose_b else 1]:
+            raise ShapeError(f"grouped matmul of {self.types[x]} and {self.types[w]} with offsets {self.types[offsets]}: rows [M, K], "
+                             f"matrices [G, {'N, K' if transpose_b else 'K, N'}] and offsets [G] are needed")
+        if self.dtype_of(x) != self.dtype_of(w) or self.dtype_of(offsets) not in (I32, I64):
+            raise TypeMismatchError(f"grouped matmul of {self.types[x]} and {self.types[w]} with offsets {self.types[offsets]}: "
+                                    "operands of one type and offsets of i32 or i64 are needed")
+        attributes: dict[str, Attribute] = {"transpose_b": transpose_b, "precision": precision}
+        shape = (left[0], right[1 if transpose_b else 2])
+        return self.library(self.hint or "grouped_matmul", "grouped_matmul", Type(self.dtype_of(x), shape), (x, w, offsets), attributes)
 
     def convolution(
         self,

@@ -192,6 +192,22 @@ def matmul(node: Node, operands: list[Array]) -> Array:
     return np.asarray(product + bias[0] if bias else product)
 
 
+@meaning
+def grouped_matmul(node: Node, operands: list[Array]) -> Array:
+    """Rows x times the matrix of their group; rows of group g lie before offsets[g] and behind those of the groups before it.
+
+    Offsets are taken within the rows, and one below an earlier offset ends an empty group. Rows behind the last offset are zeros.
+    Shapes: x: [M, K], w: [G, K, N] (or [G, N, K] with transpose_b), offsets: [G] integers.
+    """
+    x, w, offsets = _wide(operands[0]), _wide(operands[1]), operands[2]
+    w = np.swapaxes(w, -1, -2) if node.attribute("transpose_b") else w
+    result, first = np.zeros((x.shape[0], w.shape[2])), 0
+    for group, last in enumerate(np.maximum.accumulate(np.clip(offsets.astype(np.int64), 0, x.shape[0]))):
+        result[first:last] = x[first:last] @ w[group]
+        first = int(last)
+    return result
+
+
 def inner_extent(node: Node, graph: Graph) -> int:
     """The extent of the axis that a `library.matmul` sums over."""
     return graph.type_of(node.operands[0]).shape[-2 if node.attribute("transpose_a") else -1]

@@ -29,7 +29,7 @@ def is_product(node: Node) -> bool:
     A product of a matrix with a vector is not one: it reads as much as it computes.
     """
     if node.category == "library":
-        return node.detail == "matmul"
+        return node.detail in ("matmul", "grouped_matmul")
     if node.kind != "reduce.sum" or node.body is None:
         return False
     summed = {name for name, _ in node.over}

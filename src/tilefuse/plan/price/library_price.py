@@ -10,10 +10,11 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
+from tilefuse.plan.price.attention import attention_work
 from tilefuse.plan.price.products import library_work
 from tilefuse.target.device import DeviceSpec
 
-# Sources of a call's time, beside `MEASUREMENT`: the model of products, or only the launch and the bytes.
+# Sources of a call's time, beside `MEASUREMENT`: the models of products and of attention, or only the launch and the bytes.
 PREDICTION, LOWER_BOUND = "prediction", "lower bound"
 
 
@@ -45,9 +46,10 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     values = dict.fromkeys((*call.operands, *(v for _, v in call.results)))
     num_bytes = sum(graph.type_of(v).num_bytes for v in values)
     node = graph.node_by_name[call.results[0][1]]
-    is_product = any_contraction_of(node, graph) is not None
-    work = library_work(node, graph, device) if is_product else Work(global_bytes=num_bytes)
+    attention = attention_work(node, graph, device)
+    is_known = attention is not None or any_contraction_of(node, graph) is not None
+    work = attention or (library_work(node, graph, device) if is_known else Work(global_bytes=num_bytes))
     measured_us = (timed or {}).get(node.name)
     if measured_us is not None:
         return CallPrice(num_bytes, measured_us, MEASUREMENT, work)
-    return CallPrice(num_bytes, price_work(work, device).us, PREDICTION if is_product else LOWER_BOUND, work)
+    return CallPrice(num_bytes, price_work(work, device).us, PREDICTION if is_known else LOWER_BOUND, work)

@@ -11,6 +11,7 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.plan.price.attention import attention_work
 from tilefuse.plan.price.convolutions import convolution_us
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.products import fusible_product, library_product_us, may_be_alone, unaligned_work
@@ -44,6 +45,11 @@ class Predictions:
     def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
         """Predicted time of the library's convolution. Units: microseconds. Source: `plan/price/convolutions.py`."""
         return convolution_us(nodes, graph, self.device)
+
+    def attention_us(self, node: Node, graph: Graph) -> float | None:
+        """Predicted time of the library's attention. Units: microseconds. Source: `plan/price/attention.py`."""
+        work = attention_work(node, graph, self.device)
+        return None if work is None else price_work(work, self.device).us
 
     def kernel_us(self, graph: Graph, nodes: tuple[str, ...], eager_rounding: bool, near_bytes: int) -> float:
         """Predicted time of the best kernel for nodes. Units: microseconds; bytes. Source: `AnalyticCost`.

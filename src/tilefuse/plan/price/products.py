@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilefuse.domain.contraction import FAST_SUMS, RESULT_DTYPE, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
+from tilefuse.domain.contraction import FAST_SUMS, GROUPED, RESULT_DTYPE, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
@@ -68,7 +68,7 @@ NO_PRODUCTS = Products()
 
 def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a kernel may hold the node: a product that the library does not clearly compute faster."""
-    if device.kind != "cuda" or node.kind != "library.matmul":
+    if device.kind != "cuda" or node.kind not in ("library.matmul", GROUPED):
         return False
     return any(template.holds_product(node, graph, device) for template in kernel_templates())
 
@@ -131,12 +131,12 @@ def _has_few_rows(node: Node, device: DeviceSpec) -> bool:
 
 def _gains_a_unit(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether the library multiplies on threads, where kernels multiply high and low parts of f32 on the matrix unit, or 8-bit operands,
-    which it multiplies at a lower rate."""
+    which it multiplies at a lower rate; or a product of groups, which it multiplies one by one for most types."""
     contraction = any_contraction_of(node, graph)
     if contraction is None or not device.capabilities.warpgroup_products:
         return False
     types = (graph.type_of(v).dtype for v in (contraction.left, contraction.right))
-    return bool(node.attribute(RESULT_DTYPE)) or warpgroup_arithmetic(contraction, *types) == SPLIT
+    return bool(node.attribute(RESULT_DTYPE)) or node.kind == GROUPED or warpgroup_arithmetic(contraction, *types) == SPLIT
 
 
 def matrix_products(graph: Graph, device: DeviceSpec) -> Products:

@@ -10,6 +10,7 @@ The pass stands in this room and not among `passes`, because the number of group
 """
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -76,7 +77,9 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         light = alone and written and all(graph.type_of(v).dtype.itemsize < 4 for v in sources)
         operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
         rows_written = written_rows([graph.type_of(v).dtype.itemsize for v in operands], several=not alone) if written else None
-        split[node.name] = _split(graph, node, num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written))
+        groups = num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written)
+        alike = [other for other, _ in chosen if (prod(e for _, e in other.over), other.type.num_elements) == (count, length)]
+        split[node.name] = _split(graph, node, groups, _ordinary_groups(graph, alike, count * length))
     nodes = tuple(part for node in graph.nodes for part in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
 
@@ -99,6 +102,17 @@ def _users_of(graph: Graph, name: str) -> set[str]:
 
 def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
     """Values of `num_elements` elements, other than maps, from which the node's body is computed."""
+    return _reached(graph, node, num_elements)[0]
+
+
+def _full_values(graph: Graph, node: Node, num_elements: int) -> set[str]:
+    """Values of `num_elements` elements from which the node's body is computed, maps on the way among them."""
+    sources, crossed = _reached(graph, node, num_elements)
+    return sources | crossed
+
+
+def _reached(graph: Graph, node: Node, num_elements: int) -> tuple[set[str], set[str]]:
+    """Values of `num_elements` elements that the node's body is computed from, and those maps on the way that have as many."""
     assert node.body is not None
     sources: set[str] = set()
     seen: set[str] = set()
@@ -113,16 +127,31 @@ def _sources(graph: Graph, node: Node, num_elements: int) -> set[str]:
             todo.extend((v, depth + 1) for v in reads(inner.body))
         elif graph.type_of(value).num_elements == num_elements:
             sources.add(value)
-    return sources
+    return sources, {v for v in seen - sources if graph.type_of(v).num_elements == num_elements}
 
 
-def _split(graph: Graph, node: Node, groups: int) -> tuple[Node, Node]:
-    """The partial sums by groups of every `groups`-th row, and their sum under the node's own name."""
+def _ordinary_groups(graph: Graph, nodes: Sequence[Node], num_elements: int) -> set[int]:
+    """Numbers of groups at which partial sums of `nodes` would have the subscripts of an ordinary reduction over the first axes.
+
+    They are the rows that the last axes hold, of the reductions and of the values that they read, also through views. All reductions of
+    one row kernel avoid the same numbers, so that they have the same groups.
+    """
+    numbers: set[int] = set()
+    for node in nodes:
+        assert node.body is not None
+        over, length = tuple(e for _, e in node.over), node.type.num_elements
+        numbers |= {prod(over[n:]) for n in range(1, len(over))}
+        for shape in (graph.type_of(v).shape for v in _full_values(graph, node, num_elements)):
+            numbers |= {prod(shape[n:]) // length for n in range(1, len(shape)) if prod(shape[n:]) % length == 0}
+    return {n for n in numbers if n > 1}
+
+
+def _split(graph: Graph, node: Node, groups: int, ordinary: Set[int]) -> tuple[Node, Node]:
+    """The partial sums by groups of every `groups`-th row, and their sum under the node's own name. ordinary: numbers that are avoided."""
     assert node.body is not None
     shape = tuple(e for _, e in node.over)
     count = prod(shape)
-    while groups in {prod(shape[n:]) for n in range(1, len(shape))}:
-        # Otherwise its subscripts would be those of an ordinary reduction over the first axes.
+    while groups in ordinary:
         groups -= 1
     span = -(-count // groups)
     axes_in_use = set(node.axes) | {a for a, _ in node.over}

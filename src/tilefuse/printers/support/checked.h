@@ -591,6 +591,13 @@ template <class T> struct tf_spread_registers {
   }
 };
 
+//@ tf_claimed
+// An index that memory decides, which the kernel claims to be one of 0 .. extent - 1.
+inline long long tf_claimed(tf_checker& check, long long index, long long extent, const char* name, int site) {
+  if (index < 0 || index >= extent) check.finding("index from memory beyond its extent", site, name, index);
+  return index;
+}
+
 //@ tf_together_read
 // Words that the threads of a call read, or write, together: the call is told only of all of them.
 template <class Memory> void tf_together_read(tf_checker& check, Memory& memory, long long index, int site) {

@@ -73,22 +73,49 @@ TF_INLINE void tf_round_pair(tf_bf16* pair, float first, float second) {
 }
 
 //@ tf_widen_pair
+// A word of registers that holds elements `place`, `place` + 1 of an array of 8-bit integers, and where in it they lie.
+template <int COUNT> TF_INLINE unsigned int tf_narrow_word(const signed char (&narrow)[COUNT], int place, unsigned int& selector) {
+  unsigned int word = 0;
+  if constexpr (COUNT % 4 == 0) {
+    memcpy(&word, narrow + (place & ~3), 4);
+    selector = place & 2 ? 0x4342u : 0x4140u;
+  } else {
+    memcpy(&word, narrow + place, 2);
+    selector = 0x4140u;
+  }
+  return word;
+}
 // Two neighbouring 8-bit integers as elements of 16 bits, exactly; conversions by the unit for these take four times as long.
-// pair: at a multiple of four bytes; narrow: of two. 1024 + u has the bits 0x6400 + u in f16, for u = q + 128.
-TF_INLINE void tf_widen_pair(tf_f16* pair, const signed char* narrow) {
-  unsigned short both;
-  memcpy(&both, narrow, sizeof both);
-  unsigned int word = __byte_perm(both ^ 0x8080u, 0x64646464u, 0x4140);
+// pair: at a multiple of four bytes; place: even. 1024 + u has the bits 0x6400 + u in f16, for u = q + 128.
+template <int COUNT> TF_INLINE void tf_widen_pair(tf_f16* pair, const signed char (&narrow)[COUNT], int place) {
+  unsigned int selector;
+  unsigned int word = tf_narrow_word(narrow, place, selector) ^ 0x80808080u;
+  word = __byte_perm(word, 0x64646464u, selector);
   asm("sub.f16x2 %0, %0, %1;" : "+r"(word) : "r"(0x64806480u));
   memcpy(pair, &word, sizeof word);
 }
 // The mantissa of bf16 holds seven bits: 128 + q % 128 has the bits 0x4300 + q % 128, and the sign makes 128 (0x4300) or 256 (0x4380).
-TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed char* narrow) {
-  unsigned short both;
-  memcpy(&both, narrow, sizeof both);
-  const unsigned int bytes = __byte_perm(both, 0u, 0x4140);
-  unsigned int word = (bytes & 0x007f007fu) | 0x43004300u;
-  asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"((bytes & 0x00800080u) | 0x43004300u));
+template <int COUNT> TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed char (&narrow)[COUNT], int place) {
+  unsigned int selector;
+  const unsigned int narrow_word = tf_narrow_word(narrow, place, selector);
+  const unsigned int both = __byte_perm(narrow_word, 0x43434343u, selector);
+  unsigned int word = both & 0xff7fff7fu;
+  asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"(both & 0xff80ff80u));
+  memcpy(pair, &word, sizeof word);
+}
+
+//@ tf_scale_pair
+// Two neighbouring elements times a scale of their type, each rounded once. pair: at a multiple of four bytes.
+TF_INLINE void tf_scale_pair(tf_f16* pair, tf_f16 scale) {
+  unsigned int word;
+  memcpy(&word, pair, sizeof word);
+  asm("mul.f16x2 %0, %0, %1;" : "+r"(word) : "r"((unsigned int)scale.bits * 0x10001u));
+  memcpy(pair, &word, sizeof word);
+}
+TF_INLINE void tf_scale_pair(tf_bf16* pair, tf_bf16 scale) {
+  unsigned int word;
+  memcpy(&word, pair, sizeof word);
+  asm("mul.bf16x2 %0, %0, %1;" : "+r"(word) : "r"((unsigned int)scale.bits * 0x10001u));
   memcpy(pair, &word, sizeof word);
 }
 

@@ -16,6 +16,7 @@ from typing import Any, Union
 import torch
 
 from tilefuse.base.errors import NameLookupError, UnsupportedOpError, nearest
+from tilefuse.runtime.calls.grouped_products import grouped_product
 from tilefuse.runtime.calls.strided import as_traced
 from tilefuse.runtime.calls.widened_products import widened_product
 
@@ -72,6 +73,15 @@ def matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[tor
     if a.dim() == 3 and b.dim() == 3 and a.shape[0] == b.shape[0]:
         return [torch.bmm(a, b)]
     return [torch.matmul(a, b)]
+
+
+def grouped_matmul(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
+    """Rows of x times the matrix of their group, which ends at its offset; zeros behind the last group.
+
+    Shapes: x: [M, K], w: [G, K, N] (or [G, N, K] with transpose_b), offsets: [G]
+    """
+    x, w, offsets = operands
+    return [grouped_product(x, w.mT if attributes.get("transpose_b") else w, offsets)]
 
 
 def padding_of(attributes: Attributes, rank: int) -> tuple[list[int], list[int] | None]:
@@ -217,6 +227,7 @@ def random_seed(operands: Sequence[torch.Tensor], attributes: Attributes, device
 
 LIBRARY: dict[str, Callable[..., Results]] = {
     "matmul": matmul,
+    "grouped_matmul": grouped_matmul,
     "convolution": convolution,
     "convolution_backward": convolution_backward,
     "attention": attention,

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilefuse.target.fitted.attention import AttentionFigures
 from tilefuse.target.fitted.calls import CallFigures, ConvolutionFigures, LongProductFigures, ProductFigures, UnalignedFigures
 from tilefuse.target.fitted.chains import ChainFigures
 from tilefuse.target.fitted.endings import EndingFigures
@@ -56,6 +57,7 @@ class FittedFigures:
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
+    attention: AttentionFigures = AttentionFigures()
     chains: ChainFigures = ChainFigures()
     walks: WalkFigures = WalkFigures()
     products: ProductFigures = ProductFigures()

@@ -13,6 +13,7 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
+_LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _ENERGY = ("one H200, e5314384, 8192 x 8192 by 8192 bf16 (benchmarks/results/pipelined-h200-20261123.txt), over tiles of 128 x 256: "
            "256 x 128 1.025, 64 x 256 1.062, 128 x 128 1.059; one H100, fc4f755d (products-h100-20261124.txt): 1.041, 1.108 to 1.131, "
            "1.145 to 1.233")
@@ -93,6 +94,10 @@ class PipelinedFigures:
         "one H200, 6e162483 (benchmarks/results/early-products-h200-20261124.txt), gelu f16 8192 x 4096: the main loop of a tile takes "
         "9508 cycles of the clock beside 1500 instructions of a warp and 8271 without these, where the inner axis has 1024 elements, "
         "34945 and 33943 where it has 4096; 0.88 cycles of `roofline.clock_hz` are one of them")
+    grouped_half: float = measured(
+        0.91, "1", "Share of the rate of the tensor cores that tiles of groups keep with half as many sums as 128 x 256.",
+        "one H100 (benchmarks/results/grouped-products-h100-20261124.txt), seven cases of 8 to 64 groups in bf16, time of 128 x 256 over "
+        "that of others in geometric mean: 64 x 256 in turn 0.91, 128 x 128 0.90, 64 x 128 in turn 0.83; one group 0.99, 0.93, 0.81")
     staged_instructions: float = measured(
         5.5, "instructions an element", "Store of one element through shared memory and a tensor store.", _TIMED)
     stored_instructions: float = measured(
@@ -110,6 +115,10 @@ class PipelinedFigures:
         800.0, "cycles", "Latency of a group of loads by producers that no tensor map serves.", _THREADS)
     flight_registers: int = measured(
         64, "registers a thread", "Registers of a producer for loads in flight, beside those for addresses.", "assembler, sm_90a")
+    computing_per_cycle: float = measured(
+        30.0, "instructions a cycle", "Issue of four producing warps that compute elements, each alone on its scheduler.",
+        "one H100, 7ebe00bc (benchmarks/results/computed-rows-h100-20261124.txt): gates of 16 and 1 rows, silu and the last step of an "
+        "LSTM in 17 products take 1.6 to 1.9 times the cycles of 52 instructions a cycle, two tiles of the LSTM 2.3 times")
     computed_instructions: int = measured(
         4, "instructions an element", "Loads, addresses and stores of an operand that producers compute, beside its operators.",
         "assembler, sm_90a")
@@ -122,6 +131,16 @@ class PipelinedFigures:
     expanded_instructions: float = measured(
         4.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
         _GENERATED + ": int8, 16 x 11008 by 4096, 86 tiles of 128 columns 24.6 us")
+    lane_instructions: float = measured(
+        2.5, "instructions an element", "The same where a lane loads 16 neighbours at once.",
+        "assembler, sm_90a: int8 to bf16, 162 LOP3, 78 PRMT, 64 HADD2 for 128 elements, and 8 loads of 16 bytes")
+    lane_part_cycles: float = measured(
+        295.0, "cycles", "Time of one warpgroup for 64 inner elements of 64 lines that its lanes expand, products begun.",
+        _LANES + ": 172 tiles of 64 columns on 86 multiprocessors 26.9 us")
+    register_product_cycles: float = measured(
+        46.0, "cycles", "Least time of a product of 64 rows whose left operand lies in registers, however few columns it has.",
+        _LANES + ": 520 and 900 cycles of 1.755 GHz for 64 inner elements of two and of four warpgroups, the same for 8 and 16 columns, "
+        "for f16 and bf16")
     integers_per_cycle: float = measured(
         78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
         _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")
@@ -133,6 +152,11 @@ class PipelinedFigures:
     exchange_cycles: float = measured(
         1000.0, "cycles", "Exchange of a tile's row parts between the blocks of a cluster: sends, waits for the slowest block.",
         "assumption: five accesses to another block's shared memory of 180 cycles each (Luo et al. 2024, arXiv:2402.13499, H100)")
+    scattered_exchange_cycles: float = measured(
+        3000.0, "cycles", "Exchange of a tile's row parts between the blocks of a scattered cluster: stores, a counter, waits for "
+        "the slowest block.",
+        "one H100, 445b531f, softmax of 8192 x 2048 by 1000 f16, tiles of 128 x 128 in clusters of eight: 2800 to 4100 cycles of the clock "
+        "beside the other warpgroup's products, 1700 to 2000 alone (findings.md)")
     combined_operations: int = measured(
         2, "operations an element", "Combination of an element with a partial result of its row.",
         "counted: a difference and a multiply-add, or a comparison and a choice")

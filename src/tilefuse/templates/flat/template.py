@@ -8,7 +8,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Ending
+from tilefuse.domain.work import Ending, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -47,6 +47,16 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         if choice.side > 1:
             run = [*run_of((last_axis(choice.order, domain.extents),), lanes, domain), (choice.across, choice.side)]
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
+
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """As of every walk. Vectors of warps across two axes have a rate of their own, at any width. They touch single sectors of
+        lines: where L2 does not hold the tensors, other warps come for the other sectors of a line too late."""
+        work, c, fitted = super().work(program, device), self.choice_of(program), device.fitted.flat
+        if c.side == 1:
+            return work
+        vectors = length_of(program.domain, c.order) / c.vector
+        return replace(work, stage_us=vectors / fitted.across_vectors_per_us,
+                       traffic_factor=fitted.sectors_factor if program.bytes_moved > device.l2_bytes else 1.0)
 
     def endings(self, choice: Pointwise, program: TileProgram) -> tuple[Ending, ...]:
         """None: no thread waits for another."""

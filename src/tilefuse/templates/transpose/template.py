@@ -6,8 +6,9 @@ from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.roofline import resident_blocks
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Ending
+from tilefuse.domain.work import Ending, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -34,6 +35,18 @@ class TransposeTemplate(WalkTemplate[Transpose]):
     def walk_traffic(self, choice: Transpose, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Every operand passes through shared memory once."""
         return LevelTraffic(program.bytes_moved, 2 * program.bytes_read)
+
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """As of every walk, and the time in which a multiprocessor turns its first blocks' tiles, which all read first and then write.
+
+        A tile that is one run of memory has short blocks, which hide each other's waits.
+        """
+        work, c = super().work(program, device), self.choice_of(program)
+        if c.writes_run or not c.depth:
+            return work
+        tile_bytes = c.rows * c.columns * widest_itemsize(program)
+        each = min(-(-program.launch.num_blocks // device.num_multiprocessors), resident_blocks(program.launch, device))
+        return replace(work, stage_us=each * tile_bytes / 1024 * device.fitted.flat.turn_us)
 
     def endings(self, choice: Transpose, program: TileProgram) -> tuple[Ending, ...]:
         """None: no block waits for another."""
@@ -64,7 +77,7 @@ class TransposeTemplate(WalkTemplate[Transpose]):
 
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
 
-    priority = 0
+    priority = 1
 
     def choose(self, pattern: WalkedPattern) -> Transpose | Rejected:
         """Tiles for patterns that read across the order in which they write."""

@@ -121,10 +121,14 @@ class WalkEnd:
                     with self.w.when(() if whole else [Bound(column + v, 0, width)]):
                         self.w.emit(*one.statements)
                 if whole:
-                    lane = self.w.fresh("v")
-                    self.w.frame.extents[lane] = here.vector
-                    with self.w.at(**{WIDTH: column + axis(lane)}):
-                        offset = self.w.global_offset(name, self.w.form.points[name])
-                    for start, part in vector_parts(offset, lane, here.vector, dtype):
-                        self.w.emit(VectorStore(self.w.buffers[name].name, substitute(offset, {lane: number(start)}, self.w.extents), array,
-                                              number(start), part))
+                    self.store_neighbours(name, array, column, i, here)
+
+    def store_neighbours(self, name: str, array: str, column: Affine, i: Affine, here: Fragment) -> None:
+        """Stores neighbouring elements of a row, from a column on."""
+        w, dtype, lane = self.w, self.w.buffers[name].dtype, self.w.fresh("v")
+        w.frame.extents[lane] = here.vector
+        with w.at(**{WIDTH: column + axis(lane)}):
+            offset = w.global_offset(name, w.form.points[name])
+        for start, part in vector_parts(offset, lane, here.vector, dtype):
+            at = substitute(offset, {lane: number(start)}, w.extents)
+            w.emit(VectorStore(w.buffers[name].name, at, array, number(start), part))

@@ -22,6 +22,7 @@ from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, cast, const, walk
+from tilefuse.templates.staged.online.permuted import permuted_point
 
 # Axes of every expression of the form: the number of the lead place (all lead dimensions as one), and the places in the two products.
 LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
@@ -315,6 +316,14 @@ class _Finder:
                 self.points[name] = at
                 wide.append((name, self._typed(self._read(name, at))[0]))
                 continue
+            elif "width" in kinds and "wide" not in kinds and node.category == "map":
+                widths = {w.value: self.at[w.value] for w in self.weighted}
+                point = permuted_point(self.graph, node, widths)
+                if point is not None:
+                    at = self._simple(point[a] for a in node.axes)
+                    self.points[name] = at
+                    wide.append((name, self._typed(self._read(name, at))[0]))
+                    continue
             self.fail(Reason.DOMAIN_MISMATCH, f"%{name} is written, and has other elements than the walk gives")
         return tuple(rows), tuple(wide)
 

@@ -3,20 +3,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import isqrt
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.contraction import SPLIT, any_contraction_of, warpgroup_arithmetic
+from tilefuse.domain.contraction import ROW, SPLIT, any_contraction_of, warpgroup_arithmetic
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.pipelined.exact.block_scales import SLOT_INNER, scaled_contraction
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operand import runs_along_inner
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_tiles_of, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, relative_power, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
@@ -68,6 +70,11 @@ def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
     for p in form.products:
         if warpgroup_arithmetic(p.contraction, left.dtype, p.right.dtype) not in ARITHMETIC:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{p.node.name} of {left.dtype} and {p.right.dtype} has no warpgroup instruction")
+    if form.num_groups and form.windows[ROW] != form.extents[ROW]:
+        return Rejected(Reason.UNSUPPORTED_OP, f"results have {form.windows[ROW]} of {form.extents[ROW]} rows of "
+                                               f"%{form.product.name}, a grouped product")
+    if form.num_groups and form.reduced.stages:
+        return Rejected(Reason.UNSUPPORTED_OP, f"rows of %{form.product.name}, a grouped product, are reduced")
     if not (form.num_leads and form.rows and form.columns and form.inner):
         return Rejected(Reason.DOMAIN_MISMATCH, f"%{form.product.name} is empty")
     widest = MOST_COLUMNS * device.max_cluster_blocks
@@ -87,6 +94,8 @@ def may_be_pipelined(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     contraction = any_contraction_of(node, graph)
     if contraction is None or not device.capabilities.warpgroup_products:
         return False
+    if scaled_contraction(graph, contraction, node.type.shape) is not None:
+        return True
     left, right = (graph.type_of(v).dtype for v in (contraction.left, contraction.right))
     if left.bits != TURNED_BITS and not all(runs_along_inner(graph, contraction, side) for side in ("left", "right")):
         return False
@@ -109,7 +118,8 @@ def _fills_ahead(form: ProductForm, choice: Pipelined) -> bool:
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """The same with one slot each."""
-    yield from swapped_shapes(form_for(form, True), device)
+    if not form.num_groups:
+        yield from swapped_shapes(form_for(form, True), device)
     form = form_for(form, False)
     depth = panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize)
     forms = [(warpgroups, False) for warpgroups in range(1, SEARCH.pipelines.warpgroups + 1)] + [(SEARCH.pipelines.warpgroups, True)]
@@ -119,7 +129,7 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
             cluster = _cluster(form, columns, device)
             if cluster is None or pingpong and form.splits_operands:
                 continue
-            row_tiles = -(-form.rows // tall)
+            row_tiles = row_tiles_of(form, tall)
             if cluster > 1:
                 groups = -(-form.columns // form.row_width)
                 items, band = form.num_leads * row_tiles * groups, _band(row_tiles) if groups > 1 else 1
@@ -128,11 +138,11 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                                     scattered=scattered)
                 continue
             tiles = form.num_leads * row_tiles * -(-form.columns // columns)
-            for panels in (1,) if pingpong else SEARCH.pipelines.panels:
-                whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, _band(row_tiles), min(tiles, device.num_multiprocessors),
-                                  pingpong)
+            for panels in (1,) if pingpong or form.has_block_scales else SEARCH.pipelines.panels:
+                band = _group_band(row_tiles, tall, columns, pingpong, device) if form.num_groups else _band(row_tiles)
+                whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, band, min(tiles, device.num_multiprocessors), pingpong)
                 yield whole
-                if not pingpong and not form.reduced.stages:
+                if not pingpong and not form.reduced.stages and not form.num_groups:
                     yield from split_shapes(form.inner, whole, tiles, device)
 
 
@@ -169,6 +179,13 @@ def _is_shared(form: ProductForm, choice: Pipelined) -> bool:
     return choice.cluster_columns > 1 and left.panel_lines % (choice.cluster * SWIZZLE_ROWS) == 0 and not why_no_copies(form, left)
 
 
+def _group_band(row_tiles: int, rows: int, columns: int, pingpong: bool, device: DeviceSpec) -> int:
+    """Row tiles of a band of groups, whose last band may be lower: tiles at work have about as many rows as columns, so that they read the
+    least operands."""
+    at_work = device.num_multiprocessors * (SEARCH.pipelines.warpgroups if pingpong else 1)
+    return max(min(row_tiles, isqrt(at_work * columns // rows)), 1)
+
+
 def _band(row_tiles: int) -> int:
     return max(b for b in range(1, min(row_tiles, SEARCH.pipelines.band) + 1) if row_tiles % b == 0)
 
@@ -182,11 +199,15 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"{choice.columns} columns are no multiple of {step} up to {MOST_COLUMNS}"),
              (not choice.swapped or not form.reduced.stages, "rows that are reduced are the columns of swapped operands"),
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
+             (not form.has_block_scales or choice.depth == SLOT_INNER,
+              f"{choice.depth} inner elements in a slot, and scales are those of {SLOT_INNER}"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),
              (1 <= choice.cluster <= (device.num_multiprocessors if choice.scattered else device.max_cluster_blocks),
               f"clusters of {choice.cluster} blocks, and those of {device.name} have {device.max_cluster_blocks} at most"),
              (choice.blocks % choice.cluster == 0, f"{choice.blocks} blocks are no whole clusters of {choice.cluster}"),
+             (not form.num_groups or not choice.swapped and choice.split == 1 and choice.cluster == 1,
+              "rows of groups in swapped operands, parts of the inner axis or clusters"),
              *split_rules(form, choice),
              (choice.slots > IN_USE or not form.splits_operands, f"{choice.slots} slots, of which products read {IN_USE}"),
              (not (choice.pingpong and form.splits_operands), "warpgroups that take turns would write the low parts of operands that the "
@@ -211,14 +232,15 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
     plan = placed(form, choice)
     if plan.shared_bytes > room:
         plan = placed(form, choice, 1)
-    if choice.band < 1 or plan.row_tiles % choice.band:
+    if choice.band < 1 or plan.row_tiles % choice.band and not form.num_groups:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
-    registers = plan.all_sums + plan.row_registers + plan.expanded_registers + device.fitted.pipelined.registers
+    registers = plan.all_sums + plan.row_registers + plan.expanded_registers + plan.scale_registers
+    registers += device.fitted.pipelined.registers
     if registers > min(device.max_registers_per_thread, registers_of_roles(plan, device)[1]):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes > room:
         return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    most = plan.num_items * choice.cluster
+    most = plan.most_items * choice.cluster
     return plan if choice.blocks <= most else placed(form, replace(choice, blocks=most), plan.stages)
 

@@ -28,7 +28,9 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
 from tilefuse.templates.staged.pipelined.exact.operand_parts import finished_sum, split_step
 from tilefuse.templates.staged.pipelined.exact.partial_sums import added, for_each_sum, low_sums, partial_sums
+from tilefuse.templates.staged.pipelined.exact.scaled_sums import scaled_sums
 from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, registers_of_roles
+from tilefuse.templates.staged.pipelined.places import TilePlace, begin_groups, items_of, place_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
@@ -44,6 +46,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
     prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
+    begin_groups(w)
     # Inside the roles; producers are as many threads or fewer.
     cluster = plan.choice.cluster
     w.frame.extents |= {"block": plan.choice.blocks, "thread": plan.choice.consumer_threads, "rank": cluster,
@@ -64,7 +67,8 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, early, plan.choice.scattered)
     results = [program.graph.type_of(r).dtype for r in program.graph.results]
     narrow = all(t.is_float and t.bits <= 16 for t in results)
-    buffers = (*w.buffers.values(), *w.slots.values(), *w.lows.values(), *w.stages.values(),
+    tables = (w.tables.tiles, w.tables.rows) if w.tables is not None else ()
+    buffers = (*w.buffers.values(), *tables, *w.slots.values(), *w.lows.values(), *w.stages.values(),
                *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
                *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
@@ -79,18 +83,19 @@ def _tiles(w: ProductState) -> None:
     if choice.pingpong:
         _tiles_in_turn(w)
         return
-    count, step = plan.num_items, choice.num_clusters
-    with w.loop("tile" if choice.memory_parts == 1 else "item", number(count), start=axis("cluster" if choice.cluster > 1 else "block"),
+    count, step = plan.most_items, choice.num_clusters
+    with w.loop("tile" if choice.memory_parts == 1 else "item", items_of(w), start=axis("cluster" if choice.cluster > 1 else "block"),
                 step=step, extent=count) as item:
-        w.turn = w.let("turn", item // step, plan.turns) if plan.exchanges or plan.received or plan.lows else item // step
+        w.turn = w.let("turn", item // step, plan.most_turns) if plan.exchanges or plan.received or plan.lows else item // step
         tile, part = _tile_and_part(w, item)
-        first_row, first_column = _place(w, tile)
+        place = place_of(w, tile)
+        first_row, first_column = place.first_row, place.first_column
         _declare_sums(w)
         group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         own_row = first_row + group * choice.warpgroup_rows
         own_column = w.simplified(first_column + finisher(w) * choice.result_columns)
         fetch_values(w, group, own_row, own_column)
-        _main_loop(w, group, first_row, first_column, part)
+        _main_loop(w, group, place, part)
         w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
         if plan.received is not None:
             receive_sums(w, w.turn)
@@ -121,21 +126,23 @@ def _tile_and_part(w: ProductState, item: Affine) -> tuple[Affine, Affine]:
 def _tiles_in_turn(w: ProductState) -> None:
     """The same, a tile for each warpgroup: its main loop when the warpgroup before has ended its own, results beside the next one's."""
     plan, choice = w.plan, w.plan.choice
-    count, stride = plan.num_tiles // choice.cluster, choice.num_clusters * choice.warpgroups
-    with w.loop("first", number(count), start=axis("cluster" if choice.cluster > 1 else "block"), step=stride, extent=count) as first:
+    count, stride = plan.most_items, choice.num_clusters * choice.warpgroups
+    with w.loop("first", items_of(w), start=axis("cluster" if choice.cluster > 1 else "block"), step=stride, extent=count) as first:
         w.turn = w.let("turn", first // stride, -(-count // stride)) if plan.exchanges else first // stride
         group = w.fresh("group")
         with w.nested() as turn:
             turn.extents |= {group: choice.warpgroups, "thread": WARPGROUP}
-            place = first + axis(group) * choice.num_clusters
-            first_row, first_column = _place(w, w.let("tile", place, count))
+            item = first + axis(group) * choice.num_clusters
+            place = place_of(w, w.let("tile", item, count))
+            first_row, first_column = place.first_row, place.first_column
             _declare_sums(w)
             fetch_values(w, axis(group), first_row, first_column)
-            _main_loop(w, number(0), first_row, first_column, number(0))
+            _main_loop(w, number(0), place, number(0))
             end = len(turn.statements)
             w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
             _end(w, axis(group), first_row, first_column)
-        w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]), (Bound(place, 0, count),)))
+        w.emit(EachWarpgroup(group, tuple(turn.statements[:end]), tuple(turn.statements[end:]),
+                             (Bound(item, 0, count) if w.row_tiles is None else Bound(items_of(w) - item, 1, count + 1),)))
 
 
 def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
@@ -148,27 +155,6 @@ def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine
     if w.form.tile_results:
         store_results(w, group, own_first_row, first_column)
     w.forget_rows()
-
-
-def _place(w: ProductState, tile: Affine) -> tuple[Affine, Affine]:
-    """First row and first column of a tile: bands of row tiles, in each all column tiles. Sets the lead axes.
-
-    Blocks of a cluster have neighbouring columns of the same rows; `tile` counts the tiles of whole clusters.
-    """
-    plan, form, choice = w.plan, w.plan.form, w.plan.choice
-    cluster = choice.cluster_columns
-    per_lead = plan.row_tiles * plan.column_tiles // cluster
-    lead = tile // per_lead if form.num_leads > 1 else number(0)
-    place, stride = tile % per_lead if form.num_leads > 1 else tile, form.num_leads
-    for a in form.leads:
-        stride //= form.extents[a]
-        w.env[a] = w.let(a, lead // stride % form.extents[a], form.extents[a])
-    per_band = choice.band * plan.column_tiles // cluster
-    band, within = place // per_band, place % per_band
-    row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
-    rank = axis("rank") if cluster > 1 else number(0)
-    column_tile = w.let("column_tile", within // choice.band * cluster + rank, plan.column_tiles)
-    return row_tile * choice.rows, column_tile * choice.columns
 
 
 def _declare_sums(w: ProductState) -> None:
@@ -186,7 +172,7 @@ def _first_step(w: ProductState, part: Affine) -> Affine:
     return w.let("first_step", number_of * w.plan.fillings, choice.split * w.plan.fillings)
 
 
-def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: Affine, part: Affine) -> None:
+def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -> None:
     """Fills and multiplies. group: the warpgroup's part of the tile's rows; part: as of `_first_step`."""
     plan = w.plan
     choice = plan.choice
@@ -198,7 +184,7 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
     w.emit(Comment(f"{', '.join('%' + n.name for n in plan.form.nodes)}: the {of_part} in {plan.fillings} steps"))
     accumulators = partial_sums(w) if plan.form.adds_partial_sums else w.totals
     lows = low_sums(w) if plan.form.splits_operands else ()
-    expanding = ExpandedProducts(w, group, first_row)
+    expanding = ExpandedProducts(w, group, place.first_row)
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = (first_step + step) * choice.depth
         for filling in fillings:
@@ -206,7 +192,7 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             w.frame.extents[slot] = choice.slots
             slot_by_key |= dict.fromkeys((t.key for t in filling.tiles), slot)
             with w.nested() as produced:
-                fill(w, filling, axis(slot), first_row, first_column, inner)
+                fill(w, filling, axis(slot), place.read_row, place.read_column, inner)
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
         held_slots = 1
         if any(t.expanded for t in plan.rights):
@@ -217,6 +203,9 @@ def _main_loop(w: ProductState, group: Affine, first_row: Affine, first_column: 
             used = (*products, WarpgroupWait(len(products)))
             if plan.form.splits_operands:
                 used = split_step(w, products, lows, added(w, accumulators), step, slot_by_key, group)
+            elif plan.form.has_block_scales:
+                scales, sums = scaled_sums(w, accumulators, group, place, inner)
+                held_slots, used = 0, (*products, *scales, WarpgroupWait(0), *sums)
             elif plan.form.adds_partial_sums:
                 held_slots, used = 0, (*products, WarpgroupWait(0), *added(w, accumulators))
         for filling in reversed(fillings):

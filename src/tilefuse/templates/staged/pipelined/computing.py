@@ -64,10 +64,10 @@ def begin_chunk(w: ProductState, operand: Operand, array: str, each: int, place:
         piece = Piece(operand, array, start, lanes, at, step, bounds, _cases(operand.element, step, lanes, SEARCH.pipelines.guard_cases))
         if bounds:
             w.emit(*(Assign(Reg(array, operand.dtype, number(start + v)), const(0, operand.dtype)) for v in range(lanes)))
-        outside: list[Declare] = []
+        outside = _Registers(w)
         with w.nested() as loads:
             _load_cases(w, piece, piece.cases, outside)
-        w.emit(*outside)
+        w.emit(*outside.declared)
         with w.when(bounds):
             w.emit(*loads.statements)
         pieces.append(piece)
@@ -130,9 +130,34 @@ class _Access:
         return lane in self.offset.axes() or lane in index_names(self.dynamic)
 
 
-def _load_cases(w: ProductState, piece: Piece, cases: _Case | _Choice, outside: list[Declare]) -> None:
-    """Emits the loads of a piece. outside: declarations of their registers, which elements read later."""
+class _Registers:
+    """Register arrays of a piece's loads. A thread takes one case, so that cases share arrays of equal type and length."""
+
+    def __init__(self, w: ProductState) -> None:
+        self.w = w
+        self.declared: list[Declare] = []
+        self.used: set[str] = set()
+
+    def begin_case(self) -> None:
+        """Arrays of other cases are free."""
+        self.used.clear()
+
+    def take(self, value: str, count: int) -> Reg:
+        """An array for `count` loaded elements of a boundary value, which no other load of the case has."""
+        dtype = self.w.buffers[value].dtype
+        free = (d for d in self.declared if (d.dtype, d.size) == (dtype, count) and d.name not in self.used)
+        array = next(free, None)
+        if array is None:
+            array = Declare(self.w.fresh("loaded"), dtype, count)
+            self.declared.append(array)
+        self.used.add(array.name)
+        return Reg(array.name, dtype, number(0))
+
+
+def _load_cases(w: ProductState, piece: Piece, cases: _Case | _Choice, outside: _Registers) -> None:
+    """Emits the loads of a piece. outside: their registers, which elements read later."""
     if isinstance(cases, _Case):
+        outside.begin_case()
         _load_vectors(w, piece, cases, outside)
         return
     with w.nested() as then:
@@ -143,11 +168,11 @@ def _load_cases(w: ProductState, piece: Piece, cases: _Case | _Choice, outside: 
         w.emit(If(_here(w, piece, cases.bounds), tuple(then.statements), tuple(otherwise.statements)))
 
 
-def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: list[Declare]) -> None:
+def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: _Registers) -> None:
     """Loads that are the same for all neighbours, once; then those of neighbours in memory, as vectors."""
     lane, accesses, _ = _tried(w, piece, case)
     for access in (x for x in accesses if not x.varies(lane) and not x.dynamic):
-        register = _declared(w, access, 1, outside)
+        register = outside.take(access.value, 1)
         w.emit(Assign(register, Load(w.buffers[access.value].name, register.dtype, access.offset)))
         w.hold(access.key, register)
         case.loaded[access.key] = register
@@ -159,7 +184,7 @@ def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: list[Decl
         if lane not in access.offset.axes() or parts[0][1] == 1 or by_element or not aligned:
             continue
         places = [w.simplified(substitute(access.offset, {lane: number(v)}, w.extents)) for v in range(piece.lanes)]
-        register = _declared(w, access, piece.lanes, outside)
+        register = outside.take(access.value, piece.lanes)
         w.emit(*(VectorLoad(register.name, number(v), w.buffers[access.value].name, places[v], width, dynamic=access.dynamic)
                  for v, width in parts))
         for v, place in enumerate(places):
@@ -179,13 +204,6 @@ def _tried(w: ProductState, piece: Piece, case: _Case) -> tuple[str, list[_Acces
     accesses = [_Access((value, offset), value, offset, ()) for value, offset in w.loads]
     accesses += [_Access((value, offset, dynamic), value, offset, dynamic) for value, offset, dynamic in w.lookups]
     return lane, accesses, register_names(tried.statements)
-
-
-def _declared(w: ProductState, access: _Access, count: int, outside: list[Declare]) -> Reg:
-    dtype = w.buffers[access.value].dtype
-    declared = Declare(w.fresh(f"{access.value}_loaded"), dtype, count)
-    outside.append(declared)
-    return Reg(declared.name, dtype, number(0))
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------

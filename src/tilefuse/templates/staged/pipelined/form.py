@@ -12,11 +12,13 @@ from functools import cached_property
 from math import prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, FAST_SUMS, ROW, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
+from tilefuse.domain.contraction import COLUMN, FAST_SUMS, GROUP, INNER, ROW, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import Expr
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, boundary_reads, elements_of
+from tilefuse.templates.staged.pipelined.exact.block_scales import ScaledContraction, scaled_contraction
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
@@ -25,12 +27,16 @@ from tilefuse.templates.staged.pipelined.row_form import RowForm, reduced_elemen
 
 @dataclass(frozen=True)
 class Product:
-    """A product of the kernel: a node's contraction, or a slice of its columns from column `first` on."""
+    """A product of the kernel: a node's contraction, or a slice of its columns from column `first` on.
+
+    scales: of rows and of columns, for each block of the inner axis, where the contraction is that of stored 8-bit elements
+    """
 
     node: Node
     contraction: Contraction
     first: int
     right: Operand
+    scales: tuple[Expr, Expr] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,16 @@ class ProductForm:
         return self.contraction.inner
 
     @property
+    def num_groups(self) -> int:
+        """Groups that the rows are sorted by, each with a right operand of its own; 0 for a product without groups."""
+        return self.contraction.num_groups
+
+    @property
+    def operand_extents(self) -> dict[str, int]:
+        """Extents of the axes of operands: those of the products, the inner axis, and the groups."""
+        return {**self.extents, INNER: self.inner, **({GROUP: self.num_groups} if self.num_groups else {})}
+
+    @property
     def row_axis(self) -> str:
         """The products' axis along the rows of tiles and instructions."""
         return COLUMN if self.swapped else ROW
@@ -125,6 +141,11 @@ class ProductForm:
     def leads(self) -> tuple[str, ...]:
         """Lead (batch) axes."""
         return self.contraction.axes[:-2]
+
+    @property
+    def has_block_scales(self) -> bool:
+        """Whether sums of each slot are multiplied by scales of their rows and columns before they are added."""
+        return self.products[0].scales is not None
 
     @property
     def adds_partial_sums(self) -> bool:
@@ -164,12 +185,20 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     if not nodes:
         return Rejected(Reason.OTHER_TEMPLATE, "0 products, and a pipeline has one")
     contractions: dict[str, Contraction] = {}
+    scaled: dict[str, ScaledContraction] = {}
     for node in nodes:
         contraction = any_contraction_of(node, graph)
         if contraction is None:
             return Rejected(Reason.LIBRARY_CALL, f"%{node.name} is a library call")
+        of_blocks = scaled_contraction(graph, contraction, node.type.shape)
+        if of_blocks is not None:
+            scaled[node.name], contraction = of_blocks, of_blocks.contraction
         contractions[node.name] = contraction
+    if scaled and len({scaled[n.name].left if n.name in scaled else None for n in nodes}) > 1:
+        return Rejected(Reason.OTHER_TEMPLATE, f"%{nodes[0].name} and another product have different scales of their left operand")
     first = contractions[nodes[0].name]
+    if first.offsets in graph.node_by_name:
+        return Rejected(Reason.OTHER_TEMPLATE, f"%{first.offsets}, the ends of groups, is computed in the same kernel")
     shape = dict(zip(first.axes, nodes[0].type.shape, strict=True))
     left = _common_left(graph, layouts, nodes, contractions)
     if isinstance(left, Rejected):
@@ -185,7 +214,8 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
             return right
         if left.dtype != right.dtype and warpgroup_arithmetic(contractions[name], left.dtype, right.dtype) is None:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
-        products.append(Product(graph.node_by_name[name], contractions[name], column, right))
+        products.append(Product(graph.node_by_name[name], contractions[name], column, right,
+                                scaled[name].of_slice(column) if name in scaled else None))
     reduced = row_form(graph, elements, rows)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
                        _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, rows), reduced)
@@ -209,6 +239,7 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
         if isinstance(left, Rejected):
             return left
         if left != (lefts or [left])[0] or (contraction.inner, contraction.precision) != (first.inner, first.precision) \
+                or (contraction.offsets, contraction.num_groups) != (first.offsets, first.num_groups) \
                 or node.type.shape[:-1] != nodes[0].type.shape[:-1]:
             return Rejected(Reason.OTHER_TEMPLATE, f"%{nodes[0].name} and %{node.name} are products of different left operands, "
                                                    "and a pipeline brings one")

@@ -17,5 +17,5 @@ def product_neighbours(plan: ProductPlan, device: DeviceSpec) -> Iterator[Pipeli
     if base.slots > 2:
         yield replace(base, slots=base.slots - 1)
     for band in (base.band // 2, base.band * 2):
-        if band and plan.row_tiles % band == 0:
+        if band and (plan.form.num_groups or plan.row_tiles % band == 0):
             yield replace(base, band=band)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction
+from tilefuse.domain.contraction import COLUMN, GROUP, INNER, ROW, Contraction
 from tilefuse.domain.flat_product import axes_of
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import F32, DType
@@ -50,7 +50,7 @@ def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: s
     """
     value, index = (contraction.left, contraction.left_index) if side == "left" else (contraction.right, contraction.right_index)
     line = ROW if side == "left" else COLUMN
-    sizes = {**extents, INNER: contraction.inner}
+    sizes = {**extents, INNER: contraction.inner, **({GROUP: contraction.num_groups} if contraction.num_groups else {})}
     index = tuple(substitute(e, {line: axis(line) + first}, sizes) for e in index) if first else index
     dtype = graph.type_of(value).dtype
     while value in graph.node_by_name:
@@ -66,7 +66,7 @@ def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: s
         element = Read(value, index)
         return Operand(value, dtype, line, extents[line], {}, 0, _inner_first(graph, layouts, element, line, dtype, sizes), dtype.itemsize,
                        element)
-    stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], line, INNER) if sizes[a] > 1}
+    stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], GROUP, line, INNER) if sizes.get(a, 1) > 1}
     return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1, dtype.itemsize)
 
 

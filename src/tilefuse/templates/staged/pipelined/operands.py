@@ -17,10 +17,10 @@ from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, WA
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.capabilities import REGISTER_BYTES
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
+from tilefuse.target.warpgroup import MOST_REGISTERS, NEIGHBOURS, REGISTER_STEP, ROW_LANES
 from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, operand_map, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import LANE_NEIGHBOURS, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -49,9 +49,10 @@ def producer_threads(plan: ProductPlan) -> int:
 def registers_of_roles(plan: ProductPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
     fitted, choice = device.fitted.pipelined, plan.choice
-    producing = fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers
     started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
+    # Producers give registers away: they cannot have more than the block starts with.
+    producing = min(fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers, started)
     left = started * choice.num_threads - producing * WARPGROUP
     return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
@@ -160,12 +161,32 @@ def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace
 
 def _loaded_chunk(w: ProductState, tile: OperandTile, chunk_place: ChunkPlace) -> str:
     """The register array that holds the elements of a chunk in memory."""
-    operand, (_, place, step) = tile.operand, chunk_place
+    operand, (chunk, place, step) = tile.operand, chunk_place
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     array = w.fresh(f"{operand.value}_chunk")
     w.emit(Declare(array, operand.dtype, each))
+    if tile.by_lanes:
+        _load_by_lanes(w, tile, array, chunk, place)
+        return array
     _load_chunk(w, tile, w.buffers[operand.value], array, each, place, step)
     return array
+
+
+def _load_by_lanes(w: ProductState, tile: OperandTile, array: str, chunk: Affine, place: dict[str, Affine]) -> None:
+    """A chunk of a panel in the order of lanes: a pair of neighbours from each lane's piece; zeros beyond the operand's end."""
+    operand = tile.operand
+    group = chunk % (tile.width // (SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize))
+    panel = place[INNER] - group * (SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize)
+    strides = operand.stride_by_axis
+    leads = sum((w.env[a] * s for a, s in strides.items() if a not in place), number(operand.first))
+    for lane in range(ROW_LANES):
+        inner = panel + group * NEIGHBOURS + lane * LANE_NEIGHBOURS
+        offset = leads + place[operand.line] * strides.get(operand.line, 0) + inner
+        bounds = (*w.beyond(place[operand.line], operand.lines), *w.beyond(w.simplified(panel + lane * LANE_NEIGHBOURS), w.form.inner))
+        if bounds:
+            w.emit(*(Assign(Reg(array, operand.dtype, number(lane * NEIGHBOURS + v)), const(0, operand.dtype)) for v in range(NEIGHBOURS)))
+        with w.when(bounds):
+            w.emit(VectorLoad(array, number(lane * NEIGHBOURS), w.buffers[operand.value].name, w.simplified(offset), NEIGHBOURS))
 
 
 def _load_chunk(w: ProductState, tile: OperandTile, source: Buffer, array: str, each: int, place: dict[str, Affine], step: str) -> None:

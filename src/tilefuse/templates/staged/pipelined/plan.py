@@ -4,13 +4,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilefuse.domain.contraction import INNER
+from tilefuse.domain.contraction import GROUP, INNER, ROW
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import BF16, F16, F32
-from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, panel_width
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.warpgroup import NEIGHBOURS, ROW_LANES
+from tilefuse.templates.staged.pipelined.exact.block_scales import scales_of_tile
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.grouped.tables import GroupTables
+from tilefuse.templates.staged.pipelined.grouped.tile_rows import most_tiles, usual_tiles
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, StagedTile, Stages, stages_of
@@ -19,6 +24,8 @@ from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, Sta
 REGISTER_TYPES = (F16, BF16)
 # Register arrays of parts of left operands: one is computed while a product reads the other.
 EXPANDED_ARRAYS = 2
+# Neighbours along the inner axis that a lane expands from one load: lanes of a line share a part, which is a line of the other operand.
+LANE_NEIGHBOURS = SWIZZLE_LINE_BYTES // F16.itemsize // ROW_LANES
 # Tiles of low parts: products of one slot are in flight while threads compute those of the next one.
 LOW_TILES = 2
 
@@ -35,6 +42,7 @@ class OperandTile:
     expanded      the operand that consumers compute from the tile, in registers; `operand` is the narrow tensor then, of which one element
                   holds `packing` inner elements: `depth` counts the tensor's elements
     parts         of each panel, one copied by each block of a cluster to all of them; 1: the block copies its own tile
+    by_lanes      whether the inner elements of a panel lie in the order in which lanes expand the other operand (`swapped/expand.py`)
     """
 
     key: str
@@ -45,6 +53,7 @@ class OperandTile:
     expanded: Operand | None = None
     packing: int = 1
     parts: int = 1
+    by_lanes: bool = False
 
     @property
     def width(self) -> int:
@@ -92,6 +101,7 @@ class ProductPlan:
 
     beside    tiles in shared memory beside the slots
     received  sums of a tile's parts that the blocks of a cluster send each other; None without such parts
+    tables    rows and tiles before each group; None without groups
     lows      of every operand, in order, where they are multiplied as high and low parts
     """
 
@@ -104,6 +114,7 @@ class ProductPlan:
     exchanges: tuple[Exchange, ...] = ()
     lows: tuple[LowParts, ...] = ()
     received: ReceivedSums | None = None
+    tables: GroupTables | None = None
     work: Work = Work()
     flops: int = 0
 
@@ -120,12 +131,14 @@ class ProductPlan:
         return max([slots, *(low.offset_bytes + low.num_bytes for low in self.lows),
                     *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
                     *(e.offset_bytes + e.num_bytes for e in self.exchanges),
-                    self.received.offset_bytes + self.received.num_bytes if self.received else 0])
+                    self.received.offset_bytes + self.received.num_bytes if self.received else 0,
+                    self.tables.offset_bytes + self.tables.num_bytes if self.tables else 0])
 
     @property
     def beside_bytes(self) -> int:
         """Shared memory beside the slots. Units: bytes."""
         exchanges = sum(e.num_bytes for e in self.exchanges) + (self.received.num_bytes if self.received else 0)
+        exchanges += self.tables.num_bytes if self.tables else 0
         lows = sum(low.num_bytes for low in self.lows)
         return sum(t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles) + exchanges + lows
 
@@ -157,8 +170,19 @@ class ProductPlan:
 
     @property
     def row_tiles(self) -> int:
-        """Tiles along the rows."""
-        return -(-self.form.rows // self.choice.rows)
+        """Tiles along the rows; of groups those that prices count."""
+        return row_tiles_of(self.form, self.choice.rows)
+
+    @property
+    def most_row_tiles(self) -> int:
+        """Most tiles along the rows: groups of unlike size have more."""
+        form = self.form
+        return most_tiles(form.num_groups, form.rows, self.choice.rows) if form.num_groups else self.row_tiles
+
+    @property
+    def most_items(self) -> int:
+        """Most items of work, as of `num_items`."""
+        return self.num_items // self.row_tiles * self.most_row_tiles
 
     @property
     def column_tiles(self) -> int:
@@ -190,8 +214,13 @@ class ProductPlan:
 
     @property
     def turns(self) -> int:
-        """Items that a block takes at most."""
+        """Items that a block takes at most; of groups those that prices count."""
         return -(-self.num_items // self.choice.num_clusters)
+
+    @property
+    def most_turns(self) -> int:
+        """Most items that a block takes."""
+        return -(-self.most_items // self.choice.num_clusters)
 
     @property
     def fillings(self) -> int:
@@ -222,12 +251,29 @@ class ProductPlan:
         return EXPANDED_ARRAYS * self.choice.warpgroup_rows * part // WARPGROUP * self.left.operand.dtype.itemsize // F32.itemsize
 
     @property
+    def scale_registers(self) -> int:
+        """Registers of a consumer thread for scales of a slot: of its rows, and of the columns of which it has sums."""
+        form, choice = self.form, self.choice
+        if not form.has_block_scales:
+            return 0
+        scales = [p.scales for p in form.products if p.scales is not None]
+        along = [s[0] if form.swapped else s[1] for s in scales]
+        of_columns = (min(scales_of_tile(s, form.column_axis, choice.columns, form.operand_extents),
+                          choice.columns // MMA_COLUMNS * NEIGHBOURS) for s in along)
+        return len(scales) * choice.rows_of_thread + sum(of_columns)
+
+    @property
     def row_registers(self) -> int:
         """Registers of a consumer thread for values of its rows: partial results of one stage, and every value that stays."""
         rows, graph = self.form.reduced, self.form.graph
         parts = max((sum(p.dtype.itemsize for p in parts_of(graph, s)) for s in rows.stages), default=0)
         values = sum(graph.type_of(v).dtype.itemsize for s in rows.stages for v in (*s.reductions, *s.values))
         return -(-(parts + values) // F32.itemsize) * self.choice.rows_of_thread
+
+
+def row_tiles_of(form: ProductForm, height: int) -> int:
+    """Tiles of so many rows along the rows of a product."""
+    return usual_tiles(form.num_groups, form.rows, height) if form.num_groups else -(-form.rows // height)
 
 
 def fillings_of_part(inner: int, choice: Pipelined) -> int:
@@ -247,7 +293,7 @@ class OperandMap:
 
 def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
     """The map of an operand of the form's products."""
-    return map_of_tile({**form.extents, INNER: form.inner // tile.packing}, tile)
+    return map_of_tile({**form.operand_extents, INNER: form.inner // tile.packing}, tile)
 
 
 def map_of_tile(sizes: Mapping[str, int], tile: OperandTile) -> OperandMap:
@@ -267,7 +313,7 @@ def map_of_tile(sizes: Mapping[str, int], tile: OperandTile) -> OperandMap:
 
 def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
-    return why_no_map_of({**form.extents, INNER: form.inner // tile.packing}, tile)
+    return why_no_map_of({**form.operand_extents, INNER: form.inner // tile.packing}, tile)
 
 
 def why_no_map_of(sizes: Mapping[str, int], tile: OperandTile) -> str:
@@ -275,6 +321,10 @@ def why_no_map_of(sizes: Mapping[str, int], tile: OperandTile) -> str:
     operand = tile.operand
     if operand.element is not None:
         return f"%{operand.value} is computed"
+    if tile.by_lanes:
+        return f"the elements of %{operand.value} lie in the order of lanes"
+    if GROUP in sizes and operand.line == ROW and not operand.inner_is_contiguous:
+        return f"rows of %{operand.value}, which groups begin anywhere, lie next to each other"
     m = map_of_tile(sizes, tile)
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
 
@@ -300,6 +350,15 @@ def stored_tile(form: ProductForm, tile: OperandTile) -> OperandTile | None:
     return narrow if whole and not why_no_copies(form, narrow) else None
 
 
+def _goes_by_lanes(form: ProductForm, tiles: list[OperandTile]) -> bool:
+    """Whether the few lines beside expanded operands lie in the order of lanes: a tensor whose lines producers load in words, whole pieces
+    of neighbours, and no product that reads its left operand from shared memory."""
+    left, *rights = tiles
+    few = form.swapped and not form.num_groups and form.columns <= WARPGROUP_ROWS and form.inner % LANE_NEIGHBOURS == 0
+    in_words = left.operand.inner_is_contiguous and not why_no_copies(form, left)
+    return few and in_words and all(t.expanded is not None for t in rights)
+
+
 def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
     """The plan with the slots of all operands, stages of results and slots of exchanges one after the other in shared memory."""
     tiles: list[OperandTile] = []
@@ -319,7 +378,9 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     end = max([end, *(t.offset_bytes + t.num_bytes(choice.warpgroups) for t in beside.tiles)])
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
-    plan = ProductPlan(form, choice, tiles[0], tuple(tiles[1:]), beside, stages, exchanges, tuple(lows))
+    tables = GroupTables(form.num_groups, end) if form.num_groups else None
+    left = replace(tiles[0], by_lanes=_goes_by_lanes(form, tiles))
+    plan = ProductPlan(form, choice, left, tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables)
     if choice.cluster_parts == 1:
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts

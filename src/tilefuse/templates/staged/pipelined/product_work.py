@@ -5,6 +5,7 @@ Nothing here is a time; `domain/roofline.py` makes one of it.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log2
 
 from tilefuse.domain.roofline import clock_hz, launches_us
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
@@ -13,12 +14,13 @@ from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import SHARED_BYTES_PER_CYCLE
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.target.warpgroup import NEIGHBOURS, ROW_HALVES
+from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
+    lane_paths,
     last_filling_cycles,
     refill_cycles,
     step_cycles_of,
@@ -26,7 +28,7 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     stream_us,
     streaming_cycles,
 )
-from tilefuse.templates.staged.pipelined.thread_work import computing_cycles, producer_wait_cycles, result_operations, values_of_results
+from tilefuse.templates.staged.pipelined.thread_work import producing_cycles, result_operations, values_of_results
 
 # Products of the parts of f32 operands.
 PRODUCTS_OF_PARTS = 3
@@ -43,7 +45,7 @@ def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductP
     # Parts whose blocks take one each meet when all have been multiplied.
     behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
     stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
-    once = fitted.fill_cycles + last_filling_cycles(plan, device)
+    once = fitted.fill_cycles + _first_slot_cycles(plan, device) + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending),), once + _alone(ending)
@@ -137,14 +139,28 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", computing_cycles(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)))
+        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
+        *lane_paths(plan, device))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
     elif plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
         adding = plan.fillings * (fitted.added_cycles + _adding_cycles(plan, device))
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", adding)))
-    return StageWork(paths, producer_wait_cycles(plan, device) + refill_cycles(plan, device))
+    return StageWork(paths, refill_cycles(plan, device))
+
+
+def _first_slot_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles until producing threads have filled the first slot, beyond those of a tensor copy; weights fill their slots meanwhile."""
+    streamed = max(streaming_cycles(plan, device), default=0.0) * min(plan.choice.slots, plan.fillings) / plan.fillings
+    return max(producing_cycles(plan, device) - device.fitted.pipelined.load_cycles - streamed, 0.0)
+
+
+def _producing_behind_first(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which producing threads fill all slots of a tile, less those that a block's start has for its first slot."""
+    filling = producing_cycles(plan, device)
+    begun = min(filling, device.fitted.pipelined.load_cycles) + _first_slot_cycles(plan, device)
+    return plan.fillings * filling - begun / plan.turns
 
 
 def _adding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -210,8 +226,9 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     # Eight lanes store neighbours of one row of a swapped product, as four lanes store pairs.
     in_pairs = choice.swapped or plan.form.columns % NEIGHBOURS == 0
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
+    exchange = fitted.scattered_exchange_cycles if choice.scattered else fitted.exchange_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
-                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * fitted.exchange_cycles)
+                     fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * exchange)
 
 
 def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) -> float:
@@ -221,7 +238,15 @@ def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) ->
     """
     tensor = sum(cycles for path in main.paths for unit, cycles in path if unit == "tensor")
     instructions = plan.choice.rows * plan.choice.result_columns * flops / WARPGROUP
-    return tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
+    return _share_of_groups(plan, device) * tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
+
+
+def _share_of_groups(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Share of the tensor cores' rate that tiles of groups keep: few rows have a right operand in common, so that small tiles read more."""
+    if plan.form.num_groups < 2:
+        return 1.0
+    halvings = log2(WARPGROUP * MOST_COLUMNS / (plan.choice.rows * plan.choice.columns))
+    return float(device.fitted.pipelined.grouped_half ** max(halvings, 0.0))
 
 
 # The tile of the large products whose rate the device's record has.

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.asynchronous import BulkWait
-from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, Store, VectorLoad, VectorStore
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, Reg, Store, VectorLoad, VectorStore
+from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
@@ -53,8 +54,7 @@ class Place:
 
     def within(self, tile: StagedTile) -> Affine:
         """The first one's element in the stages of a tensor."""
-        panel, within = self.stage_column // tile.width, self.stage_column % tile.width
-        return self.stage.first(tile) + panel * (WARPGROUP_ROWS * tile.width) + self.stage_row * tile.width + within
+        return _element(tile, self.stage, self.stage_row, self.stage_column)
 
 
 def fetch_values(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
@@ -101,7 +101,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
             stage_row = own_row + half * HALF_ROWS
             row = w.simplified(at.row + stage_row)
             w.row_slot = half + at.a * 2
-            with w.when(w.beyond(row, w.form.rows)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
+            with w.when(w.beyond_rows(row)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                 stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                 place = (at.a * (tile_columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
                 _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column))
@@ -139,16 +139,57 @@ def _boxes(w: ProductState, tensor: StagedTile, tile: StagedTile, place: StagePl
 
 
 def _store_stages(w: ProductState, place: StagePlace) -> None:
-    """One thread of a warpgroup stores the stage that its threads have written; boxes end where the result does."""
-    staged = w.plan.staged
-    if not staged:
+    """One thread of a warpgroup stores the stage that its threads have written; boxes end where the result does.
+
+    A box that reaches into the rows of another group would overwrite these: where a tile hangs over its group's end, threads store rows.
+    """
+    if not w.plan.staged:
         return
     w.emit(ProxyFence(), Barrier(team=WARPGROUP))
-    for r in staged:
-        name = _map_name(w, r)
-        for at, start in _boxes(w, r, r, place):
-            # Also where the panel lies outside the result as a whole: waits count stores.
-            w.emit(TensorStore(name, at, w.stages[r.name].name, start, team=WARPGROUP))
+    with w.nested() as whole:
+        for r in w.plan.staged:
+            name = _map_name(w, r)
+            for at, start in _boxes(w, r, r, place):
+                # Also where the panel lies outside the result as a whole: waits count stores.
+                w.emit(TensorStore(name, at, w.stages[r.name].name, start, team=WARPGROUP))
+    if w.group_tile is None:
+        w.emit(*whole.statements)
+        return
+    with w.nested() as rows:
+        for r in w.plan.staged:
+            _store_rows(w, r, place)
+    # The same for all warpgroups of a block: a condition of one would keep the others from their stores.
+    left = w.simplified(w.group_tile.end - w.group_tile.first_row)
+    w.emit(If((Bound(left, w.plan.choice.rows, w.form.rows + 1),), tuple(whole.statements), tuple(rows.statements)))
+
+
+def _store_rows(w: ProductState, r: StagedTile, place: StagePlace) -> None:
+    """The threads of a warpgroup store the rows of a stage that belong to the tile's group, in chunks that lie together in the stage."""
+    each = SWIZZLE_CHUNK_BYTES // r.dtype.itemsize
+    per_row = STAGE_COLUMNS // each
+    with w.loop("turn", r.stage_elements // each // WARPGROUP) as turn:
+        chunk = w.let("chunk", turn * WARPGROUP + axis("thread") % WARPGROUP, r.stage_elements // each)
+        stage_row, stage_column = w.let("stage_row", chunk // per_row, WARPGROUP_ROWS), chunk % per_row * each
+        row, column = w.simplified(place.row + stage_row), w.simplified(place.column + stage_column)
+        lane = w.fresh("v")
+        w.frame.extents[lane] = each
+        with w.when([*w.beyond_rows(row), *w.beyond(column, w.form.columns)]):
+            array = w.fresh(f"{r.name}_row")
+            w.emit(Declare(array, r.dtype, each),
+                   VectorLoad(array, number(0), w.stages[r.name].name, w.simplified(_element(r, place, stage_row, stage_column)), each))
+            with w.at(**w.form.place(row, column + axis(lane))):
+                offset = w.result_offset(r.name)
+            whole = w.form.columns % each == 0
+            for start, width in vector_parts(offset, lane, each, r.dtype) if whole else [(v, 1) for v in range(each)]:
+                at = substitute(offset, {lane: number(start)}, w.extents)
+                with w.when(() if whole else w.beyond(column + start, w.form.columns)):
+                    w.emit(VectorStore(w.buffers[r.name].name, at, array, number(start), width))
+
+
+def _element(tile: StagedTile, stage: StagePlace, row: Affine, column: Affine) -> Affine:
+    """An element of a stage among the stages of a tensor."""
+    panel, within = column // tile.width, column % tile.width
+    return stage.first(tile) + panel * (WARPGROUP_ROWS * tile.width) + row * tile.width + within
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------

@@ -110,8 +110,8 @@ def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: i
         return Stages()
     types = form.graph.type_of
     whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.result_columns // STAGE_COLUMNS)
-    results = [t for t in (StagedTile(n, types(n).dtype, m, 0, stages) for n, m in form.maps.items()) if t.is_copied]
-    fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if t.is_copied]
+    results = [t for t in (StagedTile(n, types(n).dtype, m, 0, stages) for n, m in form.maps.items()) if _is_staged(form, t)]
+    fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if _is_staged(form, t)]
     if form.columns % NEIGHBOURS or choice.memory_parts > 1 or choice.finishers < choice.cluster_parts:
         # Not every block of those that share a tile computes results.
         fetched = []
@@ -129,3 +129,8 @@ def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: i
         offset_bytes = placed.offset_bytes + placed.num_bytes(choice.warpgroups)
     return Stages(tuple(tile_by_name[r.name] for r in results),
                   tuple(FetchedValue(s, tile_by_name[tile_by_source[s.name]]) for s in fetched))
+
+
+def _is_staged(form: ProductForm, tile: StagedTile) -> bool:
+    """Whether boxes of the tensor pass through shared memory. Rows of a group begin anywhere, so that parts of rows would cut boxes."""
+    return tile.is_copied and not (form.num_groups and tile.map.lines[0])

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilefuse.domain.contraction import COLUMN, INNER, sum_dtype
+from tilefuse.domain.contraction import COLUMN, sum_dtype
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
@@ -18,6 +18,8 @@ from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.pipelined.exchanges import Exchange
+from tilefuse.templates.staged.pipelined.grouped.order import GroupedTile
+from tilefuse.templates.staged.pipelined.grouped.tables import table_buffers
 from tilefuse.templates.staged.pipelined.plan import LOW_TILES, LowParts, OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.stages import StagedTile
 
@@ -31,6 +33,7 @@ class ProductState(GraphStatements):
     by_row    register arrays of values that have one element a row, an element for each row of the thread
     row_slot  number of the current row among those
     turn      number of the tile among those of the block
+    group_tile  the tile at hand; row_tiles: tiles of rows that the offsets at hand have; both None without groups
     """
 
     def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec) -> None:
@@ -48,6 +51,9 @@ class ProductState(GraphStatements):
         self.by_row: dict[str, Reg] = {}
         self.row_slot: Affine | None = None
         self.turn = number(0)
+        self.group_tile: GroupedTile | None = None
+        self.row_tiles: Affine | None = None
+        self.tables = table_buffers(self, plan.tables) if plan.tables is not None else None
         self.exchanged = [self._exchanged(e) for e in plan.exchanges]
         self.met = self._meetings()
         self.received = self._receiving()
@@ -57,7 +63,7 @@ class ProductState(GraphStatements):
         # The same for elements at subscripts that data give, with these and their strides.
         self.lookups: dict[tuple[str, Affine, tuple[tuple[KExpr, int], ...]], None] = {}
         # Extents of the axes over which the expression at hand is written.
-        self.reach: Mapping[str, int] = {**self.form.extents, INNER: self.form.inner}
+        self.reach: Mapping[str, int] = self.form.operand_extents
         self.here = _Here(self)
 
     def _slots(self, tile: OperandTile) -> Buffer:
@@ -134,6 +140,12 @@ class ProductState(GraphStatements):
         """The bound under which a place lies within `extent`; none where it always does."""
         bound = Bound(self.simplified(place), 0, extent)
         return () if self.always(bound) else (bound,)
+
+    def beyond_rows(self, row: Affine) -> tuple[Bound, ...]:
+        """The bound under which a row of the tile is one of the results', or of the tile's group."""
+        if self.group_tile is None:
+            return self.beyond(row, self.form.rows)
+        return (Bound(self.simplified(self.group_tile.end - row), 1, self.form.rows + 1),)
 
     def element(self, name: str) -> KExpr:
         """The element of a result, or of a value that the kernel keeps, at the current point, in its own type."""

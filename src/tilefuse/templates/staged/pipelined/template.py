@@ -41,7 +41,8 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """Its accumulators and its slots."""
         plan = plan_of(program)
-        registers = plan.all_sums + plan.row_registers + plan.expanded_registers + device.fitted.pipelined.registers
+        registers = plan.all_sums + plan.row_registers + plan.expanded_registers + plan.scale_registers
+        registers += device.fitted.pipelined.registers
         return Resources(registers, plan.shared_bytes, min_blocks=1)
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
@@ -65,15 +66,18 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         return product_by_hand(program, template, device)
 
     def propose(self, request: Request) -> TileProgram | Rejected:
-        """The product of a pattern with what follows it element by element, and reductions of groups of its columns.
+        """The product of a pattern with what follows it element by element, and reductions of groups of its columns, or of whole rows in
+        scattered clusters.
 
-        Whole rows are left to other kernels, which are faster behind a product of ours (findings.md, rows over the sums).
+        Whole rows in one block or in hardware's clusters are left to other kernels, which are faster behind a product of ours (findings.md,
+        rows over the sums).
         """
         if request.is_part or not request.has_products:
             return Rejected(Reason.OTHER_TEMPLATE, "no product with a kernel of its own")
         program = schedule_product(request.with_sums_kept, request.layouts, request.device)
-        if isinstance(program, TileProgram) and plan_of(program).form.reduced.stages and not plan_of(program).form.reduced.width:
-            whole = plan_of(program).form.reduced.stages[0].reductions[0]
+        plan = plan_of(program) if isinstance(program, TileProgram) else None
+        if plan is not None and plan.form.reduced.stages and not plan.form.reduced.width and not plan.choice.scattered:
+            whole = plan.form.reduced.stages[0].reductions[0]
             return Rejected(Reason.OTHER_TEMPLATE, f"%{whole} reduces whole rows, which plans leave to other kernels")
         return program
 

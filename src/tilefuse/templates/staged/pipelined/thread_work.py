@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import flops_of
-from tilefuse.ir.scalar import Expr, reads
+from tilefuse.ir.scalar import Expr, Lookup, reads, walk
 from tilefuse.ir.short_forms import short_flops
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
@@ -32,23 +32,43 @@ def values_of_results(form: ProductForm) -> frozenset[str]:
     return frozenset(values | {p.contraction.bias for p in form.products if p.contraction.bias})
 
 
-def producer_wait_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Cycles that consumers wait for producers which load by themselves: the latency of each group of loads, all groups of a tile."""
-    groups = sum(t.elements * t.operand.dtype.itemsize // SWIZZLE_CHUNK_BYTES // WARPGROUP // chunks_together(plan.form, t, device)
-                 for t in _loaded(plan))
-    return plan.fillings * groups * device.fitted.pipelined.load_cycles
+def producing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles of producing threads that load or compute one filling: for each group of chunks the latency of its loads, then its elements.
+
+        thread 0    loads of 2 chunks ...... 16 elements |  loads of 2 chunks ...... 16 elements |
+
+    A tile with fewer chunks than there are threads takes as long as one with a chunk for each.
+    """
+    return sum(_group_waits(plan, tile, device) + _element_cycles(plan, tile, device) for tile in _loaded(plan))
 
 
-def computing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Cycles in which producing threads compute the elements of a tile's operands."""
-    graph = plan.form.graph
-    instructions = 0.0
-    for tile in _loaded(plan):
-        element = tile.operand.element
-        if element is not None:
-            own = operations([element, *bodies(graph, reads(element))], tile.operand.dtype != F32)
-            instructions += tile.elements * (device.fitted.pipelined.computed_instructions + own)
-    return plan.fillings * instructions / device.fitted.pipelined.issued_per_cycle
+def _group_waits(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
+    """Latency of all groups of a thread's loads. A place that data give is loaded before the element at it."""
+    one_after_another = 1 if tile.operand.element is None else _loads_in_a_row(plan.form.graph, tile.operand.element)
+    groups = _chunks_of_thread(tile) // chunks_together(plan.form, tile, device)
+    return groups * one_after_another * device.fitted.pipelined.load_cycles
+
+
+def _element_cycles(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
+    """Cycles in which a warp, alone on its scheduler, computes the elements of all chunks of its threads."""
+    element, fitted = tile.operand.element, device.fitted.pipelined
+    if element is None:
+        return 0.0
+    own = operations([element, *bodies(plan.form.graph, reads(element))], tile.operand.dtype != F32)
+    elements = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize)
+    return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.computing_per_cycle
+
+
+def _chunks_of_thread(tile: OperandTile) -> int:
+    """Chunks that a producing thread brings for a filling, at most."""
+    chunks = tile.elements * tile.operand.dtype.itemsize // SWIZZLE_CHUNK_BYTES
+    return -(-chunks // WARPGROUP)
+
+
+def _loads_in_a_row(graph: Graph, element: Expr) -> int:
+    """Loads that wait for each other: of an element at a place that data give, those of the place first."""
+    looked_up = any(isinstance(e, Lookup) for x in (element, *bodies(graph, reads(element))) for e in walk(x))
+    return 2 if looked_up else 1
 
 
 def _loaded(plan: ProductPlan) -> tuple[OperandTile, ...]:

@@ -8,6 +8,7 @@ from itertools import product
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.roofline import price_candidate
+from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS
@@ -21,7 +22,7 @@ from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import with_work
 
 
-def choose_walk(form: WalkForm, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
+def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
     """The tiles whose work has the least price, or why there are none. fixed: tiles made by hand or by a tuner."""
     if device.kind != "cuda" or not device.capabilities.warpgroup_products:
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
@@ -30,8 +31,8 @@ def choose_walk(form: WalkForm, device: DeviceSpec, fixed: PipelinedWalk | None 
     best: tuple[float, float, WalkPlan] | None = None
     why: Rejected | None = None
     boundary, score = boundary_work(form.online.graph), score_of(form.online)
-    for choice in [fixed] if fixed is not None else candidates(form, device):
-        plan = _fit(form, choice, device)
+    for choice in [fixed] if fixed is not None else candidates(form, layouts, device):
+        plan = _fit(form, layouts, choice, device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
@@ -42,7 +43,7 @@ def choose_walk(form: WalkForm, device: DeviceSpec, fixed: PipelinedWalk | None 
     return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
 
 
-def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
+def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
     """Every choice that is tried, those that do not fit among them."""
     online = form.online
     # Memory of the transposed values runs along the walked axis: in whole panels.
@@ -53,12 +54,12 @@ def candidates(form: WalkForm, device: DeviceSpec) -> Iterator[PipelinedWalk]:
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)
         base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks)
-        least = placed(form, base)
+        least = placed(form, base, layouts)
         each = least.keys.slot_bytes + least.values.slot_bytes
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
         slots = min(1 + room // each, SEARCH.pipelines.walk_slots)
         for band in _bands(form, device):
-            yield replace(base, slots=slots, band=band, in_turn=warpgroups > 1)
+            yield replace(base, slots=slots, band=band)
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
@@ -72,7 +73,7 @@ def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
     return tuple(sorted({1, max(n for n in range(1, most + 1) if online.num_leads % n == 0), online.num_leads}))
 
 
-def _fit(form: WalkForm, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
+def _fit(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
     online = form.online
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
@@ -87,7 +88,7 @@ def _fit(form: WalkForm, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan 
     for holds, problem in legal:
         if not holds:
             return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
-    plan = placed(form, choice)
+    plan = placed(form, choice, layouts)
     return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
 
 

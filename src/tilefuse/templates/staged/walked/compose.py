@@ -29,12 +29,13 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
-from tilefuse.templates.staged.online.ends import INFINITY, WalkEnd
+from tilefuse.templates.staged.online.ends import INFINITY
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online.products import LEAD, OnlineForm
 from tilefuse.templates.staged.walked.limit import without_mask
 from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
+from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn import DeferredTop, PipelinedTurn, round_powers
 
@@ -49,13 +50,15 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
     with w.nested() as roles:
         _tiles(w)
+        settle_stores(w)
     pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
     narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
-    return Kernel(program.name, (*w.buffers.values(), *w.slots.values()), launch, (*w.frame.statements, pipeline), header,
-                  min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
+    body = (*w.frame.statements, pipeline)
+    return Kernel(program.name, buffers, launch, body, header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
 
 
 def _tiles(w: WalkState) -> None:
@@ -150,7 +153,7 @@ class _Tile:
         w.emit(ReleaseSlots(LEFT), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
         values = w.produce(plan.form.values, plan.values, number(0), number(0))
         w.emit(Consume(VALUES, values, (self._value_product(values), WarpgroupWait(0))))
-        WalkEnd(w, self.lazy).emit(self.here, [self.product])
+        TileEnd(w, self.lazy).store(self.group, self.here, [self.product])
 
     def _declare(self) -> None:
         w, online = self.w, self.plan.form.online

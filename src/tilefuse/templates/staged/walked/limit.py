@@ -7,11 +7,11 @@ A hidden element adds exp(-inf) = 0 to every sum and every product, but where th
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, walk
+from tilefuse.ir.affine import Affine, axis, bounds, number
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm, Total
 
 
@@ -26,7 +26,8 @@ class Limit:
 
 def limit_of(form: OnlineForm) -> Limit | None:
     """The mask of all maxima's elements that hides columns beyond a row's own; None where they have none, or several."""
-    limits = [_limit(t.body) for t in form.tops]
+    extents = {ROW: form.num_rows, WALK: form.length}
+    limits = [_limit(t.body, extents) for t in form.tops]
     first = limits[0] if limits else None
     if first is None or any(limit != first for limit in limits) or first.beyond < 0:
         return None
@@ -51,15 +52,16 @@ def _vanishes(t: Total, form: OnlineForm) -> bool:
     return any(t.shift is not None and t.body == Call("exp", (Call("sub", (top.body, t.shift)),)) for top in tops)
 
 
-def _limit(body: Expr) -> Limit | None:
-    """The outermost mask of an element."""
+def _limit(body: Expr, extents: Mapping[str, int]) -> Limit | None:
+    """The outermost mask of an element, if it has one condition that does not always hold."""
     match body:
         case Call("select", (Call() as condition, Const() as c, x)) if c.value == -float("inf"):
             places, hidden = _differences(condition), True
         case Call("select", (Call() as condition, x, Const() as c)) if c.value == -float("inf"):
             places, hidden = _differences(condition), False
         case Guard((bound,), x, Const() as c) if c.value == -float("inf"):
-            places, hidden = _of_bound(bound), False
+            places, hidden = [bound.index - number(bound.low), number(bound.high - 1) - bound.index], False
+            places = [e for e in places if not _is_natural(e, extents)]
         case _:
             return None
     if len(places) != 1:
@@ -82,10 +84,10 @@ def _differences(condition: Call[Expr]) -> list[Affine]:
     return [difference - number(int(condition.fn.endswith("t")))]
 
 
-def _of_bound(bound: Bound) -> list[Affine]:
-    """The same of a guard's bound with one side that matters: columns up to the row's own."""
-    at_least, below = bound.index - number(bound.low), number(bound.high - 1) - bound.index
-    return [e for e in (at_least, below) if e.coefficient(ROW) == 1 and e.coefficient(WALK) == -1]
+def _is_natural(e: Affine, extents: Mapping[str, int]) -> bool:
+    """Whether an index expression is never negative."""
+    span = bounds(e, extents)
+    return span is not None and span[0] >= 0
 
 
 def _index(e: Expr) -> Affine | None:
@@ -114,9 +116,3 @@ def _replaced(e: Expr, by: Mapping[Expr, Expr]) -> Expr:
         case Guard(facts, then, otherwise):
             return Guard(facts, _replaced(then, by), _replaced(otherwise, by))
     return e
-
-
-def masks_in(form: OnlineForm) -> Iterator[Expr]:
-    """Elements of maxima that are masked by -inf."""
-    for t in form.tops:
-        yield from (e for e in walk(t.body) if isinstance(e, Call) and e.fn == "select")

@@ -4,15 +4,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.walked.choose import candidates
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 
-def walk_neighbours(plan: WalkPlan, device: DeviceSpec) -> Iterator[PipelinedWalk]:
+def walk_neighbours(plan: WalkPlan, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
     """Every tile that is tried, and the plan's own with other slots, bands and blocks."""
-    yield from candidates(plan.form, device)
+    yield from candidates(plan.form, layouts, device)
     choice = plan.choice
     if choice.slots > 2:
         yield replace(choice, slots=choice.slots - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilefuse.domain.work import Work
+from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import (
     SWIZZLE_LINE_BYTES,
     TILE_ALIGNMENT_BYTES,
@@ -21,6 +22,7 @@ from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
 
 LEFT, KEYS, VALUES = "left", "keys", "values"
 # Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
@@ -38,6 +40,7 @@ class WalkPlan:
     keys: OperandTile
     values: OperandTile
     shared_bytes: int
+    staged: tuple[StagedResult, ...] = ()
     work: Work = Work()
     flops: int = 0
 
@@ -100,8 +103,8 @@ class WalkPlan:
         return OnlinePlan(self.form.online, choice, "mma", 1, 1, (), self.shared_bytes)
 
 
-def placed(form: WalkForm, choice: PipelinedWalk) -> WalkPlan:
-    """The plan with its rings one after the other in shared memory."""
+def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
+    """The plan with its rings and the stages of results one after the other in shared memory."""
     end, tiles = 0, []
     depth, width = padded(form.inner, PANEL), form.width
     for key, of, lines, inner, slots in ((LEFT, form.left, choice.rows, depth, choice.left_slots),
@@ -110,7 +113,8 @@ def placed(form: WalkForm, choice: PipelinedWalk) -> WalkPlan:
         tiles.append(OperandTile(key, of.operand, _lines(of, lines), inner, end))
         end = padded(end + tiles[-1].slot_bytes * slots, TILE_ALIGNMENT_BYTES)
     left, keys, values = tiles
-    return WalkPlan(form, choice, left, keys, values, end)
+    staged = staged_results(form, layouts, choice.rows, end)
+    return WalkPlan(form, choice, left, keys, values, staged[-1].end_bytes if staged else end, staged)
 
 
 def _lines(of: WalkOperand, lines: int) -> int:

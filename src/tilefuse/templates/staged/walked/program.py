@@ -36,7 +36,7 @@ def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pip
     form = walk_form(graph, layouts)
     if isinstance(form, Rejected):
         return form
-    plan = choose_walk(form, device, fixed)
+    plan = choose_walk(form, layouts, device, fixed)
     if isinstance(plan, Rejected):
         return plan
     choice = plan.choice

@@ -16,6 +16,7 @@ from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
 from tilefuse.templates.staged.walked.form import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
+from tilefuse.templates.staged.walked.stage import lead_places
 
 
 class WalkState(OnlineState):
@@ -28,6 +29,8 @@ class WalkState(OnlineState):
         self.slots = {t.key: Buffer(self.fresh(f"{t.operand.value}_slots"), t.operand.dtype, t.elements * walk.slots(t), "shared", "",
                                     t.operand.value, t.offset_bytes, swizzle=SWIZZLE_LINE_BYTES) for t in walk.tiles}
         self.rings = tuple(Ring(t.key, walk.slots(t), (self.slots[t.key].name,)) for t in walk.tiles)
+        self.stages = {r.name: Buffer(self.fresh(f"{r.name}_stage"), r.dtype, r.elements, "shared", "", r.name, r.offset_bytes,
+                                      swizzle=SWIZZLE_LINE_BYTES) for r in walk.staged}
         self.lead = number(0)
 
     @contextlib.contextmanager
@@ -52,17 +55,9 @@ class WalkState(OnlineState):
         if tile.key not in self.maps:
             name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
             self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
-        place = {**self._lead_places(of), operand.line: first_line, INNER: first_inner}
+        place = {**lead_places(of, self.lead), operand.line: first_line, INNER: first_inner}
         for panel in range(tile.num_panels):
             coordinates = [place[a] for a in m.axes]
             coordinates[-1] = coordinates[-1] + panel * tile.width
             self.emit(TensorCopy(self.maps[tile.key].name, tuple(map(self.simplified, coordinates)), self.slots[tile.key].name,
                                  self.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))
-
-    def _lead_places(self, of: WalkOperand) -> dict[str, Affine]:
-        """Lead axes of an operand's product at the lead place at hand."""
-        stride, places = self.walk.form.online.num_leads, {}
-        for a in of.leads:
-            stride //= of.sizes[a]
-            places[a] = self.lead // stride % of.sizes[a]
-        return places

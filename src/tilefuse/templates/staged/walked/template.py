@@ -51,7 +51,7 @@ class PipelinedWalkTemplate(OwnLaunchTemplate[PipelinedWalk]):
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[PipelinedWalk, ...]:
         """Other columns, warpgroups, slots and orders of tiles."""
-        return others_than(self.choice_of(program), walk_neighbours(pipelined_walk_of(program), device))
+        return others_than(self.choice_of(program), walk_neighbours(pipelined_walk_of(program), program.layouts, device))
 
     def program_with(self, program: TileProgram, choice: PipelinedWalk, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk in those tiles."""
@@ -101,9 +101,10 @@ class PipelinedWalkTemplate(OwnLaunchTemplate[PipelinedWalk]):
         return walk_tree(pipelined_walk_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
-        """The rings of the three operands."""
+        """The rings of the three operands, and the stages of results."""
         plan = pipelined_walk_of(program)
         places = tuple(SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes, t.slot_bytes * plan.slots(t)) for t in plan.tiles)
+        places += tuple(SharedPlace(f"stage of %{r.name}", r.offset_bytes, r.end_bytes - r.offset_bytes) for r in plan.staged)
         return Staging((), places, plan.shared_bytes, plan.shared_bytes)
 
 

@@ -13,15 +13,17 @@ def walk_tree(plan: WalkPlan) -> StageTree:
     """The tree of a plan. The loop has as many turns as the longest tile."""
     form, choice = plan.form.online, plan.choice
     results = set(form.graph.results)
+    stage_bytes = {r.name: r.end_bytes - r.offset_bytes for r in plan.staged}
     score, weighted = form.scores[0], form.weighted[0]
     scores, sums = (choice.rows, choice.columns), (choice.rows, weighted.width)
     totals = tuple(TreeStage("reduce", (TreeValue(t.value, Level.WARP, (choice.rows,), written=t.value in results),)) for t in form.totals)
+    result = TreeValue(weighted.value, Level.REGISTER, sums, stage_bytes.get(weighted.value, 0), written=weighted.value in results)
     turn = (_copy(plan, plan.keys), _copy(plan, plan.values),
             TreeStage("product", (TreeValue(score.value, Level.REGISTER, scores),), TENSOR_CORES), *totals,
             TreeStage("map", (TreeValue(weighted.total.value, Level.REGISTER, scores),)),
-            TreeStage("product", (TreeValue(weighted.value, Level.REGISTER, sums, written=weighted.value in results),), TENSOR_CORES))
+            TreeStage("product", (result,), TENSOR_CORES))
     known = {v.value for s in turn for v in s.values}
-    written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, written=True),))
+    written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, stage_bytes.get(name, 0), written=True),))
                     for values, tile in ((form.row_results, (choice.rows,)), (form.width_results, sums))
                     for name, _ in values if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0

@@ -18,9 +18,10 @@ def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) 
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, fitted = plan.choice, device.fitted.walks
     tiles, turns = most_loaded(plan)
-    tile = StageWork((), fitted.tile_cycles + _turn(plan, score, device).wait_cycles)
-    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, (_times(_turn(plan, score, device), turns), _times(tile, tiles)),
-                       (StageWork((), device.fitted.pipelined.fill_cycles),), device.fitted.pipelined.overlap)
+    tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
+    once = StageWork((), fitted.start_cycles * choice.warpgroups)
+    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, (_times(_turn(plan, score, device), turns), _times(tile, tiles)), (once,),
+                       device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
@@ -29,9 +30,10 @@ def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) 
     brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * (plan.keys.slot_bytes + plan.values.slot_bytes)
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
-    factor = max(_missed_bytes(plan, device) / max(boundary.global_bytes, 1), 1.0)
+    missed = _missed_bytes(plan, device)
+    factor = max(missed / max(boundary.global_bytes, 1), 1.0)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
-                   flight_bytes=flight, shared_bytes=2 * brought)
+                   flight_bytes=flight, shared_bytes=2 * brought, serial_bytes=int(missed * fitted.missed_share))
     return replace(plan, work=work, flops=products + scores * score.flops)
 
 
@@ -73,13 +75,13 @@ def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
     scores = choice.rows * choice.columns
     tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
     special = scores * score.special / fitted.special_per_cycle
-    issued = min(pipelined.issued_per_cycle * choice.warpgroups, device.fitted.stitch.multiply.fma_per_cycle)
-    # A maximum's element and its power count the same operations twice.
-    threads = scores * (fitted.score_instructions + score.flops / 2) / issued
+    threads = scores * (fitted.score_instructions + score.flops) / fitted.instructions_per_cycle
     a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     moved = (plan.keys.slot_bytes + plan.values.slot_bytes) * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
-    beside = fitted.beside if choice.warpgroups > 1 else 1.0
-    paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
-        (("tensor", tensor), ("threads", threads * beside), ("special", special * beside)),
-        (("special", special), ("threads", threads)), (("l2", moved),))
-    return StageWork(paths, fitted.turn_cycles)
+    share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
+    products: tuple[Unit, float] = ("tensor", tensor * share)
+    powers: tuple[tuple[Unit, float], ...] = (("special", special * share), ("threads", threads * share))
+    paths: tuple[tuple[tuple[Unit, float], ...], ...] = (*((products, p) for p in powers), (("tensor", tensor),), (("l2", moved),))
+    # The latency of a turn is no unit's work: it fills up what the units leave.
+    busy = StageWork(paths).busy_cycles
+    return StageWork(paths, max(fitted.turn_cycles, fitted.least_turn_cycles - busy))

@@ -156,6 +156,21 @@ def widened(rows: int, columns: int, inner: int) -> Graph:
                      rows, columns, inner)
 
 
+def stacked(rows: int, columns: int, inner: int) -> Graph:
+    """Each row of the left operand is a tensor; the last of them is computed from three vectors, as the last step of a recurrence."""
+    last = rows - 1
+    element = "%last[0, k]"
+    for n in reversed(range(last)):
+        element = f"guard({n} <= i < {n + 1} ? %r{n}[0, k] : {element})"
+    inputs = ", ".join(f"%r{n}: f16[1, {inner}]" for n in range(last))
+    return _computed(f"{inputs}, %u: f16[1, {3 * inner}], %b: f16[{columns}, {inner}]",
+                     f"%gate: f32[1, {inner}] = map [i, k] {{ sigmoid(f32(%u[0, k])) }}\n"
+                     f"%state: f32[1, {inner}] = map [i, k] {{ tanh(add(mul(%gate[0, k], f32(%u[0, k + {inner}])), "
+                     f"f32(%u[0, k + {2 * inner}]))) }}\n"
+                     f"%last: f16[1, {inner}] = map [i, k] {{ f16(mul(%gate[0, k], %state[0, k])) }}\n"
+                     f"%a: f16[{rows}, {inner}] = map [i, k] {{ {element} }}", rows, columns, inner)
+
+
 def split_heads(rows: int, heads_: int, width: int, columns: int) -> Graph:
     """The inner axis lies in two pieces of memory: heads of a tensor [heads, rows, width] side by side."""
     inner = heads_ * width
@@ -172,6 +187,16 @@ def of_bytes(rows: int, columns: int, inner: int, dtype: str = "bf16", turned: b
       %y: {dtype}[{rows}, {columns}] = library.matmul (%x, %wide) {{transpose_a = false, transpose_b = {str(turned).lower()}}}
       %scaled: {dtype}[{rows}, {columns}] = map [i, j] {{ {dtype}(mul(f32(%y[i, j]), f32(%scale[j]))) }}
       return %scaled
+    }}""")
+
+
+def of_bytes_and_floats(rows: int, columns: int, inner: int) -> Graph:
+    """Weights of 8 bits, and a left operand that is converted from f32."""
+    return parse_graph(f"""graph @of_bytes_and_floats(%x: f32[{rows}, {inner}], %w: i8[{columns}, {inner}]) -> (bf16[{rows}, {columns}]) {{
+      %short: bf16[{rows}, {inner}] = map [i, k] {{ bf16(%x[i, k]) }}
+      %wide: bf16[{columns}, {inner}] = map [j, k] {{ bf16(%w[j, k]) }}
+      %y: bf16[{rows}, {columns}] = library.matmul (%short, %wide) {{transpose_a = false, transpose_b = true}}
+      return %y
     }}""")
 
 

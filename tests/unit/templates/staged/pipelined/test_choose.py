@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
+from tests.unit.templates.staged.pipelined.row_graphs import soft
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
@@ -18,7 +19,7 @@ from tilefuse.templates.staged.pipelined.thread_work import result_operations
 FORMS = {
     "large": plain(4096, 4096, 4096), "results that take longer than products": gated(16384, 3072, 64), "few rows": plain(16, 4096, 4096),
     "few tiles": plain(256, 256, 8192), "batch": plain(512, 512, 64, lead=(64,)), "one tile": plain(33, 40, 72),
-    "by threads": plain(67, 33, 71),
+    "by threads": plain(67, 33, 71), "rows in clusters": soft(8192, 1000, 2048),
 }
 
 

@@ -315,11 +315,11 @@ def test_reads_a_constant_apart_are_products_of_slices(graph: Callable[[], Graph
 
 
 def test_loads_by_producers_cost_their_latency() -> None:
-    """The same product with rows that no tensor map describes."""
-    choice = Pipelined(128, 256, 64, 3, 2, 8, 32)
-    copied, loaded = (plan_of(Case(lambda: plain(1024, 1024, 512), choice, layouts).program()).work.blocks[0].tile[0].wait_cycles
+    """The same product with rows that no tensor map describes: beside small tiles, whose products are shorter than a wait."""
+    choice = Pipelined(64, 64, 64, 3, 1, 1, 64)
+    copied, loaded = (plan_of(Case(lambda: plain(512, 512, 512), choice, layouts).program()).work.blocks[0].tile[0].busy_cycles
                       for layouts in ({}, {"x": (513, 1)}))
-    assert copied == 0 < loaded
+    assert copied < 7 * H200.fitted.pipelined.load_cycles <= loaded
 
 
 def _chain() -> Graph:

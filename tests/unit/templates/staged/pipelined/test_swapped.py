@@ -9,20 +9,30 @@ import pytest
 
 from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import compiler, run
-from tests.unit.templates.staged.pipelined.product_graphs import dequantised, of_bytes, of_halves, plain
+from tests.unit.templates.staged.pipelined.product_graphs import (
+    dequantised,
+    of_bytes,
+    of_bytes_and_floats,
+    of_halves,
+    plain,
+    stacked,
+)
 from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES, swapped
 from tests.unit.templates.staged.pipelined.test_pipelined import Case, check_results, drawn
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
+from tilefuse.kernel.ir import VectorLoad
 from tilefuse.kernel.pipeline import Produce, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -98,6 +108,32 @@ def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: in
     assert plan.choice.swapped and tile.operand.value in ("w", "q") and tile.packing == packing
     assert tile.slot_bytes == plan.choice.rows * plan.choice.depth // packing
     assert all(s.left_registers for s in statements(compose_product(program, H200).body) if isinstance(s, WarpgroupProduct))
+
+
+@pytest.mark.parametrize(("graph", "elements"), [(lambda: of_bytes(16, 4096, 2048), 16), (lambda: of_halves(16, 4096, 2048, 64), 8)])
+def test_a_lane_expands_neighbours_of_one_load(graph: Callable[[], Graph], elements: int) -> None:
+    """16 neighbours along the inner axis, of whichever width; the few rows beside them lie in the same order."""
+    program = Case(graph).program()
+    plan = plan_of(program)
+    tile = plan.rights[0]
+    loads = [s for s in statements(compose_product(program, H200).body) if isinstance(s, VectorLoad)]
+    assert plan.left.by_lanes and {s.width for s in loads if s.buffer == f"{tile.operand.value}_slots"} == {elements}
+    assert "in the order of lanes" in why_no_copies(plan.form, plan.left)
+
+
+def test_order_of_lanes_needs_a_tensor_in_memory() -> None:
+    """Computed elements, and rows of many tiles that tensor copies bring faster than threads, keep their order."""
+    for graph in (lambda: of_bytes_and_floats(16, 4096, 2048), lambda: of_bytes(256, 11008, 4096)):
+        assert not plan_of(Case(graph).program()).left.by_lanes
+
+
+def test_few_rows_that_threads_compute_cost_a_wait_a_slot() -> None:
+    """64 chunks of a slot are fewer than the threads: each slot waits for its loads once all the same, and longer than for a copy first."""
+    plan = plan_of(Case(lambda: stacked(8, 4096, 1024), swapped(8, 64)).program())
+    filling = producing_cycles(plan, H200)
+    assert plan.left.elements // 8 == 64 and filling > H200.fitted.pipelined.load_cycles
+    by_threads = max(cycles for path in plan.work.blocks[0].tile[0].paths for unit, cycles in path if unit == "threads")
+    assert by_threads > (plan.fillings - 1) * filling
 
 
 def test_consumers_expand_narrow_weights_for_many_rows_too() -> None:

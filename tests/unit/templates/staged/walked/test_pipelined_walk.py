@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
 from tests.unit.templates.staged.walked.walk_cases import CASES, Case, drawn
 from tests.unit.templates.stitched_cases import in_double
@@ -37,7 +37,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler"
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     kernels = [(compose_walk(case.program(), H200), True) for case in CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_PIPELINE_FLAGS)
 
 
 @needs_compiler
@@ -142,7 +142,7 @@ def test_work_counts_walked_operands_of_every_tile() -> None:
     program = Case(lambda: attention(2, 1024, 64, F16), PipelinedWalk(128, 2, 1, 2, 1, 16), 0.0).program()
     work = pipelined_walk_of(program).work
     assert work.operations[0].count == 2 * 2 * 2 * 1024 * 1024 * 64
-    assert work.blocks[0].cycles_by_unit()["special"] == pytest.approx(16 * 8 * 128 * 128 / 16 * (1 + H200.fitted.walks.beside))
+    assert work.blocks[0].cycles_by_unit()["special"] == pytest.approx(16 * 8 * 128 * 128 / 16 * H200.fitted.walks.busy_shares[1])
 
 
 @pytest.mark.parametrize(("graph", "told"), [

@@ -2,21 +2,26 @@
 
     slot, 64 lines of i8      ->  registers of a warpgroup, 64 lines x 64 inner elements of f16  ->  left operand of a warpgroup product
       part 0 | part 1 | ..        array 0       array 1       array 0 ..                            while the next part is computed
+
+Beside few lines in the order of lanes (`OperandTile.by_lanes`) four lanes share a part of a line; one load brings 16 neighbours:
+
+    lane 0      0 1 .. 15       positions    0 1     8 9     16 17    ..     56 57        two in each group of 8
+    lane 1     16 17 .. 31                   2 3    10 11    18 19    ..     58 59
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, DType
-from tilefuse.ir.scalar import Call, const
+from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
-from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, OperandTile
+from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, LANE_NEIGHBOURS, OperandTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -71,6 +76,9 @@ class ExpandedProducts:
         """The products of a slot: parts of each operand are computed while products of the parts before are in flight."""
         w, uses = self.w, 0
         with w.nested() as inside:
+            if self.plan.left.by_lanes:
+                for tile in self.tiles:
+                    self._hold_values_of_pieces(tile, first_inner)
             for part in range(self.parts):
                 for total, tile in zip(w.totals, self.plan.rights, strict=True):
                     array = self.arrays[uses % len(self.arrays)]
@@ -109,25 +117,39 @@ class ExpandedProducts:
     def _expand(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
         """A part of an operand into its register array; zeros beyond the operand's end."""
         w = self.w
+        if self.plan.left.by_lanes:
+            self._expand_by_lanes(tile, array, slot, part, first_inner)
+            return
         for line in self.lines:
             with w.loop("b", self.part // MMA_COLUMNS, unroll=w.unroll) as b:
                 of_slot = part * self.part + b * MMA_COLUMNS + self.pair * NEIGHBOURS
                 stored = self._stored(tile, slot, line, of_slot)
                 self._neighbours(tile, array, b * LANE_ELEMENTS + line.register, line, w.simplified(first_inner + of_slot), stored)
 
-    def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine) -> list[Reg]:
-        """The narrow elements of two neighbours, in registers."""
+    def _expand_by_lanes(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
+        """The same where each lane expands neighbours that one load brings."""
+        w = self.w
+        first = self._first_of_piece(part)
+        for line in self.lines:
+            stored = self._stored(tile, slot, line, first, LANE_NEIGHBOURS)
+            for group in range(LANE_NEIGHBOURS // NEIGHBOURS):
+                place = group * NEIGHBOURS
+                register, inner = number(group * LANE_ELEMENTS + line.register), w.simplified(first_inner + first + place)
+                self._neighbours(tile, array, register, line, inner, stored[place:place + NEIGHBOURS])
+
+    def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine, neighbours: int = NEIGHBOURS) -> list[Reg]:
+        """The narrow elements that `neighbours` elements of the operand read, in registers, one for each of these."""
         w, dtype = self.w, tile.operand.dtype
         place = of_slot // tile.packing
         index = slot * tile.elements + place // tile.width * (tile.lines * tile.width) + line.of_tile * tile.width + place % tile.width
         raw = w.fresh(f"{tile.operand.value}_stored")
-        together = NEIGHBOURS if tile.packing == 1 else 1
+        together = max(neighbours // tile.packing, 1)
         buffer = w.slots[tile.key].name
         if together == 1:
             w.emit(Declare(raw, dtype, 1), Assign(Reg(raw, dtype, number(0)), Load(buffer, dtype, w.simplified(index))))
         else:
             w.emit(Declare(raw, dtype, together), VectorLoad(raw, number(0), buffer, w.simplified(index), together))
-        return [Reg(raw, dtype, number(v % together)) for v in range(NEIGHBOURS)]
+        return [Reg(raw, dtype, number(v * together // neighbours)) for v in range(neighbours)]
 
     def _neighbours(self, tile: OperandTile, array: Reg, register: Affine, line: _Line, inner: Affine, stored: list[Reg]) -> None:
         """Two neighbouring elements along the inner axis."""
@@ -162,26 +184,54 @@ class ExpandedProducts:
         w.stored = {}
         return _through_f32(value, operand.dtype)
 
+    def _first_of_piece(self, part: int) -> Affine:
+        """A lane's first inner place in a part, from the start of a slot."""
+        return part * self.part + self.pair * LANE_NEIGHBOURS
+
+    def _hold_values_of_pieces(self, tile: OperandTile, first_inner: Affine) -> None:
+        """Loads the values that all neighbours of a lane's piece share, as scales of groups, for all parts of a slot before the first of
+        them is expanded: their latencies pass together."""
+        for part in range(self.parts):
+            for line in self.lines:
+                inner = self.w.simplified(first_inner + self._first_of_piece(part))
+                places = [self._loads_at(tile, line, inner + v) for v in range(0, LANE_NEIGHBOURS, NEIGHBOURS)]
+                shared = [key for key in places[0] if all(key in others for others in places)]
+                self._load_held(shared, (*self.w.beyond(line.of_operand, self._lines_of(tile)), *self.w.beyond(inner, self.w.form.inner)))
+
+    def _loads_at(self, tile: OperandTile, line: _Line, inner: Affine) -> tuple[tuple[str, Affine], ...]:
+        """(value, offset) of the loads that an element beside its narrow one needs, of those that no register holds yet."""
+        w = self.w
+        w.loads.clear()
+        with w.nested():
+            self._element(tile, line, inner, Reg("", tile.operand.dtype))
+        return tuple(w.loads)
+
+    def _load_held(self, loads: Sequence[tuple[str, Affine]], bounds: tuple[Bound, ...]) -> None:
+        """Loads elements into registers that expressions read from here on, where `bounds` hold; zeros elsewhere."""
+        w = self.w
+        for value, offset in loads:
+            buffer = w.buffers[value]
+            held = Reg(w.fresh(f"{value}_held"), buffer.dtype, number(0))
+            w.emit(Declare(held.name, buffer.dtype, 1))
+            if bounds:
+                w.emit(Assign(held, const(0, buffer.dtype)))
+            with w.when(bounds):
+                w.emit(Assign(held, Load(buffer.name, buffer.dtype, offset)))
+            w.hold((value, offset), held)
+
+    def _lines_of(self, tile: OperandTile) -> int:
+        """Lines of the operand that consumers compute from a tile."""
+        assert tile.expanded is not None
+        return tile.expanded.lines
+
     def _hold_values_of_lines(self, tile: OperandTile) -> None:
         """Loads the values that all elements of a line share, as scales, before the main loop."""
-        w, operand = self.w, tile.expanded
-        assert operand is not None
-        inner = w.fresh("k")
+        w, inner = self.w, self.w.fresh("k")
         for line in self.lines:
-            w.loads.clear()
             with w.nested() as tried:
                 tried.extents[inner] = w.form.inner
-                self._element(tile, line, axis(inner), Reg("", tile.operand.dtype))
-            bounds = w.beyond(line.of_operand, operand.lines)
-            for value, offset in [(v, o) for v, o in w.loads if inner not in o.axes()]:
-                buffer = w.buffers[value]
-                held = Reg(w.fresh(f"{value}_of_line"), buffer.dtype, number(0))
-                w.emit(Declare(held.name, buffer.dtype, 1))
-                if bounds:
-                    w.emit(Assign(held, const(0, buffer.dtype)))
-                with w.when(bounds):
-                    w.emit(Assign(held, Load(buffer.name, buffer.dtype, offset)))
-                w.hold((value, offset), held)
+                loads = self._loads_at(tile, line, axis(inner))
+            self._load_held([(v, o) for v, o in loads if inner not in o.axes()], w.beyond(line.of_operand, self._lines_of(tile)))
 
 
 def _through_f32(e: KExpr, dtype: DType) -> KExpr:

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from tilefuse.domain.roofline import clock_hz, transfer_us
+from tilefuse.domain.work import Unit
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import reads
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import REGISTER_TYPES, ProductPlan
@@ -74,14 +76,28 @@ def last_filling_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     return step_cycles_of(plan.choice, device) + expanding_cycles(plan, device) / plan.fillings
 
 
+def lane_paths(plan: ProductPlan, device: DeviceSpec) -> tuple[tuple[tuple[Unit, float], ...], ...]:
+    """Main loop of a tile whose lanes expand 16 neighbours at once: products with left operands in registers, which have a least time, and
+    the chain of one warpgroup. Both take longer where one register array serves all parts."""
+    if not plan.left.by_lanes:
+        return ()
+    fitted, choice = device.fitted.pipelined, plan.choice
+    line_bytes = choice.depth * plan.left.operand.dtype.itemsize
+    alone = (fitted.lone_array if choice.split > 1 else 1.0) * plan.fillings * len(plan.rights)
+    products = choice.rows // WARPGROUP_ROWS * (line_bytes // WARPGROUP_INNER_BYTES)
+    parts = choice.warpgroup_rows // WARPGROUP_ROWS * (line_bytes // SWIZZLE_LINE_BYTES)
+    return ((("tensor", alone * products * fitted.register_product_cycles),), (("threads", alone * parts * fitted.lane_part_cycles),))
+
+
 def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles in which the consumers compute the left operands of a tile from narrow elements."""
     fitted, graph = device.fitted.pipelined, plan.form.graph
     instructions = 0.0
+    moving = fitted.lane_instructions if plan.left.by_lanes else fitted.expanded_instructions
     for tile in plan.rights:
         if tile.expanded is not None and tile.expanded.element is not None:
             element = tile.expanded.element
             own = operations([element, *bodies(graph, reads(element))], tile.expanded.dtype != F32)
-            instructions += tile.elements * tile.packing * (fitted.expanded_instructions + own)
+            instructions += tile.elements * tile.packing * (moving + own)
     alone = fitted.lone_array if plan.choice.split > 1 else 1.0
     return plan.fillings * instructions * alone / fitted.integers_per_cycle

@@ -1,0 +1,180 @@
+"""Attention calls become their definition where one kernel for it is predicted faster than the library's.
+
+    %y = library.attention (%q, %k, %v)      ->      %s = library.matmul (%q, %k)
+                                                     softmax of its scaled, masked rows
+                                                     %y = library.matmul (%p, %v)
+
+The definition is planned like any other: a kernel that walks the keys holds it, with the maps before and behind it.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tilefuse.ir.affine import axis
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BOOL
+from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.library.attention_call import AttentionCall, attention_call, others_of
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
+from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.device.long_products import without_unused
+from tilefuse.passes.facts import CHOICES, Prices
+from tilefuse.passes.manager import DevicePass, PassContext, Pipeline, Properties, Property, register_pass
+from tilefuse.plan.walks import find_walks
+from tilefuse.target.device import DeviceSpec
+
+
+@register_pass
+@dataclass(frozen=True)
+class ExpandAttention(DevicePass):
+    """Turn attention calls into products with a softmax between them where one kernel for these is predicted faster.
+
+    Exact: no; the library's kernels add and scale in another order too.
+    """
+
+    name: ClassVar[str] = "expand-attention"
+    preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
+    exact: ClassVar[bool] = False
+    asks_prices: ClassVar[bool] = True
+    for_fusion: ClassVar[bool] = True
+    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
+
+    def run(self, graph: Graph, ctx: PassContext) -> Graph:
+        """As `DevicePass.run`; the attribute is there in any case."""
+        ctx.attributes.setdefault(CHOICES, ())
+        return super().run(graph, ctx)
+
+    def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
+        """The graph with definitions; `graph` itself where no kernel for one is faster."""
+        assert ctx.prices is not None
+        choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding)
+        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        taken = {c.node.name: c for c in choices if c.is_taken}
+        ctx.count("expanded", len(taken))
+        if not taken:
+            return graph
+        nodes: list[Node] = []
+        names = set(graph.type_by_name)
+        for node in graph.nodes:
+            choice = taken.get(node.name)
+            nodes += [node] if choice is None or choice.definition is None else _placed(choice.node, choice.call, choice.definition, names)
+        return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in taken for v in graph.node_by_name[n].operands})
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionChoice:
+    """An attention call. definition: a graph of q, k, v and mask; None: it stays a call, for the reason `why`.
+
+    Units: microseconds.
+    """
+
+    node: Node
+    call: AttentionCall
+    definition: Graph | None
+    kernel_us: float = 0.0
+    call_us: float = 0.0
+    why: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the definition replaces the call."""
+        return self.definition is not None and self.kernel_us < self.call_us
+
+    def text(self) -> str:
+        """The choice in a line."""
+        if self.definition is None:
+            return f"%{self.node.name}: attention by the library; {self.why}"
+        taken = "planned by its definition" if self.is_taken else "attention by the library"
+        return f"%{self.node.name}: {taken}; predicted {self.kernel_us:.1f} us as one kernel, {self.call_us:.1f} us as a call"
+
+
+def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> list[AttentionChoice]:
+    """The choice for every attention call, in graph order."""
+    known: dict[object, tuple[Graph, float] | str] = {}
+    choices: list[AttentionChoice] = []
+    for node in graph.nodes:
+        attention = attention_call(node, graph)
+        if attention is None:
+            continue
+        reason = _why_not(node, attention, graph, eager_rounding)
+        if reason:
+            choices.append(AttentionChoice(node, attention, None, why=reason))
+            continue
+        key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal)
+        if key not in known:
+            known[key] = _kernel(attention, graph, device, prices, eager_rounding)
+        kernel, call_us = known[key], prices.attention_us(node, graph)
+        why = kernel if isinstance(kernel, str) else "" if call_us is not None else "nothing predicts the library's time"
+        choices.append(AttentionChoice(node, attention, None, why=why) if isinstance(kernel, str) or call_us is None else
+                       AttentionChoice(node, attention, kernel[0], kernel[1], call_us))
+    return choices
+
+
+def _why_not(node: Node, attention: AttentionCall, graph: Graph, eager_rounding: bool) -> str:
+    """The reason why the definition does not mean what the call does; "" where it does."""
+    others = others_of(node, graph)
+    if others:
+        return f"%{others[0]} of the same call is read too"
+    if attention.mask and node.kind != "library.attention":
+        return f"rows that %{attention.mask} hides whole are zeros in the framework and NaN in the definition"
+    return "its definition would be rounded where the library rounds nothing" if eager_rounding else ""
+
+
+def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool) -> tuple[Graph, float] | str:
+    """The definition and the time of one kernel for it, or why there is none."""
+    definition = defined(attention, graph)
+    nodes = tuple(n.name for n in definition.nodes)
+    if not find_walks(definition, device) or not prices.has_kernel(definition, nodes, {}):
+        return "no kernel holds its definition"
+    return definition, prices.kernel_us(definition, nodes, eager_rounding, 0)
+
+
+def defined(attention: AttentionCall, graph: Graph) -> Graph:
+    """The definition as a graph of its own, in normal form. Inputs: q, k, v, mask."""
+    b = TensorBuilder("attention")
+    types = {name: graph.type_of(v) for name, v in _operands(attention).items()}
+    q, k, v, *mask = (b.input(name, t.dtype, t.shape) for name, t in types.items())
+    scores = b.matmul(q, k, transpose_b=True)
+    scores = b.elementwise("mul", scores, b.full((1,) * len(b.shape_of(scores)), attention.scale, b.dtype_of(scores)))
+    if mask:
+        hidden = b.dtype_of(mask[0]) == BOOL
+        lowest = b.full((1,) * len(b.shape_of(scores)), float("-inf"), b.dtype_of(scores))
+        scores = b.where(mask[0], scores, lowest) if hidden else b.elementwise("add", scores, b.cast(mask[0], b.dtype_of(scores)))
+    if attention.causal:
+        scores = _causal(b, scores)
+    y = b.matmul(b.softmax(scores, len(b.shape_of(scores)) - 1), v)
+    return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([y]), PassContext())
+
+
+def _causal(b: TensorBuilder, scores: str) -> str:
+    """Scores with -inf where the column lies behind the row."""
+    shape, dtype = b.shape_of(scores), b.dtype_of(scores)
+    axes = axis_names(len(shape))
+    later: Expr = call("gt", Index(axis(axes[-1])), Index(axis(axes[-2])))
+    return b.make_map("causal", dtype, shape, axes, call("select", later, const(float("-inf"), dtype), b.read(scores, shape, axes)))
+
+
+def _operands(attention: AttentionCall) -> dict[str, str]:
+    """Operands by the definition's names of them."""
+    operands = {"q": attention.query, "k": attention.key, "v": attention.value}
+    return operands | ({"mask": attention.mask} if attention.mask else {})
+
+
+def _placed(node: Node, attention: AttentionCall, definition: Graph, names: set[str]) -> list[Node]:
+    """The definition's nodes in place of a call: with its operands, names that are free, and the call's name for the result."""
+    name_by_value: dict[str, str] = dict(_operands(attention))
+    for n in definition.nodes:
+        name_by_value[n.name] = node.name if n.name == definition.results[0] else free_name(f"{node.name}_{n.name}", names)
+    return [replace(n, name=name_by_value[n.name], operands=tuple(name_by_value[v] for v in n.operands),
+                    body=None if n.body is None else _renamed(n.body, name_by_value), span=node.span) for n in definition.nodes]
+
+
+def _renamed(body: Expr, name_by_value: Mapping[str, str]) -> Expr:
+    def leaf(e: Expr) -> Expr:
+        return replace(e, value=name_by_value[e.value]) if isinstance(e, Read | Lookup) else e
+
+    return transform(body, leaf)

@@ -1,0 +1,1 @@
+"""Products whose rows are sorted by group, each group with a right operand of its own."""

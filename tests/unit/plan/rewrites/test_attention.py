@@ -1,0 +1,136 @@
+"""Attention calls: which operators they are, the definition in their place, and the price that decides."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.templates.online_graphs import packed_heads
+from tests.unit.templates.stitched_cases import in_double
+from tests.unit.templates.stitched_graphs import attention as written_out
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BOOL, F16, F32, DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.library.attention_call import attention_call
+from tilefuse.ir.text import parse_graph
+from tilefuse.passes.manager import PassContext
+from tilefuse.plan.price.attention import attention_work
+from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.rewrites.attention import ExpandAttention, attention_choices
+from tilefuse.target.device import H200, DeviceSpec
+
+
+def called(lead: tuple[int, ...], rows: int, keys: int, width: int, dtype: DType = F16, mask: str = "", causal: bool = False) -> Graph:
+    """One call of attention. mask: "", "added" or "hidden"."""
+    b = TensorBuilder("called")
+    q, k, v = (b.input(n, dtype, (*lead, rows if n == "q" else keys, width)) for n in "qkv")
+    given = b.input("mask", BOOL if mask == "hidden" else dtype, (*(1 for _ in lead), rows, keys)) if mask else None
+    return b.finish([b.attention(q, k, v, given, causal=causal)])
+
+
+def torch_call(op: str, args: str, kwargs: str = "", results: int = 1) -> Graph:
+    """A call that torch recorded."""
+    more = "" if results == 1 else f"""%l: f32[2, 3, 64] = library.{op} (%q, %k, %v) {{args = {args}, kwargs = ({kwargs}), result = 1}}"""
+    kinds, names = ("f16[2, 3, 64, 16]", "%y") if results == 1 else ("f16[2, 3, 64, 16], f32[2, 3, 64]", "%y, %l")
+    return parse_graph(f"""graph @g(%q: f16[2, 3, 64, 16], %k: f16[2, 3, 80, 16], %v: f16[2, 3, 80, 16]) -> ({kinds}) {{
+      %y: f16[2, 3, 64, 16] = library.{op} (%q, %k, %v) {{args = {args}, kwargs = ({kwargs}), result = 0}}
+      {more}
+      return {names}
+    }}""")
+
+
+def expanded(graph: Graph, device: DeviceSpec = H200, eager_rounding: bool = False) -> Graph:
+    """The graph after the pass."""
+    ctx = PassContext(device=device, prices=Predictions(device), eager_rounding=eager_rounding)
+    return ExpandAttention().run(graph, ctx)
+
+
+@pytest.mark.parametrize(("mask", "causal"), [("", False), ("", True), ("added", False), ("hidden", True)])
+def test_the_definition_means_the_call(mask: str, causal: bool) -> None:
+    """Equal in f64 up to rounding, with every mask; the result keeps its name."""
+    graph = called((400,), 70, 130, 16, mask=mask, causal=causal)
+    made = expanded(graph)
+    assert made is not graph and made.results == graph.results
+    assert [n.kind for n in made.nodes].count("library.matmul") == 2 and not any(n.kind == "library.attention" for n in made.nodes)
+    random = np.random.default_rng(3)
+    values = {v.name: random.random(v.type.shape) < 0.7 if v.type.dtype == BOOL else random.standard_normal(v.type.shape)
+              for v in graph.inputs}
+    one, two = (interpret(in_double(g), values)[0] for g in (graph, made))
+    np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+@pytest.mark.parametrize("graph", [
+    called((2,), 70, 130, 16, F32), called((2,), 70, 24, 16), torch_call("aten._scaled_dot_product_flash_attention.default",
+                                                                       "((\"%\", 0), (\"%\", 1), (\"%\", 2), 0.5, false)"),
+], ids=["f32", "few keys", "dropout"])
+def test_calls_that_stay(graph: Graph) -> None:
+    """f32, whose call nothing predicts; no walk; dropout."""
+    assert expanded(graph) is graph
+
+
+def test_calls_stay_where_kernels_round_or_other_results_are_read() -> None:
+    """Rounded values between products are no definition of the call; logarithms come from it alone."""
+    graph = called((400,), 70, 130, 16)
+    assert expanded(graph, eager_rounding=True) is graph
+    both = torch_call("aten._scaled_dot_product_flash_attention.default", "((\"%\", 0), (\"%\", 1), (\"%\", 2), 0.0, false)", results=2)
+    assert expanded(both) is both
+    choice, = attention_choices(both, H200, Predictions(H200), False)
+    assert "%l" in choice.text()
+
+
+def test_masks_of_torch_stay_with_it() -> None:
+    """torch gives zeros in rows that are hidden whole; the definition gives NaN."""
+    graph = parse_graph("""graph @g(%q: f16[400, 64, 16], %k: f16[400, 80, 16], %v: f16[400, 80, 16], %m: f16[400, 64, 80])
+        -> (f16[400, 64, 16]) {
+      %y: f16[400, 64, 16] = library.aten._scaled_dot_product_efficient_attention.default (%q, %k, %v, %m)
+        {args = (("%", 0), ("%", 1), ("%", 2), ("%", 3), false), kwargs = (), result = 0}
+      return %y
+    }""")
+    assert expanded(graph) is graph
+    choice, = attention_choices(graph, H200, Predictions(H200), False)
+    assert "%m hides whole" in choice.text()
+
+
+@pytest.mark.parametrize(("op", "args", "kwargs", "library", "causal", "scale"), [
+    ("aten._scaled_dot_product_flash_attention.default", ", 0.0, true", "", "flash", True, 0.25),
+    ("aten._scaled_dot_product_cudnn_attention.default", ", none, false, 0.0, false", "(\"scale\", 0.5)", "cudnn", False, 0.5),
+    ("aten._scaled_dot_product_efficient_attention.default", ", none, false", "", "efficient", False, 0.25),
+    ("aten._scaled_dot_product_flash_attention_for_cpu.default", "", "(\"scale\", 1.0)", "any", False, 1.0),
+])
+def test_operators_of_torch(op: str, args: str, kwargs: str, library: str, causal: bool, scale: float) -> None:
+    """Arguments by position and by name."""
+    graph = torch_call(op, f"((\"%\", 0), (\"%\", 1), (\"%\", 2){args})", kwargs + "," if kwargs else "")
+    call = attention_call(graph.nodes[0], graph)
+    assert call is not None and (call.query, call.key, call.value, call.mask) == ("q", "k", "v", "")
+    assert (call.library, call.causal, call.scale) == (library, causal, scale)
+
+
+def test_the_cheaper_one_is_taken() -> None:
+    """A library twice as fast as its record keeps its call."""
+    graph = called((64,), 4096, 4096, 64)
+    assert expanded(graph) is not graph
+    shares = tuple((name, tuple((most, 2 * share) for most, share in by_width)) for name, by_width in H200.fitted.attention.rate_shares)
+    faster = replace(H200, fitted=replace(H200.fitted, attention=replace(H200.fitted.attention, rate_shares=shares)))
+    assert expanded(graph, faster) is graph
+
+
+def test_the_price_of_a_call_leaves_out_hidden_tiles() -> None:
+    """Of 32 x 32 tiles, 33 / 64 are computed behind a causal mask."""
+    def count(graph: Graph) -> int:
+        work = attention_work(graph.nodes[0], graph, H200)
+        assert work is not None
+        return work.operations[0].count
+
+    assert count(called((2,), 4096, 4096, 64)) == 4 * 2 * 4096 * 4096 * 64
+    assert count(called((2,), 4096, 4096, 64, causal=True)) == 4 * 2 * 4096 * 4096 * 64 * 33 // 64
+
+
+def test_one_kernel_reads_and_writes_packed_heads() -> None:
+    """Queries, keys and values among those of all heads, and results side by side: no copy around the walk."""
+    for graph in (packed_heads(64, 197, 12, 64, F16), written_out(64, 512, 64, F16)):
+        made = generate(graph, constants={}, input_layouts={}, device=H200, options=Options())
+        assert [k.program.template for k in made.plan.kernels] == ["pipelined_walk"]
