@@ -104,9 +104,17 @@ ATTENTION = """graph @g(%q: f16[400, 70, 16], %k: f16[400, 130, 16], %v: f16[400
   return %y
 }"""
 
+COLUMN_SUM = """graph @g(%x: f16[1024, 64], %w: f16[64, 1024]) -> (f16[1024, 1024], f32[1024]) {
+  %p: f16[1024, 1024] = library.matmul (%x, %w)
+  %y: f16[1024, 1024] = map [i, j] { f16(tanh(f32(%p[i, j]))) }
+  %s: f32[1024] = reduce.sum [j] over [i < 1024] { f32(%y[i, j]) }
+  return %y, %s
+}"""
+
 CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("separate-updates", SWAPPED), changed("separate-fills", FILLS), changed("order-updates", UPDATE),
     changed("call-products", LONG_SUM), changed("reduce-product-rows", ROW_MAXIMA), changed("expand-attention", ATTENTION),
+    changed("sum-product-columns", COLUMN_SUM),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
     changed("pad-products", product("f16", 2000, 196, 301)), changed("split-convolution-biases", convolution("f32", 1, True)),

@@ -352,13 +352,25 @@ def _size(e: Affine) -> tuple[int, int]:
 
 
 def _without_one_remainder(e: Affine, extents: Extents) -> Iterator[Affine]:
-    """Sums equal to `e` in which k*(x mod m) has become k*x - k*m*floor(x/m)."""
+    """Sums equal to `e` in which k*(x mod m) has become k*x - k*m*floor(x/m), or k*(x mod m) + k*m*(floor(x/m) mod n) k*(x mod m*n)."""
     for atom, c in e.terms:
         if isinstance(atom, Mod):
+            yield from _joined_remainders(e, atom, c, extents)
             for whole, quotient in _quotients(atom, e, extents):
                 scale = -c * atom.by
                 terms = [*e.terms, (atom, -c), *((a, k * scale) for a, k in quotient.terms), *((a, k * c) for a, k in whole.terms)]
                 yield from_terms(terms, e.const + quotient.const * scale + whole.const * c)
+
+
+def _joined_remainders(e: Affine, atom: Mod, c: int, extents: Extents) -> Iterator[Affine]:
+    """Sums equal to `e`, whose term c*(x mod m) is one remainder with a remainder of floor(x/m)."""
+    outer = [(a, k) for a, k in e.terms if isinstance(a, Mod) and k == c * atom.by]
+    quotient = floordiv(atom.of, atom.by, extents) if outer else None
+    for other, k in outer:
+        if other.of == quotient:
+            joined = mod(atom.of, atom.by * other.by, extents)
+            terms = [*e.terms, (atom, -c), (other, -k), *((a, n * c) for a, n in joined.terms)]
+            yield from_terms(terms, e.const + joined.const * c)
 
 
 def _quotients(remainder: Mod, e: Affine, extents: Extents) -> Iterator[tuple[Affine, Affine]]:

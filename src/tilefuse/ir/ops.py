@@ -272,6 +272,9 @@ NARROW_FLOPS: dict[str, int] = {
 NARROW_ONE_PLUS: dict[str, str] = {"erf": "tf_narrow_one_plus_erf({0}, {1})", "tanh": "tf_narrow_one_plus_tanh({0}, {1})"}
 # Costs of these forms. Units: as `NARROW_FLOPS`.
 NARROW_ONE_PLUS_FLOPS: dict[str, int] = {"erf": 10, "tanh": 4}
+# Texts of factor * f(scale * a), and their costs. {1} and units: as above.
+NARROW_SCALED: dict[str, str] = {"exp": "tf_narrow_scaled_exp({0}, {1})"}
+NARROW_SCALED_FLOPS: dict[str, int] = {"exp": 2}
 
 # Functions that the texts of the records call. T is any dtype of the function's record; all are inline, for host and device, and none
 # traps.

@@ -273,7 +273,7 @@ class ExpressionPrinter:
     def _short(self, form: ShortForm) -> str:
         """Text of a short form."""
         numbers = ", ".join(const_text(const(n, F32)) for n in form.constants)
-        text = ops.NARROW_ONE_PLUS[form.fn].format(self.text(form.argument), numbers)
+        text = (ops.NARROW_ONE_PLUS | ops.NARROW_SCALED)[form.fn].format(self.text(form.argument), numbers)
         return f"({' * '.join((*map(self.text, form.others), text))})" if form.others else text
 
     def _counter(self, counter: Affine) -> str:

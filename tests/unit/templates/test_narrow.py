@@ -15,7 +15,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir import meaning
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.ops import NARROW_CUDA, NARROW_FLOPS, NARROW_ONE_PLUS, NARROW_ONE_PLUS_FLOPS, flops_of
+from tilefuse.ir.ops import NARROW_CUDA, NARROW_FLOPS, NARROW_ONE_PLUS, NARROW_ONE_PLUS_FLOPS, NARROW_SCALED, NARROW_SCALED_FLOPS, flops_of
 from tilefuse.ir.scalar import Read, call, const
 from tilefuse.ir.short_forms import short_flops, short_form
 from tilefuse.ir.text import parse_graph
@@ -88,6 +88,7 @@ CALLS = {
     "one_plus_erf": "one_plus_erf(x[i], 1.0f, 1.0f, 0.0f)", "one_plus_tanh": "one_plus_tanh(x[i], 1.0f, 1.0f, 0.0f)",
     "scaled_one_plus_erf": f"one_plus_erf(x[i], {SCALE!r}f, {FACTOR}f, {LOG2_FACTOR}f)",
     "scaled_one_plus_tanh": f"one_plus_tanh(x[i], {SCALE!r}f, {FACTOR}f, {LOG2_FACTOR}f)",
+    "scaled_exp": f"scaled_exp(x[i], -{SCALE!r}f, {FACTOR}f, {LOG2_FACTOR}f)",
 }
 # Functions of one operand: the exact one in f64.
 EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -95,12 +96,12 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": meaning.sigmoid, "sqrt": np.sqrt, "tanh": np.tanh, "erf": meaning.erf,
     "one_plus_erf": lambda x: meaning.erfc(-x), "one_plus_tanh": lambda x: 2 * meaning.sigmoid(2 * x),
     "scaled_one_plus_erf": lambda x: FACTOR * meaning.erfc(-SCALE * x),
-    "scaled_one_plus_tanh": lambda x: 2 * FACTOR * meaning.sigmoid(2 * SCALE * x),
+    "scaled_one_plus_tanh": lambda x: 2 * FACTOR * meaning.sigmoid(2 * SCALE * x), "scaled_exp": lambda x: FACTOR * np.exp(-SCALE * x),
 }
 # one_plus_erf: what the fit leaves where erfc is small.
 FLOOR = dict.fromkeys(("one_plus_erf", "scaled_one_plus_erf"), 3e-11 + 1e-12)
 # Functions that lose what rounding a large operand costs.
-OF_LARGE = ("exp", "exp2", "one_plus_tanh", "scaled_one_plus_tanh", "sigmoid")
+OF_LARGE = ("exp", "exp2", "scaled_exp", "one_plus_tanh", "scaled_one_plus_tanh", "sigmoid")
 
 
 def samples() -> np.ndarray:
@@ -147,6 +148,7 @@ def test_approximations_keep_their_error(name: str, library: ctypes.CDLL) -> Non
 
 def test_every_approximation_is_tried_here() -> None:
     forms = {f"{kind}one_plus_{name}" for name in NARROW_ONE_PLUS for kind in ("", "scaled_")}
+    forms |= {f"scaled_{name}" for name in NARROW_SCALED}
     assert set(NARROW_CUDA) - {"random_normal", "div"} | forms == set(EXACT)
 
 
@@ -167,6 +169,9 @@ FORMS = {
     "add(1:f32, erf(mul({x}, -0.75:f32)))": "tf_narrow_one_plus_erf(({x} * (-0.75f)), 1.0f, 1.0f, 0.0f)",
     "mul(2:f32, add(1:f32, erf({x})))": "(2.0f * tf_narrow_one_plus_erf({x}, 1.0f, 1.0f, 0.0f))",
     "mul({x}, add(2:f32, erf({x})))": "(2.0f + tf_narrow_erf({x}))",
+    "mul({x}, mul(exp(mul({x}, -0.5:f32)), 0.25:f32))": "tf_narrow_scaled_exp({x}, (-0.5f), 0.25f, (-2.0f))",
+    "mul(0.5:f32, exp({x}))": "tf_narrow_scaled_exp({x}, 1.0f, 0.5f, (-1.0f))",
+    "mul(2:f32, exp(mul({x}, -0.5:f32)))": "(2.0f * tf_narrow_exp(({x} * (-0.5f))))",
 }
 
 
@@ -178,8 +183,8 @@ def test_constants_become_part_of_short_forms(form: str) -> None:
     tile = schedule_graph(graph, {}, H200)
     assert isinstance(tile, TileProgram)
     text = print_cuda(compose(tile, H200), H200)
-    (line,) = (ln for ln in text[text.index('extern "C"'):].splitlines() if "one_plus" in ln or "narrow_erf(" in ln)
-    operand = re.search(r"tf_narrow_\w+\(\(?([\w\[\]]+(?:\([\w\[\]]+\))?)", line)
+    (line,) = (ln for ln in text[text.index('extern "C"'):].splitlines() if re.search(r"one_plus|narrow_(erf|exp|scaled_exp)\(", ln))
+    operand = re.search(r"tf_narrow_\w+\(\(?\(?([\w\[\]]+(?:\([\w\[\]]+\))?)", line)
     assert operand and FORMS[form].format(x=operand.group(1)) in line, line
 
 
@@ -189,4 +194,6 @@ def test_prices_count_short_forms() -> None:
     form = call("mul", call("mul", x, const(0.5, F32)), call("add", const(1, F32), call("erf", call("mul", x, const(0.75, F32)))))
     assert short_flops(form) == NARROW_ONE_PLUS_FLOPS["erf"] + 1
     assert short_flops(call("erf", x)) == NARROW_FLOPS["erf"] and short_flops(call("add", x, x)) == flops_of(call("add", x, x)) == 1
+    gauss = call("mul", const(0.4, F32), call("exp", call("mul", call("mul", x, x), const(-0.5, F32))))
+    assert short_flops(gauss) == NARROW_SCALED_FLOPS["exp"] + 1
     assert short_form(call("mul", x, x)) is None and short_form(call("mul", call("add", const(1, F32), call("erf", x)), x)) is None

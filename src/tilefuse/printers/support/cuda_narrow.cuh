@@ -9,6 +9,12 @@ TF_INLINE float tf_narrow_exp2(float a) { return tf_hardware_exp2(a); }
 //@ tf_narrow_exp
 TF_INLINE float tf_narrow_exp(float a) { return tf_hardware_exp2(a * 1.4426950408889634f); }
 
+//@ tf_narrow_scaled_exp
+// factor exp(scale a), constants as part of the exponent.
+TF_INLINE float tf_narrow_scaled_exp(float a, float scale, float, float log2_factor) {
+  return tf_hardware_exp2(fmaf(a, scale * 1.4426950408889634f, log2_factor));
+}
+
 //@ tf_narrow_expm1
 // Below 1/4 the difference would lose digits: a polynomial there.
 TF_INLINE float tf_narrow_expm1(float a) {

@@ -21,7 +21,7 @@ class ChainState(ProductState):
 
     def __init__(self, program: TileProgram, chain: ChainPlan, device: DeviceSpec) -> None:
         first = chain.layers[0].plan
-        super().__init__(program, replace(first, rights=(), beside=Stages()), device)
+        super().__init__(program, replace(first, rights=(), beside=Stages()), device, program.graph)
         self.chain = chain
         self.stages = {r.name: self._stages(r) for r in chain.staged}
         self.rings = [Ring(LEFT_RING, chain.choice.left_slots, (self.slots[chain.left.key].name,))]

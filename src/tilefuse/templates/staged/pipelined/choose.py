@@ -22,7 +22,7 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_ti
 from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, relative_power, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
-from tilefuse.templates.staged.pipelined.stages import STAGES
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES
 from tilefuse.templates.staged.pipelined.swapped.shapes import column_step, swapped_shapes
 from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
@@ -118,7 +118,7 @@ def _fills_ahead(form: ProductForm, choice: Pipelined) -> bool:
 
 def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
     """The same with one slot each."""
-    if not form.num_groups:
+    if not form.num_groups and not form.down.points:
         yield from swapped_shapes(form_for(form, True), device)
     form = form_for(form, False)
     depth = panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize)
@@ -142,7 +142,7 @@ def _shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]:
                 band = _group_band(row_tiles, tall, columns, pingpong, device) if form.num_groups else _band(row_tiles)
                 whole = Pipelined(tall, columns, panels * depth, 1, warpgroups, band, min(tiles, device.num_multiprocessors), pingpong)
                 yield whole
-                if not pingpong and not form.reduced.stages and not form.num_groups:
+                if not pingpong and not form.reduced.stages and not form.num_groups and not form.down.points:
                     yield from split_shapes(form.inner, whole, tiles, device)
 
 
@@ -197,6 +197,8 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
               f"{choice.columns} columns are no multiple of {step} up to {MOST_COLUMNS}"),
+             (not form.down.points or not choice.swapped and choice.split == 1 and choice.columns % STAGE_COLUMNS == 0,
+              f"column sums are of {STAGE_COLUMNS} columns of tiles in the products' own order, whose inner axis is whole"),
              (not choice.swapped or not form.reduced.stages, "rows that are reduced are the columns of swapped operands"),
              (choice.depth > 0 and choice.depth % width == 0, f"{choice.depth} inner elements are no multiple of {width}"),
              (not form.has_block_scales or choice.depth == SLOT_INNER,

@@ -17,8 +17,10 @@ from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr
+from tilefuse.templates.staged.pipelined.columns.form import ColumnForm, column_form, column_sums, without_sums
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, boundary_reads, elements_of
 from tilefuse.templates.staged.pipelined.exact.block_scales import ScaledContraction, scaled_contraction
+from tilefuse.templates.staged.pipelined.joined import joined_maps
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
@@ -49,6 +51,7 @@ class ProductForm:
     maps     for each result that has dimensions along rows and columns, these as a tensor's last
     beside   the same for each boundary value that maps on the sums read at the element at hand, as a residual
     reduced  reductions of the products' rows
+    down     sums of groups of rows down the columns
     swapped  instructions compute the transposed products: their rows are the products' columns. See `Pipelined`
     """
 
@@ -61,6 +64,7 @@ class ProductForm:
     maps: Mapping[str, ResultMap]
     beside: Mapping[str, ResultMap]
     reduced: RowForm
+    down: ColumnForm = ColumnForm({})
     swapped: bool = False
 
     @property
@@ -71,7 +75,12 @@ class ProductForm:
     @property
     def row_results(self) -> tuple[str, ...]:
         """Results with an element for each row of the products."""
-        return tuple(r for r in self.graph.results if r not in self.reduced.elements)
+        return tuple(r for r in self.graph.results if r not in self.reduced.elements and r not in self.down.points)
+
+    @property
+    def reduction_points(self) -> Mapping[str, Point]:
+        """Axes of all reductions, the reduced ones too, over those of the products."""
+        return {**self.reduced.points, **self.down.points}
 
     @property
     def product(self) -> Node:
@@ -178,6 +187,7 @@ def form_for(form: ProductForm, swapped: bool) -> ProductForm:
 
 def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     """The form of a pattern given as a graph of its own, or why it has none."""
+    graph = joined_maps(graph)
     nodes = tuple(n for n in graph.nodes if n.category == "library")
     others = [n for n in graph.nodes if n.category not in ("map", "gather", "library", "reduce")]
     if others:
@@ -203,10 +213,19 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     left = _common_left(graph, layouts, nodes, contractions)
     if isinstance(left, Rejected):
         return left
-    placed = _elements(graph, nodes, shape)
+    sums = column_sums(graph)
+    of_elements = without_sums(graph, sums) if sums else graph
+    if not of_elements.results:
+        return Rejected(Reason.OTHER_TEMPLATE, f"%{sums[0].name} is a column sum of elements that are no results")
+    placed = _elements(of_elements, nodes, shape)
     if isinstance(placed, Rejected):
         return placed
     elements, rows = placed
+    down = column_form(graph, sums, tuple(contractions), elements)
+    if isinstance(down, Rejected):
+        return down
+    if down.points and (rows.points or first.num_groups):
+        return Rejected(Reason.OTHER_TEMPLATE, f"%{sums[0].name} adds columns of a product whose rows are reduced as well or lie in groups")
     products: list[Product] = []
     for name, column in elements.slices:
         right = operand_of(graph, layouts, contractions[name], "right", elements.extents, column)
@@ -216,9 +235,10 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
         products.append(Product(graph.node_by_name[name], contractions[name], column, right,
                                 scaled[name].of_slice(column) if name in scaled else None))
-    reduced = row_form(graph, elements, rows)
+    reduced = row_form(of_elements, elements, rows)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
-                       _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, rows), reduced)
+                       _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, {**rows.points, **down.points}),
+                       reduced, down)
 
 
 def _elements(graph: Graph, nodes: tuple[Node, ...], shape: Mapping[str, int]) -> tuple[Elements, RowPoints] | Rejected:
@@ -250,11 +270,11 @@ def _common_left(graph: Graph, layouts: Layouts, nodes: tuple[Node, ...], contra
 # -- results ---------------------------------------------------------------------------------------------------------------
 
 
-def _beside(graph: Graph, layouts: Layouts, elements: Elements, rows: RowPoints) -> dict[str, ResultMap]:
+def _beside(graph: Graph, layouts: Layouts, elements: Elements, reductions: Mapping[str, Point]) -> dict[str, ResultMap]:
     """Boundary values with the products' rows and columns that maps read."""
     products = frozenset(name for name, _ in elements.slices)
     map_by_value: dict[str, ResultMap] = {}
-    for value, places in boundary_reads(graph, {**rows.points, **elements.points}, products, elements.extents).items():
+    for value, places in boundary_reads(graph, {**reductions, **elements.points}, products, elements.extents).items():
         shape = graph.type_of(value).shape
         tensor = result_map(places, shape, tuple(layouts.get(value) or row_major_strides(shape)), elements.extents)
         if tensor is not None:

@@ -18,7 +18,7 @@ from tilefuse.templates.staged.pipelined.grouped.tables import GroupTables
 from tilefuse.templates.staged.pipelined.grouped.tile_rows import most_tiles, usual_tiles
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.stages import STAGES, FetchedValue, StagedTile, Stages, stages_of
+from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, FetchedValue, StagedTile, Stages, stages_of
 
 # Types of a left operand in registers. Source: PTX ISA, wgmma.
 REGISTER_TYPES = (F16, BF16)
@@ -264,11 +264,13 @@ class ProductPlan:
 
     @property
     def row_registers(self) -> int:
-        """Registers of a consumer thread for values of its rows: partial results of one stage, and every value that stays."""
+        """Registers of a consumer thread for values of its rows: partial results of one stage, and every value that stays; and for column
+        sums of one stage of results."""
         rows, graph = self.form.reduced, self.form.graph
         parts = max((sum(p.dtype.itemsize for p in parts_of(graph, s)) for s in rows.stages), default=0)
         values = sum(graph.type_of(v).dtype.itemsize for s in rows.stages for v in (*s.reductions, *s.values))
-        return -(-(parts + values) // F32.itemsize) * self.choice.rows_of_thread
+        down = len(self.form.down.points) * STAGE_COLUMNS // MMA_COLUMNS * NEIGHBOURS
+        return -(-(parts + values) // F32.itemsize) * self.choice.rows_of_thread + down
 
 
 def row_tiles_of(form: ProductForm, height: int) -> int:

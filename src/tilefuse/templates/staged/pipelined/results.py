@@ -18,6 +18,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_R
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
+from tilefuse.templates.staged.pipelined.columns.sums import ColumnSums
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
@@ -95,8 +96,11 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
     columns = min(tile_columns, STAGE_COLUMNS) if tile_columns % STAGE_COLUMNS == 0 else tile_columns
+    sums = ColumnSums(w) if w.form.down.points else None
     for at in _places_of_stages(w, group, first_row, first_column):
         _meet_before(w, at.number_of.const)
+        if sums is not None:
+            sums.begin()
         with w.loop("half", 2, unroll=w.unroll) as half:
             stage_row = own_row + half * HALF_ROWS
             row = w.simplified(at.row + stage_row)
@@ -104,8 +108,10 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
             with w.when(w.beyond_rows(row)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
                 stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
                 place = (at.a * (tile_columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
-                _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column))
+                _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column), sums, b)
         _store_stages(w, at)
+        if sums is not None:
+            sums.finish(at.row, at.column)
     if w.plan.staged:
         # The next tile writes the stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
@@ -195,8 +201,8 @@ def _element(tile: StagedTile, stage: StagePlace, row: Affine, column: Affine) -
 # -- elements ----------------------------------------------------------------------------------------------------------------
 
 
-def _neighbours(w: ProductState, place: Place) -> None:
-    """Two neighbouring elements of every result, where both exist or the first does."""
+def _neighbours(w: ProductState, place: Place, sums: ColumnSums | None, pair: Affine) -> None:
+    """Two neighbouring elements of every result, where both exist or the first does. sums: to which they are added, as pair `pair`."""
     form, columns = w.form, w.form.columns
     together = columns % NEIGHBOURS == 0
     arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
@@ -204,7 +210,7 @@ def _neighbours(w: ProductState, place: Place) -> None:
         for name, array in arrays.items():
             w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
         if together:
-            load_neighbours(w, place.sum, place.row, place.column, lambda: [w.element(r) for r in form.tile_results], place)
+            load_neighbours(w, place.sum, place.row, place.column, lambda: _evaluate(w), place)
         for v in range(NEIGHBOURS):
             with w.nested() as one, w.at(**form.place(place.row, place.column + v)):
                 w.sum = place.sum + v
@@ -213,10 +219,20 @@ def _neighbours(w: ProductState, place: Place) -> None:
                     w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
                     if not together:
                         w.emit(Store(w.buffers[name].name, w.result_offset(name), Reg(array, dtype, number(v))))
+                if sums is not None:
+                    sums.add(pair, v)
             with w.when(() if together or not v else w.beyond(place.column + v, columns)):
                 w.emit(*one.statements)
         if together:
             _store_neighbours(w, arrays, place)
+
+
+def _evaluate(w: ProductState) -> None:
+    """Everything that is computed of an element."""
+    for name in w.form.tile_results:
+        w.element(name)
+    for name in w.form.down.points:
+        w.here.body(name)
 
 
 def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object],

@@ -10,6 +10,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, bounds, linearise, number, substitute
 from tilefuse.ir.dtype import F32, I32, DType
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
@@ -36,8 +37,9 @@ class ProductState(GraphStatements):
     group_tile  the tile at hand; row_tiles: tiles of rows that the offsets at hand have; both None without groups
     """
 
-    def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec) -> None:
-        super().__init__(program, program.graph, device)
+    def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec, graph: Graph | None = None) -> None:
+        """graph: the values that elements are computed from, where they are not those of the plan's form."""
+        super().__init__(program, graph or plan.form.graph, device)
         self.plan, self.form = plan, plan.form
         self.add_boundary()
         self.slots = {tile.key: self._slots(tile) for tile in plan.operands}
@@ -262,9 +264,9 @@ class _Here(GraphResolver):
         return super().call(e, guarded)
 
     def body(self, name: str) -> KExpr:
-        """The element that a reduction of rows combines at the current point."""
+        """The element that a reduction combines at the current point."""
         w = self.writer
-        node, point = w.graph.node_by_name[name], w.form.reduced.points[name]
+        node, point = w.graph.node_by_name[name], w.form.reduction_points[name]
         assert node.body is not None
         reach, w.reach = w.reach, node.extents
         with w.at(**{a: w.simplified(w.index(e)) for a, e in point.items()}):

@@ -1,6 +1,7 @@
 """Work of threads in a pipelined product: operations of maps on the sums, and the cycles of producers that load or compute operands."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from tilefuse.ir.dtype import F32
@@ -10,6 +11,7 @@ from tilefuse.ir.scalar import Expr, Lookup, reads, walk
 from tilefuse.ir.short_forms import short_flops
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.columns.sums import instructions_an_element
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operands import chunks_together, fillings_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
@@ -19,7 +21,8 @@ def result_operations(form: ProductForm, device: DeviceSpec) -> int:
     """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
     narrow = form.left.dtype != F32
     if not form.reduced.stages:
-        return operations(bodies(form.graph, form.graph.results), narrow)
+        added = math.ceil(instructions_an_element() * len(form.down.points))
+        return operations(bodies(form.graph, form.graph.results), narrow) + added
     passes = [p for s in form.reduced.stages for p in s.passes]
     reduced = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
     combined = sum(device.fitted.pipelined.combined_operations * len(p.reductions) for p in passes)

@@ -64,9 +64,12 @@ def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
         stages.append(TreeStage("reduce", (first, *others)))
         if stage.values:
             stages.append(TreeStage("map", tuple(value_on_sums(plan, v, (choice.rows,)) for v in stage.values)))
+    sums = tuple(value_on_sums(plan, r, (choice.columns,), Level.WARP) for r in plan.form.down.points)
     told = {v.value for s in stages for v in s.values} | {n.name for n in plan.form.nodes}
-    results = tuple(value_on_sums(plan, r, (choice.rows, choice.columns)) for r in plan.form.graph.results if r not in told)
-    return (*stages, TreeStage("map", results)) if results else tuple(stages)
+    results = tuple(value_on_sums(plan, r, (choice.rows, choice.columns)) for r in plan.form.graph.results
+                    if r not in told and r not in plan.form.down.points)
+    behind = (TreeStage("reduce", sums),) if sums else ()
+    return (*stages, TreeStage("map", results), *behind) if results else (*stages, *behind)
 
 
 def value_on_sums(plan: ProductPlan, name: str, tile: tuple[int, ...], level: Level = Level.REGISTER) -> TreeValue:

@@ -1,12 +1,15 @@
 """Patterns with one product, and with several of one left operand, as graphs. Sizes are small; most divide no tile."""
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from tests.unit.templates.stitched_graphs import normal
+from tilefuse.ir.affine import axis
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BF16, F16, DType
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.dtype import BF16, F16, F32, DType
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.scalar import Call, Read
 from tilefuse.ir.text import parse_graph
 
 
@@ -212,3 +215,29 @@ def of_halves(rows: int, columns: int, inner: int, group: int, dtype: str = "f16
       %y: {dtype}[{rows}, {columns}] = library.matmul (%x, %wide) {{transpose_a = false, transpose_b = true}}
       return %y
     }}""")
+
+
+def gelu_gradient(rows: int, columns: int, inner: int, dtype: DType = BF16, lead: tuple[int, ...] = ()) -> Graph:
+    """The product times the derivative of GELU at h, operator by operator, as torch's decomposition writes it."""
+    b = TensorBuilder("gelu_gradient")
+    g = b.cast(product(b, lead, rows, columns, inner, dtype, (False, False)), F32)
+    h = b.cast(b.input("h", dtype, (*lead, rows, columns)), F32)
+
+    def times(a: str, number: float) -> str:
+        return b.elementwise("mul", a, b.full((1,), number, F32))
+
+    below = times(b.elementwise("add", b.elementwise("erf", times(h, 0.5**0.5)), b.full((1,), 1.0, F32)), 0.5)
+    density = times(b.elementwise("exp", times(b.elementwise("mul", h, h), -0.5)), 0.3989423)
+    slope = b.elementwise("add", below, b.elementwise("mul", h, density))
+    return normal(b, [b.cast(b.elementwise("mul", g, slope), dtype)])
+
+
+def column_summed(whole: Graph, groups_last: bool = False) -> Graph:
+    """The pattern with sums of every 16 rows of its last result, whose last two axes are rows and columns; groups_last: [column, group]."""
+    last = whole.results[-1]
+    *lead, rows, columns = whole.type_of(last).shape
+    leads = tuple(f"l{n}" for n in range(len(lead)))
+    body = Call(F32.name, (Read(last, (*(axis(a) for a in leads), axis("g") * 16 + axis("t"), axis("c"))),))
+    axes, shape = (("c", "g"), (columns, rows // 16)) if groups_last else (("g", "c"), (rows // 16, columns))
+    node = Node("parts", Type(F32, (*lead, *shape)), "reduce.sum", (*leads, *axes), (("t", 16),), body=body)
+    return replace(whole, nodes=(*whole.nodes, node), results=(*whole.results, "parts"))

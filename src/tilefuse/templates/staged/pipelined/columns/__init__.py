@@ -1,0 +1,1 @@
+"""Sums down the columns of the results of pipelined products."""
