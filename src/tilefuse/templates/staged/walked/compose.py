@@ -119,8 +119,10 @@ class _Tile:
             return number(most), number(most - 1)
         last_reach = (plan.row_tiles * plan.choice.rows - 1 + limit.beyond) // plan.choice.columns + 1
         reach = self.w.first_row + plan.choice.rows - 1 + limit.beyond + (plan.choice.columns - 1)
-        turns = self._least("turns", reach // plan.choice.columns, number(most), max(last_reach, most) + 1)
-        whole = self._least("whole", (self.w.first_row + limit.beyond) // plan.choice.columns, turns - 1, most)
+        # Rows may go on where the walked axis has ended.
+        extent = max(last_reach, most) + 1
+        turns = self._least("turns", reach // plan.choice.columns, number(most), extent)
+        whole = self._least("whole", (self.w.first_row + limit.beyond) // plan.choice.columns, turns - 1, extent)
         return turns, whole
 
     def _least(self, stem: str, left: Affine, right: Affine, extent: int) -> Affine:
