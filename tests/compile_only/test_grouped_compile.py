@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.unit.templates.staged.pipelined.block_scale_graphs import blocks, gated_blocks
-from tests.unit.templates.staged.pipelined.grouped_cases import experts, gated_experts, weighted_experts
 
 from tests.compile_only.assembler import assembled, without_spills
+from tests.unit.templates.staged.pipelined.block_scale_graphs import blocks, gated_blocks
+from tests.unit.templates.staged.pipelined.grouped_cases import experts, gated_experts, weighted_experts
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import BF16
 from tilefuse.ir.graph import Graph
