@@ -66,6 +66,8 @@ class PipelinedFigures:
     split_instructions: float = measured(
         5.0, "instructions an element", "Low part of an f32 operand's element: load, difference, rounding, store, addresses.",
         "assembler, sm_90a")
+    usual_tile: tuple[int, int] = measured(
+        (128, 256), "rows, columns", "Tile of the large products whose rate the device's record has.", _ENERGY)
     copied_energy: float = measured(
         10.2, "multiply-adds an element", "Energy of an element that is copied from L2 into a slot: the clock sinks to the power limit.",
         _ENERGY)

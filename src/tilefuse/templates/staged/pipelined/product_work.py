@@ -249,14 +249,10 @@ def _share_of_groups(plan: ProductPlan, device: DeviceSpec) -> float:
     return float(device.fitted.pipelined.grouped_half ** max(halvings, 0.0))
 
 
-# The tile of the large products whose rate the device's record has.
-USUAL_TILE = (128, 256)
-
-
 def relative_power(choice: Pipelined, products: int, device: DeviceSpec) -> float:
     """Power of the tensor cores at work with a tile's operands on the way to them, over that of the tiles of a large library product, at
     least 1: the clock sinks by as much. Prices leave it out, and of tiles with one price the one with the least time by this is taken."""
-    usual = _energy(*USUAL_TILE, 1, device)
+    usual = _energy(*device.fitted.pipelined.usual_tile, 1, device)
     return max(_energy(choice.rows, choice.columns, products, device) / usual, 1.0)
 
 
