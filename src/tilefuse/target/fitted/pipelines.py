@@ -72,7 +72,7 @@ class PipelinedFigures:
         10.2, "multiply-adds an element", "Energy of an element that is copied from L2 into a slot: the clock sinks to the power limit.",
         _ENERGY)
     read_energy: float = measured(
-        8.2, "multiply-adds an element", "Energy of an element that an instruction reads from shared memory.", _ENERGY)
+        12.0, "multiply-adds an element", "Energy of an element that an instruction reads from shared memory.", _ENERGY)
     port_bytes_per_cycle: float = measured(
         102.0, "bytes a cycle", "Rate of a port to L2.", _TIMED)
     multiprocessors_a_port: int = measured(
