@@ -19,7 +19,7 @@ from tilefuse.templates.staged.walked.record import PipelinedWalk
 @pytest.mark.parametrize(("width", "causal", "choice"), [
     (64, False, PipelinedWalk(112, 3, 2, 4, 1, 132, True)), (64, True, PipelinedWalk(128, 2, 2, 4, 64, 132, True)),
     (64, False, PipelinedWalk(208, 2, 2, 3, 1, 132)), (128, True, PipelinedWalk(128, 2, 2, 2, 64, 132, True)),
-    (128, False, PipelinedWalk(64, 3, 1, 2, 1, 132, True)), (256, False, PipelinedWalk(64, 2, 1, 2, 1, 132)),
+    (128, False, PipelinedWalk(64, 3, 1, 2, 1, 132, True)), (256, False, PipelinedWalk(48, 2, 1, 2, 1, 132)),
 ])
 def test_no_register_spills(width: int, causal: bool, choice: PipelinedWalk) -> None:
     """One instruction for 16 inner elements, in every form of a turn; none serialised."""
