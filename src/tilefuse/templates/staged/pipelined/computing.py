@@ -169,7 +169,7 @@ def _load_cases(w: ProductState, piece: Piece, cases: _Case | _Choice, outside: 
 
 
 def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: _Registers) -> None:
-    """Loads that are the same for all neighbours, once; then those of neighbours in memory, as vectors."""
+    """Loads that are the same for all neighbours, once; then those of neighbours in memory, as vectors, and of others, one by one."""
     lane, accesses, _ = _tried(w, piece, case)
     for access in (x for x in accesses if not x.varies(lane) and not x.dynamic):
         register = outside.take(access.value, 1)
@@ -181,12 +181,14 @@ def _load_vectors(w: ProductState, piece: Piece, case: _Case, outside: _Register
         parts = vector_parts(access.offset, lane, piece.lanes, w.buffers[access.value].dtype)
         by_element = own & register_names(access.dynamic) or lane in index_names(access.dynamic)
         aligned = all(stride % parts[0][1] == 0 for _, stride in access.dynamic)
-        if lane not in access.offset.axes() or parts[0][1] == 1 or by_element or not aligned:
+        is_scattered = parts[0][1] == 1
+        if lane not in access.offset.axes() or by_element or not aligned or is_scattered and access.dynamic:
             continue
         places = [w.simplified(substitute(access.offset, {lane: number(v)}, w.extents)) for v in range(piece.lanes)]
         register = outside.take(access.value, piece.lanes)
-        w.emit(*(VectorLoad(register.name, number(v), w.buffers[access.value].name, places[v], width, dynamic=access.dynamic)
-                 for v, width in parts))
+        source = w.buffers[access.value].name
+        w.emit(*(Assign(Reg(register.name, register.dtype, number(v)), Load(source, register.dtype, places[v])) if is_scattered else
+                 VectorLoad(register.name, number(v), source, places[v], width, dynamic=access.dynamic) for v, width in parts))
         for v, place in enumerate(places):
             key = (access.value, place, *access.key[2:])
             case.loaded[key] = Reg(register.name, register.dtype, number(v))

@@ -28,6 +28,7 @@ class Operand:
              strided tensor
     stored: the narrow tensor that such maps read an element of for each of the operand's, if there is one
     read_bytes: bytes that each element reads of values with both axes
+    reads_along_line: most of these bytes follow each other along the line axis, also where panels run along the inner axis
     """
 
     value: str
@@ -40,6 +41,7 @@ class Operand:
     read_bytes: int
     element: Expr | None = None
     stored: Stored | None = None
+    reads_along_line: bool = False
 
 
 def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
@@ -64,8 +66,8 @@ def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: s
     offset = substitute(offset, single, sizes)
     if not offset.is_linear:
         element = Read(value, index)
-        return Operand(value, dtype, line, extents[line], {}, 0, _inner_first(graph, layouts, element, line, dtype, sizes), dtype.itemsize,
-                       element)
+        inner_first, along_line = _directions(graph, layouts, element, line, dtype, sizes)
+        return Operand(value, dtype, line, extents[line], {}, 0, inner_first, dtype.itemsize, element, reads_along_line=along_line)
     stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], GROUP, line, INNER) if sizes.get(a, 1) > 1}
     return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1, dtype.itemsize)
 
@@ -100,9 +102,9 @@ def _computed(graph: Graph, layouts: Layouts, node: Node, index: tuple[Affine, .
     assert node.body is not None
     element = cast(substitute_axes(node.body, dict(zip(node.axes, index, strict=True)), sizes), node.type.dtype)
     read_bytes = sum(leaf.itemsize for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes)
-    contiguous = _inner_first(graph, layouts, element, line, node.type.dtype, sizes)
+    inner_first, along_line = _directions(graph, layouts, element, line, node.type.dtype, sizes)
     stored = stored_of(graph, layouts, element, line, sizes)
-    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, contiguous, read_bytes, element, stored)
+    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, inner_first, read_bytes, element, stored, along_line)
 
 
 def _above(graph: Graph, node: Node) -> dict[str, None]:
@@ -141,10 +143,12 @@ def _leaves(graph: Graph, layouts: Layouts, e: Expr, sizes: Mapping[str, int]) -
             yield _Leaf(axes_of(x), {a: offset.coefficient(a) for a in offset.axes()}, graph.type_of(x.value).dtype.itemsize)
 
 
-def _inner_first(graph: Graph, layouts: Layouts, element: Expr, line: str, dtype: DType, sizes: Mapping[str, int]) -> bool:
-    """Whether panels of the operand run along the inner axis: where most bytes of values with both axes do, and always in f32."""
-    if dtype == F32:
-        return True
+def _directions(graph: Graph, layouts: Layouts, element: Expr, line: str, dtype: DType, sizes: Mapping[str, int]) -> tuple[bool, bool]:
+    """Whether panels of the operand run along the inner axis, and whether most bytes of values with both axes run along the line axis.
+
+    Panels run as most of these bytes do, and always along the inner axis in f32.
+    """
     leaves = [leaf for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes]
     along = {a: sum(leaf.itemsize for leaf in leaves if leaf.stride_by_axis.get(a) == 1) for a in (line, INNER)}
-    return along[INNER] >= along[line]
+    along_line = along[line] > along[INNER]
+    return dtype == F32 or not along_line, along_line

@@ -110,9 +110,9 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
         with w.when(w.beyond(numbers[-1], chunks)):
             places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
             loaded = _computed_chunks(w, tile, places) if operand.element is not None else [(_loaded_chunk(w, tile, p), []) for p in places]
-            for (chunk, _, _), (array, pieces) in zip(places, loaded, strict=True):
+            for (offset, _, _), (array, pieces) in zip(places, loaded, strict=True):
                 end_chunk(w, pieces)
-                w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + chunk * each), array, number(0), each))
+                w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + offset), array, number(0), each))
 
 
 def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> int:
@@ -127,6 +127,8 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
         in_words = operand.stride_by_axis.get(step, 1) == 1 and all(p * operand.dtype.itemsize % REGISTER_BYTES == 0 for p in pitches)
         # Narrow elements that are loaded one by one have a register each.
         registers = registers if in_words else each
+    elif operand.reads_along_line and operand.inner_is_contiguous:
+        registers = max(registers, each)
     chunks = tile.elements // each
     groups = -(-chunks // WARPGROUP)
     if chunks % WARPGROUP:
@@ -134,22 +136,29 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
     return max(n for n in range(1, groups + 1) if groups % n == 0 and (n == 1 or n * registers <= device.fitted.pipelined.flight_registers))
 
 
-# A chunk's number in the slot, the place of its first element, and the axis of its neighbours.
+# The offset in the slot of a chunk's first element, its place, and the axis of its neighbours.
 ChunkPlace = tuple[Affine, dict[str, Affine], str]
 
 
 def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: Affine, first_inner: Affine) -> ChunkPlace:
+    """Neighbouring threads take chunks along a line of a panel, or chunks of neighbouring lines where memory is read along these."""
     operand = tile.operand
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     per_panel_line = tile.width // each
-    across, along = chunk // per_panel_line, chunk % per_panel_line * each
-    panel, line_of_panel = across // tile.panel_lines, across % tile.panel_lines
+    if operand.reads_along_line and operand.inner_is_contiguous:
+        line_of_panel, above = chunk % tile.panel_lines, chunk // tile.panel_lines
+        along, panel = above % per_panel_line * each, above // per_panel_line
+        offset = (panel * tile.panel_lines + line_of_panel) * tile.width + along
+    else:
+        across, along = chunk // per_panel_line, chunk % per_panel_line * each
+        panel, line_of_panel = across // tile.panel_lines, across % tile.panel_lines
+        offset = chunk * each
     contiguous = panel * tile.width + along
     if operand.inner_is_contiguous:
         line, inner, step = first_line + line_of_panel, first_inner + contiguous, INNER
     else:
         line, inner, step = first_line + contiguous, first_inner + line_of_panel, operand.line
-    return chunk, {operand.line: w.simplified(line), INNER: w.simplified(inner)}, step
+    return offset, {operand.line: w.simplified(line), INNER: w.simplified(inner)}, step
 
 
 def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace]) -> list[tuple[str, list[Piece]]]:
