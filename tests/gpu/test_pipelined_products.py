@@ -64,7 +64,7 @@ def run_thrice(program: TileProgram, inputs: dict[str, np.ndarray],
     lone = lone_program(program, device, place, Options.from_environment())
     results = [tuple(r.clone() for r in lone(*(values[n] for n in lone.spec.inputs))) for _ in range(3)]
     for again in results[1:]:
-        assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(results[0], again, strict=True))
+        assert all(torch.equal(a.double().nan_to_num(), b.double().nan_to_num()) for a, b in zip(results[0], again, strict=True))
     return values, results[0]
 
 
@@ -105,9 +105,10 @@ def test_kernel_adds_its_parts(name: str) -> None:
 
 @pytest.mark.parametrize("size", [(256, 256, 65536), (512, 512, 16384), (128, 768, 3072), (1, 4096, 4096), (100, 200, 30000)])
 def test_few_tiles(size: tuple[int, int, int]) -> None:
-    """The chosen tiles, whose inner axes are divided, equal from call to call; bf16 against products in f64."""
+    """The chosen tiles, whose inner axes are divided, or whose weights are the left operand where rows are few; equal from call to call;
+    bf16 against products in f64."""
     program, values, (got,) = on_device(Case(lambda: plain(*size, BF16)))
-    assert isinstance(program.choice, Pipelined) and program.choice.split > 1
+    assert isinstance(program.choice, Pipelined) and (program.choice.split > 1 or program.choice.swapped and size[0] <= 16)
     wanted = values["x"].double() @ values["w"].double().T
     assert float((got.double() - wanted).norm() / wanted.norm()) < 2.0**-8
 
@@ -174,7 +175,7 @@ def test_large_softmax() -> None:
 def test_few_rows_of_large_products(rows: int, columns: int, inner: int) -> None:
     """Chosen tiles, with parts of the inner axis where these are chosen; bf16 against products in f32."""
     program, values, (got,) = on_device(Case(lambda: plain(rows, columns, inner, BF16)))
-    assert plan_of(program).choice.swapped
+    assert plan_of(program).choice.swapped or rows > 16
     wanted = values["x"].float() @ values["w"].float().T
     assert float((got.float() - wanted).norm() / wanted.norm()) < 2.0**-8
 
