@@ -16,6 +16,7 @@ from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, cast, substitute_axes, walk
+from tilefuse.target.capabilities import REGISTER_BYTES
 from tilefuse.templates.staged.pipelined.swapped.stored import Stored, stored_of
 
 
@@ -28,6 +29,7 @@ class Operand:
              strided tensor
     stored: the narrow tensor that such maps read an element of for each of the operand's, if there is one
     read_bytes: bytes that each element reads of values with both axes
+    lone_reads: reads of values with both axes whose neighbours along the panels are no words in memory: each is loaded by itself
     reads_along_line: most of these bytes follow each other along the line axis, also where panels run along the inner axis
     """
 
@@ -42,6 +44,7 @@ class Operand:
     element: Expr | None = None
     stored: Stored | None = None
     reads_along_line: bool = False
+    lone_reads: int = 0
 
 
 def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],
@@ -66,8 +69,9 @@ def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: s
     offset = substitute(offset, single, sizes)
     if not offset.is_linear:
         element = Read(value, index)
-        inner_first, along_line = _directions(graph, layouts, element, line, dtype, sizes)
-        return Operand(value, dtype, line, extents[line], {}, 0, inner_first, dtype.itemsize, element, reads_along_line=along_line)
+        ways = _ways(graph, layouts, element, line, dtype, sizes)
+        return Operand(value, dtype, line, extents[line], {}, 0, ways.inner_first, dtype.itemsize, element, None, ways.along_line,
+                       ways.lone_reads)
     stride_by_axis = {a: offset.coefficient(a) for a in (*contraction.axes[:-2], GROUP, line, INNER) if sizes.get(a, 1) > 1}
     return Operand(value, dtype, line, extents[line], stride_by_axis, offset.const, stride_by_axis.get(INNER, 1) == 1, dtype.itemsize)
 
@@ -102,9 +106,10 @@ def _computed(graph: Graph, layouts: Layouts, node: Node, index: tuple[Affine, .
     assert node.body is not None
     element = cast(substitute_axes(node.body, dict(zip(node.axes, index, strict=True)), sizes), node.type.dtype)
     read_bytes = sum(leaf.itemsize for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes)
-    inner_first, along_line = _directions(graph, layouts, element, line, node.type.dtype, sizes)
+    ways = _ways(graph, layouts, element, line, node.type.dtype, sizes)
     stored = stored_of(graph, layouts, element, line, sizes)
-    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, inner_first, read_bytes, element, stored, along_line)
+    return Operand(node.name, node.type.dtype, line, sizes[line], {}, 0, ways.inner_first, read_bytes, element, stored, ways.along_line,
+                   ways.lone_reads)
 
 
 def _above(graph: Graph, node: Node) -> dict[str, None]:
@@ -121,11 +126,17 @@ def _above(graph: Graph, node: Node) -> dict[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """An access of an element: the axes it depends on, and its stride in memory by axis. Units: bytes; elements."""
+    """An access of an element: the axes it depends on, its stride in memory by axis, and its place where these are 0. Units: elements."""
 
     axes: frozenset[str]
     stride_by_axis: Mapping[str, int]
+    first: int
     itemsize: int
+
+    def is_in_words(self, step: str) -> bool:
+        """Whether neighbours along `step` are words in memory, which one load brings."""
+        pitches = (self.first, *(s for a, s in self.stride_by_axis.items() if a != step))
+        return self.stride_by_axis.get(step) == 1 and all(p * self.itemsize % REGISTER_BYTES == 0 for p in pitches)
 
 
 def _leaves(graph: Graph, layouts: Layouts, e: Expr, sizes: Mapping[str, int]) -> Iterator[_Leaf]:
@@ -136,19 +147,28 @@ def _leaves(graph: Graph, layouts: Layouts, e: Expr, sizes: Mapping[str, int]) -
             yield from _leaves(graph, layouts, substitute_axes(node.body, dict(zip(node.axes, x.index, strict=True)), sizes), sizes)
         elif isinstance(x, Read):
             offset = linearise(x.index, strides_of(graph, layouts, x.value))
-            yield _Leaf(frozenset(offset.axes()), {a: offset.coefficient(a) for a in offset.axes()}, graph.type_of(x.value).dtype.itemsize)
+            yield _Leaf(frozenset(offset.axes()), {a: offset.coefficient(a) for a in offset.axes()}, offset.const,
+                        graph.type_of(x.value).dtype.itemsize)
         elif isinstance(x, Lookup):
             known = [(s.affine, n) for s, n in zip(x.subscripts, strides_of(graph, layouts, x.value), strict=True) if isinstance(s, Index)]
             offset = linearise(tuple(a for a, _ in known), tuple(n for _, n in known))
-            yield _Leaf(axes_of(x), {a: offset.coefficient(a) for a in offset.axes()}, graph.type_of(x.value).dtype.itemsize)
+            yield _Leaf(axes_of(x), {a: offset.coefficient(a) for a in offset.axes()}, offset.const, graph.type_of(x.value).dtype.itemsize)
 
 
-def _directions(graph: Graph, layouts: Layouts, element: Expr, line: str, dtype: DType, sizes: Mapping[str, int]) -> tuple[bool, bool]:
-    """Whether panels of the operand run along the inner axis, and whether most bytes of values with both axes run along the line axis.
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Directions of an element's reads of values with both axes, as in `Operand`. inner_first: panels run along the inner axis."""
 
-    Panels run as most of these bytes do, and always along the inner axis in f32.
-    """
+    inner_first: bool
+    along_line: bool
+    lone_reads: int
+
+
+def _ways(graph: Graph, layouts: Layouts, element: Expr, line: str, dtype: DType, sizes: Mapping[str, int]) -> _Ways:
+    """Panels run as most bytes of values with both axes do, and always along the inner axis in f32."""
     leaves = [leaf for leaf in _leaves(graph, layouts, element, sizes) if {line, INNER} <= leaf.axes]
     along = {a: sum(leaf.itemsize for leaf in leaves if leaf.stride_by_axis.get(a) == 1) for a in (line, INNER)}
     along_line = along[line] > along[INNER]
-    return dtype == F32 or not along_line, along_line
+    inner_first = dtype == F32 or not along_line
+    step = INNER if inner_first else line
+    return _Ways(inner_first, along_line, sum(not leaf.is_in_words(step) for leaf in leaves))

@@ -97,7 +97,7 @@ def _cache(w: ProductState, tile: OperandTile) -> str:
 def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
     """Each thread brings chunks of 16 bytes: neighbours in memory where the operand's alignment allows, else element by element.
 
-    The loads of several chunks are in flight together before the first of them is stored.
+    The loads of several chunks are in flight together before the first of them is stored: also those under guards of single elements.
     """
     operand, buffer = tile.operand, w.slots[tile.key]
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
@@ -110,8 +110,9 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
         with w.when(w.beyond(numbers[-1], chunks)):
             places = [_chunk_place(w, tile, w.let("chunk", n, chunks), first_line, first_inner) for n in numbers]
             loaded = _computed_chunks(w, tile, places) if operand.element is not None else [(_loaded_chunk(w, tile, p), []) for p in places]
-            for (offset, _, _), (array, pieces) in zip(places, loaded, strict=True):
+            for _, pieces in loaded:
                 end_chunk(w, pieces)
+            for (offset, _, _), (array, _) in zip(places, loaded, strict=True):
                 w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + offset), array, number(0), each))
 
 
@@ -127,8 +128,8 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
         in_words = operand.stride_by_axis.get(step, 1) == 1 and all(p * operand.dtype.itemsize % REGISTER_BYTES == 0 for p in pitches)
         # Narrow elements that are loaded one by one have a register each.
         registers = registers if in_words else each
-    elif operand.reads_along_line and operand.inner_is_contiguous:
-        registers = max(registers, each)
+    else:
+        registers = max(registers, each * operand.lone_reads)
     chunks = tile.elements // each
     groups = -(-chunks // WARPGROUP)
     if chunks % WARPGROUP:
