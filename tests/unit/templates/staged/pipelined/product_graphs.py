@@ -174,6 +174,18 @@ def stacked(rows: int, columns: int, inner: int) -> Graph:
                      f"%a: f16[{rows}, {inner}] = map [i, k] {{ {element} }}", rows, columns, inner)
 
 
+def turned_copies(rows: int, columns: int, inner: int, whole: int, dtype: str = "f16") -> Graph:
+    """Both operands lie with the inner axis first; the left one is copied to `rows` from `whole` of them, and zeros."""
+    return parse_graph(f"""graph @turned_copies(%u: {dtype}[{inner}, {whole}], %v: {dtype}[{inner}, {columns}])
+        -> ({dtype}[{rows}, {columns}]) {{
+      %a: {dtype}[{rows}, {inner}] = map [i, k] {{ guard(0 <= i < {whole} ? %u[k, i] : 0.0:{dtype}) }}
+      %b: {dtype}[{columns}, {inner}] = map [j, k] {{ {dtype}(mul(f32(%v[k, j]), 0.5:f32)) }}
+      %p: {dtype}[{rows}, {columns}] = library.matmul (%a, %b) {{transpose_a = false, transpose_b = true}}
+      %y: {dtype}[{rows}, {columns}] = map [i, j] {{ {dtype}(maximum(f32(%p[i, j]), 0.5:f32)) }}
+      return %y
+    }}""")
+
+
 def split_heads(rows: int, heads_: int, width: int, columns: int) -> Graph:
     """The inner axis lies in two pieces of memory: heads of a tensor [heads, rows, width] side by side."""
     inner = heads_ * width

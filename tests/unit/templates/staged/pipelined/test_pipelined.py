@@ -1,6 +1,7 @@
 """Pipelined products: forms that are one, their tiles as text, and their kernels on the checking host executor."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.unit.templates.staged.pipelined.product_graphs import (
     plain,
     queries_keys_values,
     split_heads,
+    turned_copies,
     widened,
 )
 from tests.unit.templates.stitched_cases import in_double
@@ -43,6 +45,7 @@ from tilefuse.kernel.ir import VectorStore
 from tilefuse.kernel.pipeline import Pipeline, Produce
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
+from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.request import Request
@@ -127,6 +130,8 @@ CASES = {
     "two tensors side by side": Case(lambda: joined(70, 72, (40, 32)), by_threads=1),
     "two tensors side by side at an odd place": Case(lambda: joined(70, 72, (41, 31)), by_threads=1),
     "converted operands": Case(lambda: widened(67, 72, 72), Pipelined(64, 128, 64, 3, 1, 1, 2), by_threads=2),
+    "copies of odd rows": Case(lambda: turned_copies(72, 72, 136, 67), Pipelined(128, 64, 64, 3, 2, 1, 2), by_threads=2),
+    "copies of operands in f32": Case(lambda: turned_copies(72, 136, 104, 67, "f32"), Pipelined(64, 64, 64, 3, 1, 1, 2), by_threads=2),
     "heads side by side": Case(lambda: split_heads(70, 3, 24, 72), by_threads=1),
     "rows at odd places": Case(lambda: plain(66, 72, 40), layouts={"x": (41, 1)}, by_threads=1),
 }
@@ -155,6 +160,18 @@ STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two 
           "heads before rows": 0, "heads of a batch before rows": 1, "heads of a batch whose rows share tiles": 0,
           "tokens of images": 1, "tokens of images in turn": 1, "tokens of two batch axes": 1, "tokens of images far apart": 1,
           "batch": 1, "one row": 0, "a panel beyond the columns": 1, "a warpgroup beyond the rows": 1}
+
+
+@pytest.mark.parametrize("name", ["copies of odd rows", "copies of operands in f32", "converted operands"])
+def test_loads_of_neighbouring_chunks_are_in_flight_together(name: str) -> None:
+    """No load of an operand stands behind the first store of the same turn: also under guards of single elements, and of elements that
+    are no neighbours in memory."""
+    text = print_cuda(compose_product(CASES[name].program(), H200), H200)
+    sections = text.partition('extern "C"')[2].partition("raise_registers")[0].split("chunks of a slot\n")[1:]
+    assert len(sections) == CASES[name].by_threads
+    for section in sections:
+        loads, stores = ([m.start() for m in re.finditer(pattern, section)] for pattern in (r"\b[uv]\[", "tf_swizzled_store"))
+        assert len(stores) > 1 and loads and max(loads) < min(stores)
 
 
 @pytest.mark.parametrize("name", STAGED)
