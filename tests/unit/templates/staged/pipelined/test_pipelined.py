@@ -170,7 +170,7 @@ def test_loads_of_neighbouring_chunks_are_in_flight_together(name: str) -> None:
     sections = text.partition('extern "C"')[2].partition("raise_registers")[0].split("chunks of a slot\n")[1:]
     assert len(sections) == CASES[name].by_threads
     for section in sections:
-        loads, stores = ([m.start() for m in re.finditer(pattern, section)] for pattern in (r"\b[uv]\[", "tf_swizzled_store"))
+        loads, stores = ([m.start() for m in re.finditer(pattern, section)] for pattern in (r"\b[uv](\[| \+)", "tf_swizzled_store"))
         assert len(stores) > 1 and loads and max(loads) < min(stores)
 
 
