@@ -171,12 +171,12 @@ def _computed_chunks(w: ProductState, tile: OperandTile, places: list[ChunkPlace
 
 def _loaded_chunk(w: ProductState, tile: OperandTile, chunk_place: ChunkPlace) -> str:
     """The register array that holds the elements of a chunk in memory."""
-    operand, (chunk, place, step) = tile.operand, chunk_place
+    operand, (offset, place, step) = tile.operand, chunk_place
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     array = w.fresh(f"{operand.value}_chunk")
     w.emit(Declare(array, operand.dtype, each))
     if tile.by_lanes:
-        _load_by_lanes(w, tile, array, chunk, place)
+        _load_by_lanes(w, tile, array, w.simplified(offset // each), place)
         return array
     _load_chunk(w, tile, w.buffers[operand.value], array, each, place, step)
     return array
