@@ -17,6 +17,7 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts, strides_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, cast, substitute_axes, walk
 from tilefuse.target.capabilities import REGISTER_BYTES
+from tilefuse.target.memory import SECTOR_BYTES
 from tilefuse.templates.staged.pipelined.swapped.stored import Stored, stored_of
 
 
@@ -45,6 +46,14 @@ class Operand:
     stored: Stored | None = None
     reads_along_line: bool = False
     lone_reads: int = 0
+
+    @property
+    def port_bytes(self) -> int:
+        """Bytes that come through the port to L2 for an element. Slots leave the first cache little room: where lanes do not read
+        neighbours, each element that is loaded by itself brings a sector, also one that a neighbour has brought."""
+        if self.reads_along_line and self.inner_is_contiguous:
+            return self.read_bytes
+        return max(self.read_bytes, self.lone_reads * SECTOR_BYTES)
 
 
 def operand_of(graph: Graph, layouts: Layouts, contraction: Contraction, side: str, extents: Mapping[str, int],

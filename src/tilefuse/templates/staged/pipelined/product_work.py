@@ -186,7 +186,7 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     Blocks of neighbouring numbers take tiles of one band, and share the operand along which the band does not go: requests of several
     multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
     """
-    rows, *columns = (t.elements * t.operand.read_bytes / t.parts for t in plan.operands)
+    rows, *columns = (t.elements * t.operand.port_bytes / t.parts for t in plan.operands)
     return plan.fillings * _slot_port_cycles(plan.choice, plan.choice.blocks, rows, sum(columns), device)
 
 
