@@ -22,7 +22,7 @@ class Request:
     """A value that needs shared memory from stage `first` to stage `last`, both inclusive. Units: bytes.
 
     overwrites: operands that this value may overwrite in place in its first stage: the same thread reads and writes each element. Other
-    values that are live in the same stage never share memory.
+    values that are live in the same stage never share memory. value: the stored value in the graph, as refusals name it; default: `name`
     """
 
     name: str
@@ -30,6 +30,7 @@ class Request:
     first: int
     last: int
     overwrites: tuple[str, ...] = ()
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str
     Source: FusionStitching 5.4, algorithm 4; Welder 4.2 for best fit.
     """
     _check(requests, operands)
-    sized = [Request(r.name, aligned(r.num_bytes), r.first, r.last, r.overwrites) for r in requests]
+    sized = [Request(r.name, aligned(r.num_bytes), r.first, r.last, r.overwrites, r.value) for r in requests]
     live = max((sum(r.num_bytes for r in sized if r.first <= stage <= r.last and not _given_up(r, sized, stage))
                 for stage in {r.first for r in sized}), default=0)
     plan = best_fit(sized)
@@ -67,7 +68,7 @@ def plan_shared(requests: Sequence[Request], operands: Mapping[str, Sequence[str
     if limit_bytes is not None and total > limit_bytes:
         largest = sorted(sized, key=lambda r: -r.num_bytes)[:3]
         return Rejected(Reason.SHARED_MEMORY, f"{total} bytes of shared memory, at most {limit_bytes}: " +
-                        ", ".join(f"%{r.name} {r.num_bytes}" for r in largest) + "; a smaller tile needs less")
+                        ", ".join(f"%{r.value or r.name} {r.num_bytes}" for r in largest) + "; a smaller tile needs less")
     return SharedPlan(plan[1], total, sum(r.num_bytes for r in sized), live, plan[0])
 
 

@@ -115,7 +115,7 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
 
 
 def _why_not(node: Node, attention: AttentionCall, graph: Graph, eager_rounding: bool) -> str:
-    """The reason why the definition does not mean what the call does; "" where it does."""
+    """The reason why the definition differs in meaning from the call; "" where it does not."""
     others = others_of(node, graph)
     if others:
         return f"%{others[0]} of the same call is read too"

@@ -228,7 +228,8 @@ def place(plan: StitchPlan, device: DeviceSpec, persistent: bool = False, ahead:
     for old, new in plan.in_place.items():
         first, _ = ranges.pop(old)
         ranges[new] = (first, ranges[new][1])
-    requests = [Request(str(k), plan.pieces[k].num_bytes, first, last) for k, (first, last) in sorted(ranges.items())]
+    requests = [Request(str(k), plan.pieces[k].num_bytes, first, last, value=plan.pieces[k].value)
+                for k, (first, last) in sorted(ranges.items())]
     # Each piece by the last one that lies in its place.
     later: dict[int, int] = {}
     for old, new in reversed(plan.in_place.items()):

@@ -96,7 +96,7 @@ class LazyTop:
             w.emit(Assign(self._row(self.used, i), Call("select", (nothing, const(0, F32), negated))))
 
     def rescale_products(self, i: Affine, factor: KExpr, products: list[Fragment]) -> None:
-        """Multiplies what a row's weighted products have summed up by a factor."""
+        """Multiplies the sums of a row's weighted products by a factor."""
         w = self.w
         for weighted, product in zip(w.form.weighted, products, strict=True):
             if weighted.total.top == self.total.value:

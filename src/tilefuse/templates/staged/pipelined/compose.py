@@ -33,8 +33,8 @@ from tilefuse.templates.staged.pipelined.operands import fill, fillings_of, regi
 from tilefuse.templates.staged.pipelined.places import TilePlace, begin_groups, items_of, place_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
-from tilefuse.templates.staged.pipelined.row_sums import reduce_rows
-from tilefuse.templates.staged.pipelined.row_tile import row_tile
+from tilefuse.templates.staged.pipelined.rows.sums import reduce_rows
+from tilefuse.templates.staged.pipelined.rows.tile import row_tile
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
 from tilefuse.templates.staged.pipelined.swapped.expand import ExpandedProducts

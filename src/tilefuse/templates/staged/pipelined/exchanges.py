@@ -17,7 +17,7 @@ from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.row_form import RowForm, RowStage
+from tilefuse.templates.staged.pipelined.rows.form import RowForm, RowStage
 
 
 @dataclass(frozen=True)

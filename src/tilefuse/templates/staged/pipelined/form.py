@@ -2,7 +2,7 @@
 
     y[b, h, w] = gelu(sum k: x[.., k] w[k, ..] + bias[..])      one product; everything else is computed element by element from its sums
     y = silu(x v) * (x w)                                       two: each element has a sum of either
-    z[i] = max j: y[i, j]                                       reductions take whole rows, or groups of columns (`row_form.py`)
+    z[i] = max j: y[i, j]                                       reductions take whole rows, or groups of columns (`rows/form.py`)
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilefuse.templates.staged.pipelined.joined import joined_maps
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
-from tilefuse.templates.staged.pipelined.row_form import RowForm, reduced_elements, row_form
+from tilefuse.templates.staged.pipelined.rows.form import RowForm, reduced_elements, row_form
 
 
 @dataclass(frozen=True)

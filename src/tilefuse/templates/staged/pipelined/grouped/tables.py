@@ -80,10 +80,10 @@ def write_tables(w: GraphStatements, tables: GroupTables, buffers: TableBuffers,
 
 def _add_group(w: GraphStatements, tiles: Reg, last: Reg, end: KExpr, height: int) -> None:
     """Adds the tiles of the rows from `last` to `end`, which becomes the last."""
-    held = w.register(end, I32, "end")
-    rows: KExpr = Call("sub", (held, last))
+    group_end = w.register(end, I32, "end")
+    rows: KExpr = Call("sub", (group_end, last))
     missing: KExpr = Call("add", (rows, const(height - 1, I32)))
-    w.emit(Assign(tiles, Call("add", (tiles, Call("floordiv", (missing, const(height, I32)))))), Assign(last, held))
+    w.emit(Assign(tiles, Call("add", (tiles, Call("floordiv", (missing, const(height, I32)))))), Assign(last, group_end))
 
 
 def within(offset: KExpr, dtype: DType, rows: int) -> KExpr:

@@ -23,9 +23,9 @@ from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.exchanges import is_by_squares, reduction_parts
 from tilefuse.templates.staged.pipelined.results import Place, StagePlace, load_neighbours
-from tilefuse.templates.staged.pipelined.row_exchange import exchange_parts
-from tilefuse.templates.staged.pipelined.row_form import RowPass, RowStage
-from tilefuse.templates.staged.pipelined.row_tile import QUAD, RowTile
+from tilefuse.templates.staged.pipelined.rows.exchange import exchange_parts
+from tilefuse.templates.staged.pipelined.rows.form import RowPass, RowStage
+from tilefuse.templates.staged.pipelined.rows.tile import QUAD, RowTile
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.state import ProductState
 

@@ -18,7 +18,7 @@ from tilefuse.kernel.ir import Assign, Barrier, ClusterStore, Comment, Declare, 
 from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, Part, is_by_squares, reduction_parts
-from tilefuse.templates.staged.pipelined.row_tile import QUAD, RowTile
+from tilefuse.templates.staged.pipelined.rows.tile import QUAD, RowTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
