@@ -20,6 +20,9 @@ from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
+from tilefuse.templates.staged.online.program import schedule_online
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 POOL = """graph @pool(%x: f32[1024, 2048, 2048]) -> (f32[1024, 186, 186]) {
   %s: f32[1024, 186, 186] = reduce.sum [n, h, w] over [p < 11, q < 11] { %x[n, 11*h + p, 11*w + q] }
@@ -45,9 +48,18 @@ GRAPHS: dict[str, Graph] = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_kernels_compile(name: str) -> None:
-    """With 64-bit indices, on sm_90a."""
+    """With 64-bit indices, on sm_90a; 32 bits hold the coordinates of tensor copies, which are all that a pipelined walk computes."""
     graph = GRAPHS[name]
     program = schedule_pattern(graph, [n.name for n in graph.nodes], {}, H200)
+    assert isinstance(program, TileProgram), program
+    kernel = compose(program, H200)
+    assert kernel.index_bits == (32 if isinstance(program.choice, PipelinedWalk) else 64)
+    assembled(print_cuda(kernel, H200), "sm_90a")
+
+
+def test_a_walk_by_threads_compiles() -> None:
+    """A walk whose threads load its operands has 64-bit indices."""
+    program = schedule_online(GRAPHS["attention"], {}, H200, Online(64, 64, 128, 2))
     assert isinstance(program, TileProgram), program
     kernel = compose(program, H200)
     assert kernel.index_bits == 64
