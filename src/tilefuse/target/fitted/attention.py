@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import measured
 
-_TIMED = "one H200, torch 2.11, nine attentions (benchmarks/results/attention-h200-20261124.txt)"
+_TIMED = "one H100, torch 2.11, nine attentions (benchmarks/results/attention-h100-20261124.txt)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import measured
 
-_TIMED = ("one H200, 28 tiles of 9 attentions (benchmarks/results/attention-h200-20261124.txt): predicted over measured 0.76 to 1.12, "
-          "median 0.99")
+_TIMED = ("one H100, 28 tiles of 9 attentions (benchmarks/results/attention-h100-20261124.txt): predicted over measured 0.76 to 1.12, "
+          "median 0.99; some times without an order of warpgroups were estimated from those with one, and a second run of two of these "
+          "gave 4 and 6 % more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class WalkFigures:
         "warpgroups: each hides a part of the others'.", _TIMED)
     missed_share: float = measured(
         0.2, "1", "Share of the time of walked operands that no longer lie in L2 that nothing hides.",
-        "one H200: causal bf16 64 x 4096 x 128, all heads at a time 514 us, one after another 456 us; width 64 340 and 339 us")
+        "one H100: causal bf16 64 x 4096 x 128, all heads at a time 514 us, one after another 456 us; width 64 340 and 339 us")
     turn_cycles: float = measured(95.0, "cycles", "Waits of a turn for its products and its slots.", _TIMED)
     least_turn_cycles: float = measured(
         800.0, "cycles", "Turn of few columns: products, shuffles and powers of one warpgroup, one after the other.",

@@ -10,7 +10,7 @@ _COLUMN_SUMS = ("one H200, column sums of 1024 x 65536 f32, us: blocks of 256 th
                 "hand 60.2 to 60.9; eight blocks of 256 a multiprocessor with four rows ahead 74.7, with eight 163.8, which spill")
 _ACROSS = ("one H200, 16 x [196, 768] f16 turned: 36 us flat, 6.6 with 8 lanes, 4.9 with 16, 4.1 with 32; copied in the first order as "
            "well: 37, 7.7, 6.4, 8.6 (f32: 35, 8.4, 8.7 with 8 and 16)")
-_TURNED = ("one H200, cold operands, us by tiles and by warps across two axes: f16 512 x 512 4.2 and 1.6, 2048 x 2048 13.6 and 7.9, "
+_TURNED = ("one H100, cold operands, us by tiles and by warps across two axes: f16 512 x 512 4.2 and 1.6, 2048 x 2048 13.6 and 7.9, "
            "4096 x 4096 25.3 and 28.9; f32 512 x 512 2.6 and 1.9, 2048 x 2048 19.2 and 14.3, 4096 x 4096 47.7 and 54.4; f64 512 x 512 3.8 "
            "and 2.7, 2048 x 2048 25.1 and 26.1; 32 x [64, 3136] f32 30.6 and 20.6; 8 x [3, 50176] f32, tiles of one run, 4.6 and 8.3")
 _ALONE = ("one H200, norm of [128, 32, 254, 254] f32, channels last to row-major, us: 594; with sums of four channels in every thread "
@@ -51,7 +51,7 @@ class FlatFigures:
         0.11, "us a KiB", "Time in which a multiprocessor turns a tile, for each of the blocks that begin together.", _TURNED)
     across_vectors_per_us: float = measured(
         3.3e5, "vectors a us", "Rate of the vectors of warps that stand across two axes.",
-        "one H200, channels last of images by single elements: 8 x [3, 50176] f32 8.4 us, 64 x [3, 50176] f16 30.8, [3, 1048576] f32 11.7: "
+        "one H100, channels last of images by single elements: 8 x [3, 50176] f32 8.4 us, 64 x [3, 50176] f16 30.8, [3, 1048576] f32 11.7: "
         "3.0 to 3.3 us for a million elements")
     sectors_factor: float = measured(
         1.15, "1", "Time of the traffic of warps that stand across two axes, over that of whole lines, beyond the size of L2.", _TURNED)
