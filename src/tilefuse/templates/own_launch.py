@@ -15,7 +15,8 @@ C = TypeVar("C", bound=Choice)
 
 
 class OwnLaunchTemplate(KernelTemplate[C]):
-    """Answers to the questions about packed kernels. Registers, shared memory or roles of warps are those of a whole launch."""
+    """Answers to the questions about packed kernels and about updates in place. Registers, shared memory or roles of warps are those of a
+    whole launch; tiles of operands pass through shared memory."""
 
     def own_kernel_share(self, device: DeviceSpec) -> float:
         """That of kernels whose prices leave out reads of cold weights."""
@@ -50,3 +51,19 @@ class OwnLaunchTemplate(KernelTemplate[C]):
     def likeness(self, program: TileProgram) -> Hashable | None:
         """None: its kernels are no parts."""
         return None
+
+    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
+        """False: products read elements that other threads load."""
+        return False
+
+    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: other blocks may still read the operand."""
+        return False
+
+    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
+        """False: tiles of operands and of results differ, and elements that maps read beside the sums are not looked at."""
+        return False
+
+    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
+        """None: each element of results is one block's."""
+        return frozenset()

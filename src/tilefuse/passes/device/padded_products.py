@@ -22,6 +22,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
+from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.padding import (
     PADDED,
@@ -34,15 +35,15 @@ from tilefuse.passes.device.padding import (
     product_sizes,
     takes_inner_first,
 )
-from tilefuse.passes.facts import CHOICES, Prices
-from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 
 
 @register_pass
 @dataclass(frozen=True)
-class PadProducts(DevicePass):
+class PadProducts(ChoosingPass):
     """Pad products on the matrix unit with zeros where their operands in memory are no lines of whole 16 bytes.
 
     Exact: sums take zeros in; a library may associate them differently.
@@ -53,12 +54,6 @@ class PadProducts(DevicePass):
     exact: ClassVar[bool] = False
     for_fusion: ClassVar[bool] = True
     asks_prices: ClassVar[bool] = True
-    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
-
-    def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """As `DevicePass.run`; the attribute is there in any case."""
-        ctx.attributes.setdefault(CHOICES, ())
-        return super().run(graph, ctx)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with padded products; `graph` itself where none gains by it."""
@@ -66,7 +61,7 @@ class PadProducts(DevicePass):
         updated = {target for target, _ in graph.updates}
         at_hand = frozenset(i.name for i in graph.inputs if i.constant and i.name not in updated and ctx.array_of(i.name) is not None)
         choices = paddings(graph, device, ctx.prices, ctx.caller.given(graph), at_hand)
-        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        self.keep(choices, ctx)
         ctx.count("padded", sum(c.is_taken for c in choices))
         padded = with_padded(graph, choices, ctx.caller.given(graph))
         return _with_padded_constants(padded, graph, at_hand, ctx)

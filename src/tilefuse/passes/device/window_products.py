@@ -23,6 +23,7 @@ from tilefuse.ir.graph import Graph, Input, Node, Type, library_call_key
 from tilefuse.ir.layouts import is_channels_last
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Read, call, cast, const
+from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.convolution_biases import with_bias_apart
 from tilefuse.passes.device.convolution_layouts import WEIGHT_OPERAND
 from tilefuse.passes.device.disjoint_windows import (
@@ -38,8 +39,8 @@ from tilefuse.passes.device.disjoint_windows import (
 )
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.device.packed_weights import allows_channels_last
-from tilefuse.passes.facts import CHOICES, CallerLayouts, Prices
-from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
+from tilefuse.passes.facts import CallerLayouts, Prices
+from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
 
 # Types that the library multiplies.
@@ -48,7 +49,7 @@ PRODUCT_DTYPES = ("f16", "bf16", "f32", "f64")
 
 @register_pass
 @dataclass(frozen=True)
-class MultiplyWindows(DevicePass):
+class MultiplyWindows(ChoosingPass):
     """Turn convolutions whose windows share no element into products where these are predicted faster with their copies.
 
     channels_last  layouts around convolutions, as of `PackConvolutionWeights`: images that will lie so need no copy
@@ -59,19 +60,13 @@ class MultiplyWindows(DevicePass):
     preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
     exact: ClassVar[bool] = False
     asks_prices: ClassVar[bool] = True
-    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
     channels_last: str = "auto"
-
-    def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """As `DevicePass.run`; the attribute is there in any case."""
-        ctx.attributes.setdefault(CHOICES, ())
-        return super().run(graph, ctx)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with products; `graph` itself where none is faster."""
         assert ctx.prices is not None
         choices = window_choices(graph, device, ctx.prices, ctx.caller, self.channels_last)
-        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        self.keep(choices, ctx)
         taken = [c for c in choices if c.is_taken]
         ctx.count("multiplied", len(taken))
         return with_products(graph, taken)

@@ -21,16 +21,17 @@ from tilefuse.ir.library.attention_call import AttentionCall, attention_call, ot
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
 from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
-from tilefuse.passes.facts import CHOICES, Prices
-from tilefuse.passes.manager import DevicePass, PassContext, Pipeline, Properties, Property, register_pass
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 
 
 @register_pass
 @dataclass(frozen=True)
-class ExpandAttention(DevicePass):
+class ExpandAttention(ChoosingPass):
     """Turn attention calls into products with a softmax between them where one kernel for these is predicted faster.
 
     Exact: no; the library's kernels add and scale in another order too.
@@ -41,18 +42,12 @@ class ExpandAttention(DevicePass):
     exact: ClassVar[bool] = False
     asks_prices: ClassVar[bool] = True
     for_fusion: ClassVar[bool] = True
-    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
-
-    def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """As `DevicePass.run`; the attribute is there in any case."""
-        ctx.attributes.setdefault(CHOICES, ())
-        return super().run(graph, ctx)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with definitions; `graph` itself where no kernel for one is faster."""
         assert ctx.prices is not None
         choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding)
-        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        self.keep(choices, ctx)
         taken = {c.node.name: c for c in choices if c.is_taken}
         ctx.count("expanded", len(taken))
         if not taken:

@@ -20,15 +20,16 @@ from tilefuse.ir.graph import Graph, Input, Node, Type
 from tilefuse.ir.scalar import Expr, Read, substitute_axes, transform
 from tilefuse.ir.verify import verify_node
 from tilefuse.passes.analyses import live_values
-from tilefuse.passes.facts import CHOICES, Prices
-from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
+from tilefuse.passes.choosing import ChoosingPass
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.plan.rewrites.library_product import LibraryProduct, library_products
 from tilefuse.target.device import DeviceSpec
 
 
 @register_pass
 @dataclass(frozen=True)
-class CallProducts(DevicePass):
+class CallProducts(ChoosingPass):
     """Turn sums of products into library products where the call and its copies are predicted faster than a kernel for the sum.
 
     Exact: no; sums are associated differently. Products that the graph rounds to 16 bits are added unrounded, as kernels add them too,
@@ -41,19 +42,13 @@ class CallProducts(DevicePass):
     preserves: ClassVar[Properties] = frozenset({Property.PRIMITIVE_OPS_ONLY, Property.UPDATES_SEPARATE, Property.FILLS_SEPARATE})
     exact: ClassVar[bool] = False
     asks_prices: ClassVar[bool] = True
-    provides: ClassVar[tuple[str, ...]] = (CHOICES,)
-
-    def run(self, graph: Graph, ctx: PassContext) -> Graph:
-        """As `DevicePass.run`; the attribute is there in any case."""
-        ctx.attributes.setdefault(CHOICES, ())
-        return super().run(graph, ctx)
 
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with library products; `graph` itself where none is faster."""
         assert ctx.prices is not None
         choices = product_choices(graph, ctx.prices, ctx.eager_rounding)
         # A later run sees the sums that stayed once more.
-        ctx.attributes[CHOICES] = tuple(dict.fromkeys((*ctx.attributes[CHOICES], *(c.text() for c in choices))))
+        self.keep(choices, ctx)
         called = {c.contraction.node: c.call for c in choices if c.call is not None}
         if not called:
             return graph

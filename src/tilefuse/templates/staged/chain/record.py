@@ -4,11 +4,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.templates.roles import WithRoles
 
 
 @dataclass(frozen=True, slots=True)
-class ProductChain:
+class ProductChain(WithRoles):
     """Tiles of `rows` rows that persistent blocks take one after another through every product of a chain.
 
     columns     of each product's sums, in order: the next left operand or the results, in whole instructions
@@ -26,23 +26,3 @@ class ProductChain:
     slots: int
     warpgroups: int
     blocks: int
-
-    @property
-    def consumer_threads(self) -> int:
-        """Threads that multiply."""
-        return WARPGROUP * self.warpgroups
-
-    @property
-    def num_threads(self) -> int:
-        """Threads a block."""
-        return self.consumer_threads + WARPGROUP
-
-    @property
-    def resident(self) -> int:
-        """One block: its registers are distributed among its roles."""
-        return 1
-
-    @property
-    def streams_results(self) -> bool:
-        """As of `Choice`: results leave the cache before right operands, which every block reads."""
-        return True

@@ -71,23 +71,7 @@ class ProductChainTemplate(OwnLaunchTemplate[ProductChain]):
         """False: chains are found as wholes (`plan/chains.py`)."""
         return False
 
-    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
-
-    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
-        """False: products read elements that other threads load."""
-        return False
-
-    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: other blocks may still read the operand."""
-        return False
-
-    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: tiles of operands and of results differ."""
-        return False
-
-    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
-        """None: each row is one block's."""
-        return frozenset()
+    # -- explanations ----------------------------------------------------------------------------------------------------------
 
     def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
         """Rows of all layers, a block's rows, a warpgroup's; the widest layer's columns."""

@@ -76,23 +76,7 @@ class OnlineTemplate(OwnLaunchTemplate[Online]):
         """False: walks are found as wholes (`plan/walks.py`)."""
         return False
 
-    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
-
-    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
-        """False: products read what other threads load."""
-        return False
-
-    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: nobody has worked out which operands are read to their end."""
-        return False
-
-    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: tiles of operands and of results differ."""
-        return False
-
-    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
-        """None: each row of results is one block's."""
-        return frozenset()
+    # -- explanations ----------------------------------------------------------------------------------------------------------
 
     def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
         """Rows of results a block, and the columns of the walked axis that it takes at a time."""

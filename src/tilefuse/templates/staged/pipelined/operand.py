@@ -48,10 +48,15 @@ class Operand:
     lone_reads: int = 0
 
     @property
+    def lanes_cross_lines(self) -> bool:
+        """Whether neighbouring producing threads take neighbouring lines, along which memory is read although panels run across them."""
+        return self.reads_along_line and self.inner_is_contiguous
+
+    @property
     def port_bytes(self) -> int:
         """Bytes that come through the port to L2 for an element. Slots leave the first cache little room: where lanes do not read
         neighbours, each element that is loaded by itself brings a sector, also one that a neighbour has brought."""
-        if self.reads_along_line and self.inner_is_contiguous:
+        if self.lanes_cross_lines:
             return self.read_bytes
         return max(self.read_bytes, self.lone_reads * SECTOR_BYTES)
 

@@ -146,7 +146,7 @@ def _chunk_place(w: ProductState, tile: OperandTile, chunk: Affine, first_line: 
     operand = tile.operand
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     per_panel_line = tile.width // each
-    if operand.reads_along_line and operand.inner_is_contiguous:
+    if operand.lanes_cross_lines:
         line_of_panel, above = chunk % tile.panel_lines, chunk // tile.panel_lines
         along, panel = above % per_panel_line * each, above // per_panel_line
         offset = (panel * tile.panel_lines + line_of_panel) * tile.width + along

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar
 
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.templates.roles import WithRoles
 
 
 @dataclass(frozen=True, slots=True)
-class Pipelined:
+class Pipelined(WithRoles):
     """A main loop over the inner axis, for tiles of `rows` x `columns` sums that persistent blocks take one after another.
 
     Rows and columns are those of the instructions: of the products, or, where `swapped`, of the transposed products.
@@ -86,23 +87,3 @@ class Pipelined:
     def rows_of_thread(self) -> int:
         """Rows of which a consumer thread holds sums: two of every 64 of its warpgroup."""
         return self.warpgroup_rows // WARPGROUP_ROWS * 2
-
-    @property
-    def consumer_threads(self) -> int:
-        """Threads that multiply."""
-        return WARPGROUP * self.warpgroups
-
-    @property
-    def num_threads(self) -> int:
-        """Threads a block."""
-        return self.consumer_threads + WARPGROUP
-
-    @property
-    def resident(self) -> int:
-        """One block: its accumulators fill the registers."""
-        return 1
-
-    @property
-    def streams_results(self) -> bool:
-        """As of `Choice`: results leave the cache before operands, which other blocks read again."""
-        return True

@@ -89,23 +89,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
         """Products of a type that warpgroup instructions multiply."""
         return may_be_pipelined(node, graph, device)
 
-    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
-
-    def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
-        """False: products read what other threads load."""
-        return False
-
-    def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: other blocks may still read the operand."""
-        return False
-
-    def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
-        """False: which elements maps read beside the sums is not looked at."""
-        return False
-
-    def computed_by_several(self, program: TileProgram) -> frozenset[str]:
-        """None: each tile is one block's."""
-        return frozenset()
+    # -- explanations ----------------------------------------------------------------------------------------------------------
 
     def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
         """The product, the tiles of a cluster, a block's tile with the inner elements of a slot, a warpgroup's rows of it."""

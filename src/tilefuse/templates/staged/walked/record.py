@@ -4,11 +4,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS
+from tilefuse.templates.roles import WithRoles
 
 
 @dataclass(frozen=True, slots=True)
-class PipelinedWalk:
+class PipelinedWalk(WithRoles):
     """Tiles of 64 rows for each consumer warpgroup, which persistent blocks take one after another along the whole walked axis.
 
     columns     of scores a turn: elements of the walked axis in one slot of either ring
@@ -34,23 +35,3 @@ class PipelinedWalk:
     def rows(self) -> int:
         """Rows of a tile."""
         return WARPGROUP_ROWS * self.warpgroups
-
-    @property
-    def consumer_threads(self) -> int:
-        """Threads that multiply."""
-        return WARPGROUP * self.warpgroups
-
-    @property
-    def num_threads(self) -> int:
-        """Threads a block."""
-        return self.consumer_threads + WARPGROUP
-
-    @property
-    def resident(self) -> int:
-        """One block: its registers are distributed among its roles."""
-        return 1
-
-    @property
-    def streams_results(self) -> bool:
-        """As of `Choice`: results leave the cache before walked operands, which several blocks read."""
-        return True
