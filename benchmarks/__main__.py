@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--devices", default="", help="comma list of GPUs of this machine (or all; cpu is the host) that measure side by "
                        "side, all peers of a case on the same one; default: the first GPU")
     found.add_argument("--processes", type=int, default=0, help="measuring processes a device: they take turns on it, so that one compiles "
-                       "while another measures; default: 4 a GPU for products, else 1")
+                       "while another measures; default: 4 a GPU for products, else 1; also of planner")
     found.add_argument("--only", default="", help="regular expression that a case's name must match")
     found.add_argument("--dtype", default="", help="comma list of f32, f16, bf16, tf32 (products)")
     found.add_argument("--quick", action="store_true", help="a case of each family, within three minutes")
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
             from benchmarks import planner
 
             return planner.run(options.out, only=options.only, quick=options.quick, budget_s=options.budget, tiny=options.tiny,
-                              is_listed=options.list)
+                               is_listed=options.list, processes=options.processes)
         case "search":
             from benchmarks import search
 

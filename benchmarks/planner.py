@@ -2,25 +2,31 @@
 
 Of plans (workloads, stitched cases) every distinct kernel and the products left to the library; tuning cases fused and node by node.
 
-    python -m benchmarks planner [--quick] [--only REGEX] [--budget SECONDS]
+    python -m benchmarks planner [--quick] [--only REGEX] [--budget SECONDS] [--processes N]
+
+Several processes plan and compile side by side and take turns on the device (`turns.py`).
 
 The planner needs the order of candidates more than their times, so the figure is Spearman's rank correlation.
 """
 from __future__ import annotations
 
+import multiprocessing
+import os
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import correlation
+from benchmarks import correlation, turns
 from benchmarks.environment import describe
-from benchmarks.planned_kernels import Call, planned, sources, time_call
+from benchmarks.planned_kernels import LONG, Call, planned, sources, time_call
 from benchmarks.record import Record
 from benchmarks.timing import L2_ROTATION
 from benchmarks.tuning import CASES, shapes_of
@@ -29,6 +35,7 @@ from tilefuse.base.options import Options
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
 from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer
+from tilefuse.frontends.imported import Imported
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
 from tilefuse.plan.pattern import Pattern
@@ -99,6 +106,19 @@ class Bench:
         """Whether the time is over."""
         return time.monotonic() > self.until
 
+    def plan(self, name: str, graph_of: Callable[[], Imported]) -> None:
+        """Plans a graph, and measures its kernels and calls."""
+        if not self.is_over:
+            kernels, calls = planned(name, graph_of(), self.device, self.options)
+            self.kernels(kernels)
+            self.calls(calls)
+
+    def case(self, label: str, graph: Graph) -> None:
+        """Measures a tuning case, fused and node by node."""
+        if not self.is_over:
+            self.kernels([(f"{label} {'fused' if len(p.graph.nodes) > 1 else p.graph.nodes[0].name}", p)
+                          for p in programs_of(graph, self.device)])
+
     def kernels(self, labelled: Sequence[tuple[str, TileProgram]]) -> None:
         """Measures kernels that were not measured before."""
         if not self.is_over:
@@ -108,7 +128,8 @@ class Bench:
                 break
             if self.model.knows(program):
                 continue
-            timing = self.model.timing(program, self.measurer)
+            with turns.held():
+                timing = self.model.timing(program, self.measurer)
             if isinstance(timing, Rejected):
                 self.bad += 1
                 print(f"{label:60s} {timing}", flush=True)
@@ -120,7 +141,8 @@ class Bench:
         for call in calls if self.torch_device.type == "cuda" else ():
             if self.is_over:
                 break
-            timing = time_call(call, self.torch_device)
+            with turns.held():
+                timing = time_call(call, self.torch_device)
             self._keep(Row(call.label, "call", call.predicted_us, timing.median_us, timing.high_us - timing.low_us))
 
     def _keep(self, row: Row) -> None:
@@ -128,7 +150,8 @@ class Bench:
         print(row.text(), flush=True)
 
 
-def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, is_listed: bool = False) -> int:
+def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0, tiny: bool = False, is_listed: bool = False,
+        processes: int = 1) -> int:
     """Measures, prints the table and the correlations, and writes both, or only lists the cases. Exit status: 1 if a kernel did not run.
 
     quick: short plans, and few shapes of the tuning cases.
@@ -136,25 +159,65 @@ def run(out: Path, *, only: str = "", quick: bool = False, budget_s: float = 0.0
     if is_listed:
         print("\n".join([label for label, _ in sources(only, quick, tiny)] + [label for label, _ in cases(only, quick, tiny)]))
         return 0
-    device, place = present_device()
-    bench = Bench(device, place, budget_s)
-    for name, graph_of in sources(only, quick, tiny):
-        if not bench.is_over:
-            kernels, calls = planned(name, graph_of(), device, bench.options)
-            bench.kernels(kernels)
-            bench.calls(calls)
-    for label, graph in cases(only, quick, tiny):
-        if not bench.is_over:
-            made = programs_of(graph, device)
-            bench.kernels([(f"{label} {'fused' if len(p.graph.nodes) > 1 else p.graph.nodes[0].name}", p) for p in made])
+    bench = Bench(*present_device(), budget_s)
+    if processes > 1:
+        bench.rows, bench.bad = _by_processes(processes, only, quick, tiny, budget_s)
+    else:
+        for name, graph_of in sources(only, quick, tiny):
+            bench.plan(name, graph_of)
+        for label, graph in cases(only, quick, tiny):
+            bench.case(label, graph)
     record = Record.start(out, "planner", describe(bench.torch_device))
     record.cases = {r.label: asdict(r) for r in bench.rows}
     record.header |= {"rank_correlation": correlation.of_rows(record.cases.values()),
                       "templates": correlation.by_template(record.cases.values())}
     record.write()
-    print(summary(device.name, record.header, len(bench.rows)))
+    print(summary(bench.device.name, record.header, len(bench.rows)))
     print(f"record: {record.path}", file=sys.stderr)
     return 1 if bench.bad else 0
+
+
+def _by_processes(processes: int, only: str, quick: bool, tiny: bool, budget_s: float) -> tuple[list[Row], int]:
+    """Rows of all plans and cases whose process answered in time, in the order of the listing; kernels that did not run."""
+    plans, tuned = ([name for name, _ in listed(only, quick, tiny)] for listed in (sources, cases))
+    ended: dict[str, tuple[list[Row], int]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.setdefault(turns.VARIABLE, os.path.join(folder, "device.turns"))
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (budget_s,))
+        slow_first = sorted(plans, key=lambda name: not any(long in name for long in LONG))
+        asked = {pool.submit(_measured, name, name in plans, quick, tiny): name for name in (*slow_first, *tuned)}
+        try:
+            for future in as_completed(asked, budget_s + 2 if budget_s else None):
+                ended[asked[future]] = future.result()
+        except TimeoutError:
+            print(f"{len(asked) - len(ended)} of {len(asked)} not measured within {budget_s:g} s", file=sys.stderr)
+        for process in list(pool._processes.values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [row for name in (*plans, *tuned) if name in ended for row in ended[name][0]], sum(bad for _, bad in ended.values())
+
+
+def _begin(budget_s: float) -> None:
+    """In a measuring process: its bench."""
+    global _bench
+    _bench = Bench(*present_device(), budget_s)
+
+
+def _measured(name: str, is_plan: bool, quick: bool, tiny: bool) -> tuple[list[Row], int]:
+    """In a measuring process: rows of one plan or case, and kernels that did not run."""
+    assert _bench is not None
+    num_rows, num_bad = len(_bench.rows), _bench.bad
+    exactly = f"^{re.escape(name)}$"
+    if is_plan:
+        for _, graph_of in sources(exactly, quick, tiny):
+            _bench.plan(name, graph_of)
+    else:
+        for label, graph in cases(exactly, quick, tiny):
+            _bench.case(label, graph)
+    return _bench.rows[num_rows:], _bench.bad - num_bad
+
+
+_bench: Bench | None = None
 
 
 def summary(device: str, header: Mapping[str, Any], count: int) -> str:

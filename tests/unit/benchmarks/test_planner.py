@@ -9,6 +9,7 @@ from benchmarks import correlation, history, planner
 from benchmarks.record import Record
 from benchmarks.tables import planner_table
 from tilefuse.base.options import Options
+from tilefuse.runtime.cuda_api import has_device
 from tilefuse.target.device import H200
 
 
@@ -25,6 +26,17 @@ def test_a_small_run_prints_and_stores_the_correlation(tmp_path: Path, capsys: p
     planned = [name for name in record.cases if name.startswith("plan-logistic")]
     assert planned and len(record.cases) == 3 + len(planned)
     assert sum(t["kernels"] for t in record.header["templates"].values()) == len(record.cases)
+
+
+@pytest.mark.skipif(has_device(), reason="times the host executor")
+def test_processes_measure_the_same_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two processes that take turns, and their rows in the order of the listing."""
+    assert planner.run(tmp_path, only="row_sum|copy|plan-logistic", quick=True, tiny=True, processes=2) == 0
+    record = Record.load(next(tmp_path.glob("planner-*.json")))
+    names = list(record.cases)
+    planned = [name for name in names if name.startswith("plan-logistic")]
+    assert planned and len(names) == 3 + len(planned) and names[:len(planned)] == planned
+    capsys.readouterr()
 
 
 def test_nothing_is_planned_or_measured_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
