@@ -1,11 +1,14 @@
 """A representative sample of generated kernels at sizes that run in a moment under a checker: every template, its variants made by hand.
 
+Of pipelined kernels every case of the host's tests, but those whose offsets are data.
+
 Nothing here imports torch: under compute-sanitizer that alone would take longer than all kernels together.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tests.unit.templates.composed_cases import all_cases
 from tests.unit.templates.online_cases import ONLINE_CASES
@@ -33,6 +36,15 @@ from tests.unit.templates.pattern_graphs import (
     softmax_down,
     transpose,
 )
+from tests.unit.templates.staged.chain.test_product_chain import CASES as CHAIN_CASES
+from tests.unit.templates.staged.pipelined.row_cases import ROW_CASES
+from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES
+from tests.unit.templates.staged.pipelined.test_block_scales import SCALED_CASES
+from tests.unit.templates.staged.pipelined.test_byte_products import BYTE_CASES
+from tests.unit.templates.staged.pipelined.test_operand_parts import PARTS_CASES
+from tests.unit.templates.staged.pipelined.test_pipelined import CASES as PRODUCT_CASES
+from tests.unit.templates.staged.pipelined.test_split import SPLIT_CASES
+from tests.unit.templates.staged.walked.walk_cases import CASES as WALK_CASES
 from tests.unit.templates.stitched_cases import CASES
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
@@ -42,7 +54,7 @@ from tilefuse.driver.measure.lone_kernel import lone_spec
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.runtime.spec import KernelCode
-from tilefuse.target.device import DeviceSpec
+from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.pattern import schedule_graph, schedule_pattern
 
 # Odd extents, so that guards and tails run; the long ones are what it takes to get a cluster, a split or a persistent grid.
@@ -88,6 +100,18 @@ EARLY = (("f16", 64), ("f32", 64), ("f32", 96))
 NOT_JOINED = "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,remove-dead-nodes"
 
 
+class _Case(Protocol):
+    """A case of the host's tests."""
+
+    def program(self) -> TileProgram:
+        """The tile program for an H200."""
+
+
+PIPELINED: dict[str, Mapping[str, _Case]] = {
+    "product": PRODUCT_CASES, "few rows": SWAPPED_CASES, "parts": SPLIT_CASES, "rows": ROW_CASES, "bytes": BYTE_CASES,
+    "high and low": PARTS_CASES, "block scales": SCALED_CASES, "walk": WALK_CASES, "chain": CHAIN_CASES}
+
+
 def recurrence_text(dtype: str, width: int, steps: int = 3, rows: int = 20) -> str:
     """h <- tanh(x[t] a + h b), the steps written out."""
     state, weight = f"{dtype}[{rows}, {width}]", f"{dtype}[{width}, {width}]"
@@ -121,6 +145,8 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
     for variant in all_cases():
         if variant.device.arch == device.arch:
             yield from _lone(f"variant {variant.name}", variant.program(), variant.device)
+    if device.arch == H200.arch:
+        yield from _pipelined(device)
     for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
         yield Sample("scatter in place", code, None)
     # Kernels that fetch inputs while the one ahead runs: each sample is launched twice in a row, and the second does.
@@ -128,6 +154,13 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
         graph, options = parse_graph(recurrence_text(dtype, width)), Options(passes=NOT_JOINED, max_kernel_nodes=4)
         found = generate(graph, constants={}, device=device, options=options).spec.kernels
         yield from (Sample(f"early {dtype} {width} {n}", code, None) for n, code in enumerate(found) if "_early" in code.entry)
+
+
+def _pipelined(device: DeviceSpec) -> Iterator[Sample]:
+    """Kernels with rings of slots, tensor copies and warpgroup products."""
+    for kind, cases in PIPELINED.items():
+        for name, case in cases.items():
+            yield from _lone(f"{kind}: {name}", case.program(), device)
 
 
 def _whole(graph: Graph, device: DeviceSpec, packing: bool) -> TileProgram | Rejected:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,8 @@ def prepare(kernels: Sequence[tuple[str, Any]], folder: Path) -> None:
         (folder / f"{number}.cu").write_text(code.source, encoding="utf-8")
         made = compile_text(code.source, code.entry, code.arch, str(folder / str(number)), (*code.flags, "--generate-line-info"))
         (folder / f"{number}.cubin").write_bytes(made.payload)
-        launched = code.launch
         return {"name": name, "file": f"{number}.cubin", "entry": code.entry, "one_structure": code.one_structure,
-                "launch": [launched.num_blocks, launched.num_threads, launched.cluster, launched.shared_bytes, launched.early],
+                "launch": asdict(code.launch), "maps": [asdict(m) for m in code.maps],
                 "parameters": [[p.dtype, p.num_elements, p.role] for p in code.parameters]}
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
@@ -195,15 +195,16 @@ def launch(folder: Path) -> int:
     """
     from tilefuse.base.errors import DeviceError
     from tilefuse.runtime.cuda_api import check as checked
-    from tilefuse.runtime.cuda_api import driver, load_function, prepare_launch, use_device
+    from tilefuse.runtime.cuda_api import driver, load_function, map_encoder, prepare_launch, use_device
     from tilefuse.target.launch import Launch
+    from tilefuse.target.tensor_map import MAP_ALIGNMENT_BYTES, MAP_BYTES, MapParameter
 
     use_device(0)
     library = driver()
     failed = 0
     for row in json.loads((folder / "kernels.json").read_text(encoding="utf-8")):
         print(f"kernel {row['name']} ({row['entry']}, {row['file']})", flush=True)
-        shape = Launch(*row["launch"])
+        shape = Launch(**row["launch"])
         addresses = (ctypes.c_uint64 * len(row["parameters"]))()
         counters: list[tuple[int, int]] = []
         for number, (dtype, num_elements, role) in enumerate(row["parameters"]):
@@ -217,7 +218,14 @@ def launch(folder: Path) -> int:
             elif role == "counter":
                 checked(library.cuMemsetD8_v2(pointer, 0, ctypes.c_size_t(num_bytes)), "cuMemsetD8")
                 counters.append((pointer.value, num_bytes))
-        places = (ctypes.c_void_p * len(addresses))(*(ctypes.addressof(addresses) + 8 * n for n in range(len(addresses))))
+        memory = ctypes.create_string_buffer(MAP_BYTES * len(row["maps"]) + MAP_ALIGNMENT_BYTES)
+        start = -(-ctypes.addressof(memory) // MAP_ALIGNMENT_BYTES) * MAP_ALIGNMENT_BYTES
+        maps = [start + MAP_BYTES * n for n in range(len(row["maps"]))]
+        for place, fields in zip(maps, row["maps"], strict=True):
+            described = MapParameter(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()})
+            checked(map_encoder(described, place)(addresses[described.parameter]), "cuTensorMapEncodeTiled", row["name"])
+        arguments = [ctypes.addressof(addresses) + 8 * n for n in range(len(addresses))] + maps
+        places = (ctypes.c_void_p * len(arguments))(*arguments)
         try:
             function = load_function((folder / row["file"]).read_bytes(), row["entry"], shape, 0)
             call, _kept = prepare_launch(function, shape, 0, ctypes.addressof(places))

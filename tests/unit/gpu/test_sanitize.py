@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ def test_the_sample_has_every_template_and_variant() -> None:
     found = set().union(*map(kinds, listed))
     assert found >= {"pointwise", "transpose", "rows", "columns", "packed", "stitched", "online", "in place", "early", "rows in a warp",
                      "rows in a block", "rows in a cluster", "rows split", "rows persistent", "rows with columns",
-                     "rows in registers", "rows read again", "columns split", "columns whole"}
+                     "rows in registers", "rows read again", "columns split", "columns whole", "pipelined",
+                     "pipelined_walk", "product_chain"}
     assert len({s.name for s in listed}) == len(listed)
 
 
@@ -29,7 +31,7 @@ def test_kernels_are_compiled_and_described(tmp_path: Path) -> None:
     sample = next(s for s in samples(H200) if "columns split" in kinds(s))
     prepare([(sample.name, sample.code)], tmp_path)
     row, = json.loads((tmp_path / "kernels.json").read_text())
-    assert row["entry"] == sample.code.entry and row["launch"][:2] == [sample.code.launch.num_blocks, sample.code.launch.num_threads]
+    assert row["entry"] == sample.code.entry and row["launch"] == asdict(sample.code.launch)
     assert {role for _, _, role in row["parameters"]} == {"in", "out", "workspace", "counter"}
     assert b".debug_line" in (tmp_path / row["file"]).read_bytes()
 
