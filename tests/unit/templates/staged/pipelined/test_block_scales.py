@@ -11,6 +11,7 @@ from tests.unit.templates.staged.pipelined.block_scale_graphs import blocks, gat
 from tests.unit.templates.staged.pipelined.test_pipelined import Case
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.candidate import Rejected
+from tilefuse.domain.contraction import any_contraction_of
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -19,6 +20,7 @@ from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.pipelined.compose import compose_product
+from tilefuse.templates.staged.pipelined.exact.block_scales import scaled_contraction
 from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.template import plan_of
@@ -116,3 +118,17 @@ def test_programs_read_the_stored_elements() -> None:
     program = schedule_product(blocks(4096, 4096, 4096), {}, H200)
     assert isinstance(program, TileProgram)
     assert [t.operand.value for t in plan_of(program).operands] == ["x", "w"]
+
+
+def test_no_map_is_written_out_without_a_stored_operand() -> None:
+    """Operands behind 60 maps that each read the one before twice: written out they would have 2^60 reads."""
+    maps = "\n".join(f"%m{n}: f32[64, 128] = map [i, j] {{ add(%m{n - 1}[i, j], tanh(%m{n - 1}[i, j])) }}" for n in range(1, 61))
+    graph = parse_graph(f"""graph @g(%x: f32[64, 128], %w: f32[128, 64]) -> (f32[64, 64]) {{
+      %m0: f32[64, 128] = map [i, j] {{ tanh(%x[i, j]) }}
+      {maps}
+      %p: f32[64, 64] = library.matmul(%m60, %w)
+      return %p
+    }}""")
+    contraction = any_contraction_of(graph.node_by_name["p"], graph)
+    assert contraction is not None
+    assert scaled_contraction(graph, contraction, (64, 64)) is None

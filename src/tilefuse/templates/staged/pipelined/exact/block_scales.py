@@ -76,20 +76,23 @@ def _scaled(graph: Graph, value: str, index: tuple[Affine, ...], extents: Mappin
     flat = flat_product(Read(value, index), graph, extents)
     if flat.bounds or flat.negative or flat.narrowest.bits < F32.bits:
         return None
-    terms = [(_inlined(t.element, graph, extents), t.divides) for t in flat.terms]
-    stored = [e for e, divides in terms if not divides and _stored(e, graph) is not None]
-    scales = [(e, divides) for e, divides in terms if e not in stored]
-    if len(stored) != 1 or not scales or not all(_is_of_blocks(e, graph, extents) for e, _ in scales):
+    elements = [None if t.divides else _stored(t.element, graph, extents) for t in flat.terms]
+    stored = [e for e in elements if e is not None]
+    if len(stored) != 1 or len(elements) == 1:
         return None
-    element, scale = _stored(stored[0], graph), None
+    # Only behind a stored element: factors written out grow with every map between them and the boundary.
+    scales = [(_inlined(t.element, graph, extents), t.divides) for t, e in zip(flat.terms, elements) if e is None]
+    if not all(_is_of_blocks(e, graph, extents) for e, _ in scales):
+        return None
+    scale = None
     for e, divides in scales:
         own = e if dtype_of(e, lambda v: graph.type_of(v).dtype) == F32 else cast(e, F32)
         if scale is None:
             scale = call("reciprocal", own) if divides else own
         else:
             scale = call("div" if divides else "mul", scale, own)
-    assert element is not None and scale is not None
-    return ScaledOperand(element, scale)
+    assert scale is not None
+    return ScaledOperand(stored[0], scale)
 
 
 def _inlined(e: Expr, graph: Graph, extents: Mapping[str, int]) -> Expr:
@@ -102,12 +105,23 @@ def _inlined(e: Expr, graph: Graph, extents: Mapping[str, int]) -> Expr:
     return transform(e, behind)
 
 
-def _stored(e: Expr, graph: Graph) -> Read | None:
-    """The element of a boundary tensor of 8-bit floats that a factor is, converted to wider floats at most, which hold it exactly."""
-    while is_cast(e) and isinstance(e, Call) and DTYPES[e.fn].is_float and DTYPES[e.fn].bits > BYTE:
-        e = e.args[0]
-    if not isinstance(e, Read) or e.value in graph.node_by_name:
-        return None
+def _stored(e: Expr, graph: Graph, extents: Mapping[str, int]) -> Read | None:
+    """The element of a boundary tensor of 8-bit floats that a factor is, converted to wider floats at most, which hold it exactly.
+
+    Cost: linear in the maps between; they are followed as long as each is a conversion or a view.
+    """
+    while True:
+        if is_cast(e) and isinstance(e, Call) and DTYPES[e.fn].is_float and DTYPES[e.fn].bits > BYTE:
+            e = e.args[0]
+            continue
+        if not isinstance(e, Read):
+            return None
+        node = graph.node_by_name.get(e.value)
+        if node is None:
+            break
+        if node.category != "map" or node.body is None:
+            return None
+        e = substitute_axes(node.body, dict(zip(node.axes, e.index, strict=True)), extents)
     dtype = graph.type_of(e.value).dtype
     return e if dtype.is_float and dtype.bits == BYTE else None
 
