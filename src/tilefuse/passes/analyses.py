@@ -8,11 +8,15 @@ from collections.abc import Mapping
 
 from tilefuse.ir.affine import Affine, FloorDiv, Mod
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.ops import flops_of
 from tilefuse.ir.scalar import Const, Expr, Guard, Index, Lookup, Read, walk
 from tilefuse.ir.verify import Finding, verify, verify_node
 
 # Bodies without any read, of at most this many expression nodes, are recomputed by their users.
 COMPUTED_VIEW_NODES = 12
+# Limit on their operations: powers, sines and cosines of positions (tables of angles) are values, which the planner keeps in memory or
+# computes again by price.
+COMPUTED_VIEW_FLOPS = 20
 
 
 def live_values(graph: Graph) -> set[str]:
@@ -41,7 +45,7 @@ def is_computed_view(node: Node) -> bool:
     for count, x in enumerate(walk(node.body), 1):
         if count > COMPUTED_VIEW_NODES or isinstance(x, (Read, Lookup)) or (not isinstance(x, (Const, Index)) and _is_random(x)):
             return False
-    return True
+    return flops_of(node.body) <= COMPUTED_VIEW_FLOPS
 
 
 def _is_random(e: Expr) -> bool:

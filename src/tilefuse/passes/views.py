@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from tilefuse.ir.affine import Affine, axis
+from tilefuse.ir.affine import Affine, axis, row_major_strides
 from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.layouts import window_of
 from tilefuse.ir.scalar import Expr, Guard, Index, Lookup, Read, substitute_axes, transform, walk
 from tilefuse.ir.verify import verify_node
 from tilefuse.passes.analyses import (
@@ -59,11 +60,25 @@ class ViewTable:
         return (is_guarded_view(node) and self.counts.get(node.name, 0) <= MAX_GUARDED_USERS
                 and node.name not in self.graph.escaping and node.name not in self.library_operands)
 
+    def stay_one(self, view: Node, user: Node) -> bool:
+        """Whether view and user are two shapes of one stored value: a result of the graph, and the operand of a library operator.
+
+        Read through the view, the operand would be a second copy in memory.
+        """
+        return view.name in self.graph.escaping and user.name in self.library_operands and _is_reshape(self.graph, view, user)
+
 
 def view_table(graph: Graph) -> ViewTable:
     """An empty table for the graph."""
     operands = frozenset(v for n in graph.nodes if n.operands for v in n.operands)
     return ViewTable(graph, user_counts(graph), operands, {})
+
+
+def _is_reshape(graph: Graph, view: Node, user: Node) -> bool:
+    """Whether the elements of the user are those of the view, in the same row-major order."""
+    if view.type.num_elements != user.type.num_elements or not is_pure_view(user):
+        return False
+    return window_of(graph, user, row_major_strides(view.type.shape)) == (0, row_major_strides(user.type.shape))
 
 
 def _fits(view: Node, user: Node, reads: int) -> bool:
@@ -108,7 +123,7 @@ def inline_into(node: Node, table: ViewTable, types: Mapping[str, Type]) -> Node
         for x in walk(e):
             if isinstance(x, (Read, Lookup)) and x.value in reads:
                 reads[x.value] += 1
-    chosen = {v: table.views[v] for v in used if _fits(table.views[v], node, reads[v])}
+    chosen = {v: table.views[v] for v in used if _fits(table.views[v], node, reads[v]) and not table.stay_one(table.views[v], node)}
     if not chosen:
         return node
     return _fold(node, chosen, types)
@@ -167,7 +182,8 @@ class InlineViews(Pass):
     Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter. Guarded views
     (padding, concatenation) are folded where evaluating them costs less than a copy: at most three users that read it at most twice, unless
     it must be stored anyway; several reads (a concatenation) only where no element is evaluated twice, and few in a reduction.
-    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of them.
+    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of them. A library
+    operand that reshapes a result of the graph is not read through it: both are one copy in memory.
 
         %t: f32[4, 8] = map [i, j] { %x[j, i] }          (left for remove-dead-nodes)
         %y: f32[4, 8] = map [i, j] { exp(%t[i, j]) }  ->  %y: f32[4, 8] = map [i, j] { exp(%x[j, i]) }

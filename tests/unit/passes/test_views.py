@@ -104,3 +104,35 @@ def test_empty_tensors_are_left_alone() -> None:
     total = b.reduce(b.concatenate([x, x], 0), "sum", 0)
     after = Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([y, total]), PassContext(verify=2))
     assert after.type_of(after.results[0]).shape == (0, 4)
+
+
+def test_an_operand_that_reshapes_a_result_is_the_result() -> None:
+    text = """graph @g(%x: bf16[3, 5, 7, 8], %w: bf16[60, 8]) -> (bf16[3, 5, 4, 7, 8], bf16[420, 60], bf16[420, 8]) {
+  %e: bf16[3, 5, 4, 7, 8] = map [i, j, k, l, m] { %x[i, j, l, m] }
+  %r: bf16[420, 8] = map [i, j] { %e[(i // 140), ((i // 28) % 5), ((i // 7) % 4), (i % 7), j] }
+  %t: bf16[8, 60] = map [i, j] { %w[j, i] }
+  %p: bf16[420, 60] = library.matmul (%r, %t) {precision = "default", transpose_a = false, transpose_b = false}
+  %q: bf16[420, 8] = map [i, j] { bf16(neg(f32(%e[(i // 140), ((i // 28) % 5), ((i // 7) % 4), (i % 7), j]))) }
+  return %e, %p, %q
+}
+"""
+    after = folded(parse_graph(text)).node_by_name
+    assert after["r"].reads() == ("e",), "one copy in memory, which the product reads"
+    assert after["q"].reads() == ("x",), "kernels read through the view"
+    sliced = folded(parse_graph(text.replace("%e[(i // 140), ((i // 28) % 5), ((i // 7) % 4)", "%e[(i // 140), ((i // 28) % 5), 3", 1)))
+    assert sliced.node_by_name["r"].reads() == ("x",), "a part of the result, in another order"
+
+
+def test_tables_of_angles_are_values_and_angles_are_not() -> None:
+    text = """graph @g(%x: f32[4, 8, 8]) -> (f32[4, 8, 8], f32[4, 8, 8]) {
+  %a: f32[8, 8] = map [i, j] { mul(f32(index(i)), exp2(f32(index(j)))) }
+  %c: f32[8, 8] = map [i, j] { cos(%a[i, j]) }
+  %y: f32[4, 8, 8] = map [i, j, k] { mul(%x[i, j, k], %c[j, k]) }
+  %z: f32[4, 8, 8] = map [i, j, k] { mul(%x[i, j, k], %a[j, k]) }
+  return %y, %z
+}
+"""
+    after = folded(parse_graph(text)).node_by_name
+    assert list(after) == ["c", "y", "z"]
+    assert after["y"].reads() == ("x", "c"), "one cosine for each place, not for each element"
+    assert after["z"].reads() == ("x",)

@@ -6,6 +6,7 @@ windows that lie like tensors of their own, which products in kernels take as op
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.ir.graph import Graph, Node
@@ -48,20 +49,37 @@ def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, Vie
     """
     # Values whose memory a result must not share.
     frozen = frozenset(i.name for i in graph.inputs if i.constant) | frozenset(i for i, _ in graph.updates)
+    updated = frozenset(v for _, v in graph.updates)
+    stored: frozenset[str] = frozenset()
+    while True:
+        views = _possible_views(graph, layouts, stored)
+        possible = frozenset(views)
+        # Users come after their operands, so one visit backwards knows the decision on every user.
+        for name in [n.name for n in reversed(graph.nodes) if n.name in views]:
+            if name in updated or not _allowed(graph, views, name, wanted, frozen):
+                del views[name]
+        # A value that is no view after all has memory of its own, of which other nodes may be views.
+        if possible - views.keys() <= stored:
+            return views
+        stored |= possible - views.keys()
+
+
+def _possible_views(graph: Graph, layouts: Layouts, stored: AbstractSet[str]) -> dict[str, View]:
+    """Nodes that strides can express, whoever uses them: windows onto the memory of the first value of their chain, or else onto the nearest
+    one of `stored`."""
     views: dict[str, View] = {}
     for node in graph.nodes:
         if node.kind != "map" or not isinstance(node.body, Read):
             continue
-        under = views.get(node.body.value)
-        view = as_view(graph, node, strides_of(graph, layouts, node.body.value) if under is None else under.strides)
-        if view is None:
-            continue
-        views[node.name] = view if under is None else View(view.value, under.base, under.offset + view.offset, view.strides)
-    updated = frozenset(v for _, v in graph.updates)
-    # Users come after their operands, so one visit backwards knows the decision on every user.
-    for name in [n.name for n in reversed(graph.nodes) if n.name in views]:
-        if name in updated or not _allowed(graph, views, name, wanted, frozen):
-            del views[name]
+        value = node.body.value
+        under = views.get(value)
+        view = None if under is None else as_view(graph, node, under.strides)
+        if view is not None and under is not None:
+            views[node.name] = View(view.value, under.base, under.offset + view.offset, view.strides)
+        elif under is None or value in stored:
+            view = as_view(graph, node, strides_of(graph, layouts, value))
+            if view is not None:
+                views[node.name] = view
     return views
 
 

@@ -57,3 +57,10 @@ def test_a_result_in_another_layout_than_wanted_is_no_view() -> None:
     graph = parse_graph(f"{HEAD}(f32[8, 6]) {{ %r: f32[8, 6] = map [i, j] {{ %x[j, i] }} return %r }}")
     assert find_views(graph, {}, {"r": (6, 1)}) == {}
     assert set(find_views(graph, {}, {"r": (1, 8)})) == {"r"}
+
+
+def test_a_reshape_of_a_value_that_is_stored_after_all_is_a_view_of_it() -> None:
+    nodes = ("%e: f32[6, 4, 8] = map [i, k, j] { %x[i, j] } %v: f32[24, 8] = map [i, j] { %e[(i // 4), (i % 4), j] } "
+             "%t: f32[8, 24] = map [i, j] { %v[j, i] } %r: f32[24, 24] = library.aten.foo.default (%v, %t)")
+    found = views_of(nodes, "%e, %r", "f32[6, 4, 8], f32[24, 24]")
+    assert found == {"v": ("e", 0, (8, 1)), "t": ("e", 0, (1, 8))}, "a result must not overlap itself, and so has memory"
