@@ -182,8 +182,8 @@ class InlineViews(Pass):
     Pure views (a read) and computed views (no read, cheap) are folded into every map, gather, reduce, scan and scatter. Guarded views
     (padding, concatenation) are folded where evaluating them costs less than a copy: at most three users that read it at most twice, unless
     it must be stored anyway; several reads (a concatenation) only where no element is evaluated twice, and few in a reduction.
-    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of them. A library
-    operand that reshapes a result of the graph is not read through it: both are one copy in memory.
+    Lookups are folded through views that permute or drop whole dimensions. Library operands stay: the planner makes strided views of
+    them. A library operand that reshapes a result of the graph is not read through it: both are one copy in memory.
 
         %t: f32[4, 8] = map [i, j] { %x[j, i] }          (left for remove-dead-nodes)
         %y: f32[4, 8] = map [i, j] { exp(%t[i, j]) }  ->  %y: f32[4, 8] = map [i, j] { exp(%x[j, i]) }
