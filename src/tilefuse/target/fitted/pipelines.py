@@ -102,6 +102,12 @@ class PipelinedFigures:
         "that of others in geometric mean: 64 x 256 in turn 0.91, 128 x 128 0.90, 64 x 128 in turn 0.83; one group 0.99, 0.93, 0.81")
     staged_instructions: float = measured(
         5.5, "instructions an element", "Store of one element through shared memory and a tensor store.", _TIMED)
+    row_stored_instructions: float = measured(
+        8.0, "instructions an element", "Store of one element through shared memory and by rows, which each warp stores word by word.",
+        "assembler, sm_90a: beside the store to shared memory 16 instructions for two rows of 64 elements of 16 bits, odd and even")
+    row_stored_bytes_per_cycle: float = measured(
+        20.0, "bytes a cycle and multiprocessor", "Rate of stores by rows: lanes store the neighbouring words of a row.",
+        "assumption: three times that of pairs in eight rows, since a store has one row instead of eight")
     stored_instructions: float = measured(
         6.0, "instructions an element", "Store of one element from registers.", _TIMED)
     stored_bytes_per_cycle: float = measured(

@@ -159,6 +159,11 @@ class ProductPlan:
         return self.beside.results
 
     @property
+    def copied_results(self) -> tuple[StagedTile, ...]:
+        """Those of them that tensor stores write."""
+        return tuple(r for r in self.staged if not r.by_rows)
+
+    @property
     def fetched(self) -> tuple[FetchedValue, ...]:
         """Boundary values that come through shared memory while the products are computed."""
         return self.beside.fetched

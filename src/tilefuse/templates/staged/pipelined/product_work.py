@@ -218,14 +218,17 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
     """The end of a tile: reductions of rows, maps on the sums, and stores. flops: operations of all these on one element."""
     choice, graph, fitted = plan.choice, plan.form.graph, device.fitted.pipelined
     elements = choice.rows * choice.result_columns
-    staged = {r.name for r in plan.staged}
+    staged, copied = {r.name for r in plan.staged}, len(plan.copied_results)
+    by_rows, direct = len(staged) - copied, len(plan.form.tile_results) - len(staged)
     direct_bytes = sum(graph.type_of(r).dtype.itemsize for r in plan.form.tile_results if r not in staged) * elements
-    direct = len(plan.form.tile_results) - len(staged)
-    instructions = flops + fitted.staged_instructions * len(staged) + fitted.stored_instructions * direct
+    row_bytes = sum(r.dtype.itemsize for r in plan.staged if r.by_rows) * elements
+    instructions = (flops + fitted.staged_instructions * copied + fitted.row_stored_instructions * by_rows
+                    + fitted.stored_instructions * direct)
     issued = fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows)
     # Eight lanes store neighbours of one row of a swapped product, as four lanes store pairs.
     in_pairs = choice.swapped or plan.form.columns % NEIGHBOURS == 0
     stored = direct_bytes / fitted.stored_bytes_per_cycle if in_pairs else direct * elements * fitted.lone_store_cycles
+    stored += row_bytes / fitted.row_stored_bytes_per_cycle
     exchange = fitted.scattered_exchange_cycles if choice.scattered else fitted.exchange_cycles
     return StageWork(((("threads", elements * instructions / issued),), (("l2", stored),)),
                      fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * exchange)

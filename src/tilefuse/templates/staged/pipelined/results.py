@@ -1,7 +1,8 @@
 """The end of a tile: results computed from the sums, each lane two neighbours of a row at a time.
 
     staged     64 rows x 64 columns of a warpgroup in shared memory  ->  tensor stores, which go on while the next stage is written
-    direct     each lane stores its neighbours, where no tensor map describes the result
+    by rows    such a stage  ->  each warp stores its own rows, where no tensor map describes the result (`row_stores.py`)
+    direct     each lane stores its neighbours, where these do not lie in one row of memory
     fetched    boundary values of the same elements come through such stages, while the products are computed
 """
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
-from tilefuse.ir.scalar import Bound
+from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.asynchronous import BulkWait
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, Reg, Store, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_ROWS
@@ -19,6 +20,7 @@ from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, Tensor
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.columns.sums import ColumnSums
+from tilefuse.templates.staged.pipelined.row_stores import store_rows
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
 
@@ -112,7 +114,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
         _store_stages(w, at)
         if sums is not None:
             sums.finish(at.row, at.column)
-    if w.plan.staged:
+    if w.plan.copied_results:
         # The next tile writes the stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
 
@@ -122,7 +124,7 @@ def store_results(w: ProductState, group: Affine, first_row: Affine, first_colum
 
 def _meet_before(w: ProductState, number_of: int) -> None:
     """Waits until the stores of the stages to come have read them; the first ones of a tile are free."""
-    staged = w.plan.staged
+    staged = w.plan.copied_results
     again = [t.count for t in staged if number_of >= t.count]
     if again:
         w.emit(TensorStoreWait((min(again) - 1) * sum(t.num_panels for t in staged), team=WARPGROUP), Barrier(team=WARPGROUP))
@@ -149,11 +151,18 @@ def _store_stages(w: ProductState, place: StagePlace) -> None:
 
     A box that reaches into the rows of another group would overwrite these: where a tile hangs over its group's end, threads store rows.
     """
-    if not w.plan.staged:
+    if any(r.by_rows for r in w.plan.staged):
+        w.emit(Barrier(team=WARP))
+        for r in w.plan.staged:
+            if r.by_rows:
+                store_rows(w, r, place.row, place.column, place.first(r))
+        # The warp writes the stage again.
+        w.emit(Barrier(team=WARP))
+    if not w.plan.copied_results:
         return
     w.emit(ProxyFence(), Barrier(team=WARPGROUP))
     with w.nested() as whole:
-        for r in w.plan.staged:
+        for r in w.plan.copied_results:
             name = _map_name(w, r)
             for at, start in _boxes(w, r, r, place):
                 # Also where the panel lies outside the result as a whole: waits count stores.
@@ -162,7 +171,7 @@ def _store_stages(w: ProductState, place: StagePlace) -> None:
         w.emit(*whole.statements)
         return
     with w.nested() as rows:
-        for r in w.plan.staged:
+        for r in w.plan.copied_results:
             _store_rows(w, r, place)
     # The same for all warpgroups of a block: a condition of one would keep the others from their stores.
     left = w.simplified(w.group_tile.end - w.group_tile.first_row)
@@ -195,7 +204,7 @@ def _store_rows(w: ProductState, r: StagedTile, place: StagePlace) -> None:
 def _element(tile: StagedTile, stage: StagePlace, row: Affine, column: Affine) -> Affine:
     """An element of a stage among the stages of a tensor."""
     panel, within = column // tile.width, column % tile.width
-    return stage.first(tile) + panel * (WARPGROUP_ROWS * tile.width) + row * tile.width + within
+    return stage.first(tile) + panel * (WARPGROUP_ROWS * tile.pitch) + row * tile.pitch + within
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------------
@@ -206,25 +215,32 @@ def _neighbours(w: ProductState, place: Place, sums: ColumnSums | None, pair: Af
     form, columns = w.form, w.form.columns
     together = columns % NEIGHBOURS == 0
     arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
+    staged, dtypes = {r.name for r in w.plan.staged}, {r: form.graph.type_of(r).dtype for r in form.tile_results}
     with w.when(w.beyond(place.column, columns)):
         for name, array in arrays.items():
-            w.emit(Declare(array, form.graph.type_of(name).dtype, NEIGHBOURS))
+            w.emit(Declare(array, dtypes[name], NEIGHBOURS))
         if together:
             load_neighbours(w, place.sum, place.row, place.column, lambda: _evaluate(w), place)
         for v in range(NEIGHBOURS):
+            w.loads.clear()
+            w.lookups.clear()
             with w.nested() as one, w.at(**form.place(place.row, place.column + v)):
                 w.sum = place.sum + v
                 for name, array in arrays.items():
-                    dtype = form.graph.type_of(name).dtype
+                    dtype = dtypes[name]
                     w.emit(Assign(Reg(array, dtype, number(v)), w.element(name)))
-                    if not together:
+                    if not together and name not in staged:
                         w.emit(Store(w.buffers[name].name, w.result_offset(name), Reg(array, dtype, number(v))))
                 if sums is not None:
                     sums.add(pair, v)
-            with w.when(() if together or not v else w.beyond(place.column + v, columns)):
+            # Beyond the last column there is an element of the stage, but none of other values.
+            exists = together or not v or staged.issuperset(arrays) and not (w.loads or w.lookups)
+            if not exists:
+                w.emit(*(Assign(Reg(array, dtypes[name], number(v)), const(0, dtypes[name])) for name, array in arrays.items()
+                         if name in staged))
+            with w.when(() if exists else w.beyond(place.column + v, columns)):
                 w.emit(*one.statements)
-        if together:
-            _store_neighbours(w, arrays, place)
+        _store_neighbours(w, arrays if together else {r: a for r, a in arrays.items() if r in staged}, place)
 
 
 def _evaluate(w: ProductState) -> None:

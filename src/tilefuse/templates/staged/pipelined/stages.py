@@ -1,6 +1,7 @@
 """Tiles in shared memory beside the operands' slots: results on their way out, boundary values that maps read beside the sums.
 
     boundary value  -> tensor copies, while the products are computed ->  64 rows x 64 columns  -> in place -> result -> tensor stores
+    result whose rows no tensor map describes                          ->  64 rows x 64 columns  -> each warp stores its 16 rows
 """
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from tilefuse.templates.staged.pipelined.result_map import ResultMap
 LONGEST_STAGED_BYTES = 4
 # Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result alone.
 STAGE_COLUMNS, STAGES = 64, 2
+# Elements behind each row of a stage that warps store by rows: pairs of eight rows that a warp writes together lie in different banks.
+ROW_PAD = 8
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class StagedTile:
     map           its dimensions, rows and columns last
     offset_bytes  of the first warpgroup's first stage
     count         stages of a warpgroup
+    by_rows       a result that no tensor store writes: each warp stores the rows that it has written, so that one stage is enough
     """
 
     name: str
@@ -37,16 +41,17 @@ class StagedTile:
     map: ResultMap
     offset_bytes: int
     count: int
+    by_rows: bool = False
 
     @property
     def swizzle(self) -> int:
-        """Swizzle of a panel, whose rows are no longer than a stage's. Units: bytes."""
-        return min(SWIZZLE_LINE_BYTES, STAGE_COLUMNS * self.dtype.itemsize)
+        """Swizzle of a panel, whose rows are no longer than a stage's; 0 for rows with a pad behind them. Units: bytes."""
+        return 0 if self.by_rows else min(SWIZZLE_LINE_BYTES, STAGE_COLUMNS * self.dtype.itemsize)
 
     @property
     def width(self) -> int:
         """Columns of a panel."""
-        return panel_width(self.swizzle, self.dtype.itemsize)
+        return STAGE_COLUMNS if self.by_rows else panel_width(self.swizzle, self.dtype.itemsize)
 
     @property
     def num_panels(self) -> int:
@@ -54,9 +59,14 @@ class StagedTile:
         return STAGE_COLUMNS // self.width
 
     @property
+    def pitch(self) -> int:
+        """Elements from one row of a panel to the next."""
+        return self.width + ROW_PAD if self.by_rows else self.width
+
+    @property
     def stage_elements(self) -> int:
         """Elements of one stage."""
-        return WARPGROUP_ROWS * STAGE_COLUMNS
+        return WARPGROUP_ROWS * self.pitch * self.num_panels
 
     @property
     def box(self) -> tuple[int, ...]:
@@ -68,6 +78,11 @@ class StagedTile:
         """Whether a tensor map describes it, and each box lies in one part of it."""
         return (self.dtype.itemsize <= LONGEST_STAGED_BYTES and self.map.holds_boxes(WARPGROUP_ROWS, self.width)
                 and not why_no_map(self.dtype, self.map.extents, self.map.strides, self.box, self.swizzle))
+
+    @property
+    def is_stored_by_rows(self) -> bool:
+        """Whether the columns of each stage lie next to each other in memory, wherever their rows begin."""
+        return self.dtype.itemsize <= LONGEST_STAGED_BYTES and self.map.strides[-1] == 1 and self.map.lines[1] % STAGE_COLUMNS == 0
 
     def num_bytes(self, warpgroups: int) -> int:
         """All stages."""
@@ -102,22 +117,21 @@ class FetchedValue:
 def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: int) -> Stages:
     """Results that leave through stages, and values that maps read there, laid out from `offset_bytes` on.
 
-    A result has none where no tensor store writes it, as where heads have 24 columns, rows are no multiples of 16 bytes, or sums are those
-    of the transposed product.
+    A result has none where its columns do not lie together, as those of heads of 24 columns, or sums are those of the transposed product.
     stages: of a warpgroup for each result that shares none.
     """
     if choice.result_columns % STAGE_COLUMNS or form.swapped:
         return Stages()
     types = form.graph.type_of
     whole = choice.warpgroup_rows // WARPGROUP_ROWS * (choice.result_columns // STAGE_COLUMNS)
-    results = [t for t in (StagedTile(n, types(n).dtype, m, 0, stages) for n, m in form.maps.items()) if _is_staged(form, t)]
+    results = [t for n, m in form.maps.items() if (t := _result(form, StagedTile(n, types(n).dtype, m, 0, stages))) is not None]
     fetched = [t for t in (StagedTile(n, types(n).dtype, m, 0, whole) for n, m in form.beside.items()) if _is_staged(form, t)]
     if form.columns % NEIGHBOURS or choice.memory_parts > 1 or choice.finishers < choice.cluster_parts:
         # Not every block of those that share a tile computes results.
         fetched = []
     tile_by_source: dict[str, str] = {}
     for s in fetched:
-        free = [r.name for r in results if r.dtype == s.dtype and r.name not in tile_by_source.values()]
+        free = [r.name for r in results if r.dtype == s.dtype and not r.by_rows and r.name not in tile_by_source.values()]
         tile_by_source[s.name] = s.name if s.name in free else free[0] if free else s.name
     shared = set(tile_by_source.values())
     tiles = [replace(r, count=whole) if r.name in shared else r for r in results]
@@ -129,6 +143,13 @@ def stages_of(form: ProductForm, choice: Pipelined, offset_bytes: int, stages: i
         offset_bytes = placed.offset_bytes + placed.num_bytes(choice.warpgroups)
     return Stages(tuple(tile_by_name[r.name] for r in results),
                   tuple(FetchedValue(s, tile_by_name[tile_by_source[s.name]]) for s in fetched))
+
+
+def _result(form: ProductForm, tile: StagedTile) -> StagedTile | None:
+    """The stages of a result: for tensor stores, else for stores by rows; None where there are none."""
+    if _is_staged(form, tile):
+        return tile
+    return replace(tile, count=1, by_rows=True) if tile.is_stored_by_rows else None
 
 
 def _is_staged(form: ProductForm, tile: StagedTile) -> bool:
