@@ -9,15 +9,17 @@ import argparse
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import characteristics, quick
+from benchmarks import characteristics, quick, turns
 from benchmarks.devices import places_of, visible_gpus, with_workers
 from benchmarks.peers import INDUCTOR_MODE, PEERS
 from benchmarks.products.verdict import verdict as products_verdict
 from benchmarks.record import RESULTS, Record, joined
 from benchmarks.report import OURS, device_text, plot, table, verdict
+from benchmarks.timing import CLOCK_S
 
 LIMIT_MIB = 1024
 RATE_SIDE = 8192
@@ -37,6 +39,8 @@ SUITES = {
 # and little enough that ten cases end within ten minutes on four devices. Units: seconds.
 APART = {"workloads": 470.0}
 TIMEOUT_S = 300.0
+# How long a peer is timed where times say nothing.
+PREPARED_CLOCK_S = 0.001
 # Measuring processes a GPU: compilers of products work for seconds where a measurement takes one.
 PROCESSES = {"products": 4}
 
@@ -58,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--quick", action="store_true", help="a case of each family, within three minutes")
     found.add_argument("--out", type=Path, default=RESULTS, help="folder for the record")
     found.add_argument("--resume", type=Path, help="continue this record (same machine and sources)")
+    found.add_argument("--without", type=Path, help="leave out the cases that this record has: a later part of a run, for join")
+    found.add_argument("--caches", type=Path, help="a folder of kernel caches that stays, for all processes: no compile time is recorded")
+    found.add_argument("--prepare", action="store_true", help="fill the --caches: every peer compiles every case, side by side; times "
+                       "say nothing then, and the record is thrown away")
+    found.add_argument("--clock", type=float, default=CLOCK_S, help=f"seconds for which each peer is timed on a case (patterns, stitched, "
+                       f"blas, products: {CLOCK_S})")
     found.add_argument("--budget", type=float, default=0.0, help="seconds after which no further case is started (0: none)")
     found.add_argument("--timeout", type=float, default=0.0, help="seconds that one peer may take on one case (workloads: 470; else 300)")
     found.add_argument("--size-mib", type=int, default=256, help="patterns: MiB that a case moves")
@@ -188,7 +198,7 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
     import torch
 
     from benchmarks.environment import default_device, describe
-    from benchmarks.suite import Run, earlier_seconds, longest_first
+    from benchmarks.suite import Run, earlier_seconds, families_in_turn, longest_first
 
     cases = select(options)
     if options.list:
@@ -201,20 +211,39 @@ def measure_suite(options: argparse.Namespace, peers: list[str]) -> int:
     if options.processes < 0:
         parser().error(f"--processes is {options.processes}; give 1 or more")
     places = with_workers(places, options.processes or (PROCESSES.get(options.suite, 1) if any(p.visible for p in places) else 1))
+    if options.prepare and not options.caches:
+        parser().error("--prepare fills the caches of --caches, which is not there")
+    if options.caches:
+        options.caches.mkdir(parents=True, exist_ok=True)
+    if options.without:
+        known = Record.load(options.without)
+        cases = [c for c in cases if not all(known.has(c["name"], p) for p in (OURS, *(p for p in peers if p in c.get("rivals", peers))))]
+    if options.prepare:
+        options.out, options.clock = Path(tempfile.mkdtemp(prefix="tilefuse-prepared-")), PREPARED_CLOCK_S
+        os.environ[turns.VARIABLE] = ""
     device = default_device() if any(p.visible for p in places) else torch.device("cpu")
     record = Record.load(options.resume) if options.resume else Record.start(options.out, options.suite, describe(device))
     kind, _, default_mode = SUITES[options.suite]
     mode = options.inductor_mode or (quick.INDUCTOR_MODE if options.quick else default_mode)
     record.header["inductor_mode"] = mode
-    request = {"what": kind, "size_mib": options.size_mib, "inductor_mode": mode, "tiny": options.tiny}
+    request = {"what": kind, "size_mib": options.size_mib, "inductor_mode": mode, "tiny": options.tiny, "clock_s": options.clock}
     if len({p.name for p in places}) > 1:
         cases = longest_first(cases, earlier_seconds(options.suite, RESULTS))
-    run = Run(record, places, peers, request, limits=limits_of(options, device.type == "cuda"), budget_s=options.budget,
-              timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART and not options.quick)
+    elif options.suite == "products":
+        cases = families_in_turn(cases)
+    limits = [] if options.prepare else limits_of(options, device.type == "cuda")
+    run = Run(record, places, peers, request, limits=limits, budget_s=options.budget,
+              timeout_s=options.timeout or APART.get(options.suite, TIMEOUT_S), apart=options.suite in APART and not options.quick,
+              caches=options.caches)
     try:
         run.measure(cases)
     except KeyboardInterrupt:
         print("interrupted; what was measured is kept", file=sys.stderr)
+    if options.prepare:
+        ended = {name: {told["status"] for told in entry["peers"].values()} for name, entry in record.cases.items()}
+        failed = [name for name, statuses in ended.items() if statuses - {"ok", "skipped"}]
+        print(f"prepared {len(record.cases)} of {len(cases)} cases" + (f"; without a result: {', '.join(failed)}" if failed else ""))
+        return 1 if failed else 0
     record.arrange([c["name"] for c in select(options)])
     return show(record, peers)
 

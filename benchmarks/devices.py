@@ -17,6 +17,9 @@ from benchmarks import turns
 HOST = "cpu"
 # Places of compiled code of torch.compile, Triton and tilefuse: variable, and folder below the run's own.
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TILEFUSE_CACHE_DIR": "tilefuse"}
+# The same of XLA, which keeps nothing unless it is told to; a run that keeps its caches has every program kept, short ones too.
+KEPT_CACHES = CACHES | {"JAX_COMPILATION_CACHE_DIR": "xla"}
+KEEPING = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 THREADS = (COMPILE_THREADS, "OMP_NUM_THREADS", "TILEFUSE_JOBS")
 # Measured figures of devices and kernels, which tilefuse keeps beside compiled kernels and may use here too.
@@ -84,18 +87,20 @@ def threads_each(num_places: int) -> int | None:
 
 
 def child_environment(place: Place, num_places: int, caches: Path, known: Path | None, environment: Mapping[str, str], *,
-                      shares_device: bool = False) -> dict[str, str]:
+                      shares_device: bool = False, is_kept: bool = False) -> dict[str, str]:
     """The environment of a device's measuring process, its caches in a folder below `caches`.
 
     `known` is tilefuse's own cache folder: measured figures of devices and kernels are copied from there, compiled kernels are not.
     shares_device: others measure on the same device, and all take turns (`turns.py`).
+    is_kept: the caches are those of all processes, of this run and of others.
     """
     made = dict(environment)
     if shares_device:
         made.setdefault(turns.VARIABLE, str(caches / f"device-{place.name}.turns"))
     made["CUDA_VISIBLE_DEVICES"] = place.visible
-    for variable, folder in CACHES.items():
-        path = caches / f"device-{place.label}" / folder
+    made |= KEEPING if is_kept else {}
+    for variable, folder in (KEPT_CACHES if is_kept else CACHES).items():
+        path = caches / folder if is_kept else caches / f"device-{place.label}" / folder
         path.mkdir(parents=True, exist_ok=True)
         made[variable] = str(path)
     for folder in KEPT_FOLDERS if known is not None else ():

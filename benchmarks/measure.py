@@ -26,7 +26,7 @@ from benchmarks.peers import NotApplicable, num_rounds, prepare
 from benchmarks.precision import products_in
 from benchmarks.products import listing
 from benchmarks.report import OURS
-from benchmarks.timing import copy_bytes_per_s, num_input_sets, time_calls
+from benchmarks.timing import CLOCK_S, copy_bytes_per_s, num_input_sets, time_calls
 
 SEED = 20260
 
@@ -60,8 +60,8 @@ class Given:
         return relative_error(outputs, self.reference)
 
 
-def measure_pattern(given: Given, peer: str, *, inductor_mode: str) -> dict[str, Any]:
-    """Prepare, check against double precision, time, check again.
+def measure_pattern(given: Given, peer: str, *, inductor_mode: str, clock_s: float = CLOCK_S) -> dict[str, Any]:
+    """Prepare, check against double precision, time for about `clock_s` seconds, check again.
 
     Units: microseconds and bytes, named in the keys.
     """
@@ -73,7 +73,7 @@ def measure_pattern(given: Given, peer: str, *, inductor_mode: str) -> dict[str,
     error = given.error(outputs)
     sets = given.sets(num_input_sets(moved, device))
     del outputs
-    timing, last = prepared.time(sets, device)
+    timing, last = prepared.time(sets, device, clock_s)
     error_after = given.error(last)
     record: dict[str, Any] = {
         "status": "ok", "us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "method": timing.method,
@@ -150,7 +150,7 @@ class Server:
             case "pattern" | "stitched" | "blas" | "product":
                 given = self._given(request)
                 with products_in(given.case.dtype):
-                    found = measure_pattern(given, request["peer"], inductor_mode=mode)
+                    found = measure_pattern(given, request["peer"], inductor_mode=mode, clock_s=request.get("clock_s", CLOCK_S))
                 if found["status"] == "wrong":
                     self.given = None  # whoever was wrong may have written to the inputs
                 return found

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import turns
 from benchmarks.case import Case, Tensors, as_tuple
-from benchmarks.timing import Timing, time_calls, time_queue
+from benchmarks.timing import CLOCK_S, Timing, time_calls, time_queue
 
 # "unfused" is tilefuse with a kernel for every node.
 PEERS = ("eager", "inductor", "jax", "unfused", "tilefuse")
@@ -29,10 +29,11 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A peer's compiled case. `run(inputs)` gives the tensors; `time(sets)` measures; `facts` go into the record."""
+    """A peer's compiled case. `run(inputs)` gives the tensors; `time(sets, device, seconds)` measures for about so long; `facts` go into
+    the record."""
 
     run: Callable[[Sequence[torch.Tensor]], Tensors]
-    time: Callable[[Sequence[Sequence[torch.Tensor]], torch.device], tuple[Timing, Tensors]]
+    time: Callable[..., tuple[Timing, Tensors]]
     compile_s: float
     facts: dict[str, object] = field(default_factory=dict)
 
@@ -107,9 +108,10 @@ def _of_torch(function: Callable[..., object], inputs: Sequence[torch.Tensor], c
         with torch.no_grad():
             return as_tuple(function(*tensors))
 
-    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
+    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device, seconds: float = CLOCK_S) -> tuple[Timing, Tensors]:
         with torch.no_grad():
-            timing, result = time_calls([lambda s=s: function(*s) for s in sets] * num_rounds(case, len(sets)), device)
+            calls = [lambda s=s: function(*s) for s in sets] * num_rounds(case, len(sets))  # type: ignore[misc]
+            timing, result = time_calls(calls, device, budget_s=seconds)
         return timing, as_tuple(result)
 
     started = turns.clock()
@@ -179,7 +181,7 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         results = result if isinstance(result, tuple | list) else (result,)
         return tuple(torch.from_dlpack(r) for r in results)
 
-    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device) -> tuple[Timing, Tensors]:
+    def measure(sets: Sequence[Sequence[torch.Tensor]], device: torch.device, seconds: float = CLOCK_S) -> tuple[Timing, Tensors]:
         # One jitted program runs the pattern on every set in turn (a barrier keeps them apart), so that the cost of
         # starting it is spread as the graph replay spreads it for the other peers.
         num_calls = len(sets) * num_rounds(case, len(sets))
@@ -196,7 +198,7 @@ def _of_jax(case: Case, inputs: Sequence[torch.Tensor]) -> Prepared:
         brought = [bring(s) for s in sets]
         arguments = [brought[i % len(brought)] for i in range(num_calls)]
         _wait(sets[0])
-        timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, num_calls)
+        timing = time_queue(lambda: in_turn(arguments), jax.block_until_ready, num_calls, seconds)
         return timing, run(sets[0])
 
     started = turns.clock()

@@ -4,6 +4,7 @@ All peers of a case are measured one after another by the same process on the sa
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -58,6 +59,16 @@ def longest_first(cases: Sequence[Case], seconds: dict[str, float]) -> list[Case
     return sorted(cases, key=lambda c: (int(c.get("rank", 0)), -expected(c)))
 
 
+def families_in_turn(cases: Sequence[Case]) -> list[Case]:
+    """Cases by rank, within a rank one of each family after the other: a run that is cut short has cases of all families."""
+    turn_by_name: dict[str, int] = {}
+    count: dict[tuple[int, str], int] = {}
+    for case in cases:
+        key = int(case.get("rank", 0)), case["family"]
+        turn_by_name[case["name"]] = count[key] = count.get(key, 0) + 1
+    return sorted(cases, key=lambda c: (int(c.get("rank", 0)), turn_by_name[c["name"]]))
+
+
 class Queue:
     """Cases that are still to be measured; several threads take from it."""
 
@@ -82,12 +93,14 @@ class Run:
     limits     requests whose answers belong to each device, made before its first case
     timeout_s  what one peer may take on one case: one that takes longer is recorded so, and the next is asked
     apart      whether every case has a measuring process of its own
+    caches     a folder of kernel caches that stay; None: every process begins with empty ones. Compile times are of cold compiles only,
+               so that the record of a run with such a folder has none.
     Tilefuse is asked before other compilers: what they take longer than the budget must not cost its figure.
     Units: seconds.
     """
 
     def __init__(self, record: Record, places: Sequence[Place], peers: Sequence[str], request: Case, *, limits: Sequence[Case] = (),
-                 budget_s: float = 0.0, timeout_s: float = 300.0, apart: bool = False) -> None:
+                 budget_s: float = 0.0, timeout_s: float = 300.0, apart: bool = False, caches: Path | None = None) -> None:
         self.record = record
         self.places = places
         self.peers = (*(p for p in peers if p == "eager"), OURS, *(p for p in peers if p != "eager"))
@@ -97,6 +110,7 @@ class Run:
         self.budget_s = budget_s
         self.timeout_s = timeout_s
         self.apart = apart
+        self.caches = caches
         self.guard = threading.Lock()
         self.ended = threading.Event()
         self.num_begun = 0
@@ -116,7 +130,8 @@ class Run:
         self.num_cases = len(cases)
         homes = {name: e["device"] for name, e in self.record.cases.items() if e.get("device") in self.names}
         queue = Queue(cases, homes)
-        with tempfile.TemporaryDirectory(prefix="tilefuse-bench-", ignore_cleanup_errors=True) as caches:
+        kept = contextlib.nullcontext(self.caches) if self.caches else None
+        with kept or tempfile.TemporaryDirectory(prefix="tilefuse-bench-", ignore_cleanup_errors=True) as caches:
             benches = [self._bench(place, Path(caches)) for place in self.places]
             with ThreadPoolExecutor(len(benches)) as pool:
                 working = [pool.submit(self._work, place, bench, queue) for place, bench in zip(self.places, benches)]
@@ -132,7 +147,8 @@ class Run:
             print(f"budget spent: {complete} of {len(cases)} cases are complete", file=sys.stderr)
 
     def _bench(self, place: Place, caches: Path) -> Bench:
-        environment = child_environment(place, len(self.places), caches, default_folder(), os.environ, shares_device=self.shares_device)
+        environment = child_environment(place, len(self.places), caches, default_folder(), os.environ, shares_device=self.shares_device,
+                                        is_kept=self.caches is not None)
         log = self.record.path.with_suffix(".log" if len(self.places) == 1 else f".{place.label}.log")
         return Bench(log, environment)
 
@@ -177,6 +193,8 @@ class Run:
             # Cut short by the end of the run: that says nothing of the peer, and a resumed run asks it again.
             self.is_spent = True
             return False
+        if self.caches:
+            measured.pop("compile_s", None)
         measured["took_s"] = round(time.monotonic() - began, 3)
         figure = f"{measured['us']:.1f} us" if "us" in measured else (measured.get("reason") or "").partition("\n")[0][:160]
         where = f" on {place.name}" if len(self.names) > 1 else ""

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 
 L2_ROTATION = 4
+# How long one peer is timed on one case, unless a run says otherwise. Units: seconds.
+CLOCK_S = 0.25
 HOST_CACHE_BYTES = 32 << 20
 # Rounds of calls between two waits of a queue, and a time of the queue after which fewer do: a wait costs about 20 us. Units: seconds.
 QUEUE_ROUNDS = 8
@@ -44,7 +46,7 @@ def summarise(samples_us: Sequence[float], method: str) -> Timing:
     return Timing(statistics.median(ordered), ordered[round(0.1 * last)], ordered[round(0.9 * last)], method, len(ordered))
 
 
-def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, *, budget_s: float = 0.25,
+def time_calls(calls: Sequence[Callable[[], object]], device: torch.device, *, budget_s: float = CLOCK_S,
                capture: bool = True) -> tuple[Timing, object]:
     """Median time of one call among `calls` (one per input set), and what the first call returned in the last round.
 
@@ -119,7 +121,7 @@ def _time_wall(calls: Sequence[Callable[[], object]], budget_s: float) -> tuple[
     return summarise(samples, "wall"), result
 
 
-def time_queue(enqueue: Callable[[], object], wait: Callable[[object], object], calls_each: int, budget_s: float = 0.25) -> Timing:
+def time_queue(enqueue: Callable[[], object], wait: Callable[[object], object], calls_each: int, budget_s: float = CLOCK_S) -> Timing:
     """Time of one call where only the whole queue can be waited for (JAX): several rounds enqueued, then one wait.
 
     Requires: `enqueue` starts `calls_each` calls without waiting; `wait` blocks until what `enqueue` returned is there.

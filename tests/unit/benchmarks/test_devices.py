@@ -67,3 +67,11 @@ def test_processes_on_one_device_have_caches_of_their_own_and_one_lock(tmp_path:
     assert all(first[c] != second[c] for c in devices.CACHES)
     assert child_environment(places[0], 4, tmp_path, None, {turns.VARIABLE: "/a"}, shares_device=True)[turns.VARIABLE] == "/a"
     assert turns.VARIABLE not in child_environment(places[0], 4, tmp_path, None, {})
+
+
+def test_caches_that_stay_are_those_of_all_processes(tmp_path: Path) -> None:
+    """Also XLA's, which keeps nothing unless it is told to."""
+    first, second = (child_environment(p, 2, tmp_path, None, {}, shares_device=True, is_kept=True)
+                     for p in devices.with_workers([Place("0", "5")], 2))
+    assert all(first[c] == second[c] and Path(first[c]).is_dir() for c in devices.KEPT_CACHES)
+    assert first["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] == "0"

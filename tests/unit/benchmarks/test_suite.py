@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.devices import Place, with_workers
 from benchmarks.record import Record
 from benchmarks.report import device_text, limit_us
-from benchmarks.suite import Queue, Run, earlier_seconds, longest_first
+from benchmarks.suite import Queue, Run, earlier_seconds, families_in_turn, longest_first
 
 PLACES = [Place("0", "0"), Place("1", "1")]
 
@@ -217,3 +217,18 @@ def test_a_case_is_measured_beside_its_rivals_only(tmp_path: Path) -> None:
     Run(record, PLACES[:1], ["eager", "inductor", "jax"], {"what": "product"}).measure([*listed, *cases("c")])
     assert {n: list(e["peers"]) for n, e in record.cases.items()} == {
         "a": ["eager", "tilefuse", "jax"], "b": ["tilefuse", "inductor"], "c": ["eager", "tilefuse", "inductor", "jax"]}
+
+
+def test_families_of_one_rank_take_turns() -> None:
+    """A run that is cut short has a case of each family; cases of a higher rank come later, in the order of their families' turns."""
+    listed = [{"name": name, "family": name[0], "rank": rank} for name, rank in
+              (("a1", 0), ("a2", 0), ("a3", 0), ("b1", 0), ("b2", 1), ("c1", 1), ("c2", 1))]
+    assert [c["name"] for c in families_in_turn(listed)] == ["a1", "b1", "a2", "a3", "b2", "c1", "c2"]
+
+
+def test_a_run_with_caches_that_stay_records_no_compile_time(tmp_path: Path) -> None:
+    """Its compiles are no cold ones; the folder is there for the next run."""
+    record = Record.start(tmp_path, "products", {})
+    run_of(record, caches=tmp_path / "caches").measure(cases("a"))
+    (entry,) = record.cases.values()
+    assert all("compile_s" not in peer for peer in entry["peers"].values()) and (tmp_path / "caches" / "tilefuse").is_dir()

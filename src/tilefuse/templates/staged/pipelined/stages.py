@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tilefuse.ir.dtype import DType
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP_ROWS, panel_width
 from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.record import Pipelined
@@ -19,8 +20,9 @@ from tilefuse.templates.staged.pipelined.result_map import ResultMap
 LONGEST_STAGED_BYTES = 4
 # Columns of a stage that a warpgroup writes before a tensor store reads it, and most stages of a warpgroup for a result alone.
 STAGE_COLUMNS, STAGES = 64, 2
-# Elements behind each row of a stage that warps store by rows: pairs of eight rows that a warp writes together lie in different banks.
-ROW_PAD = 8
+# Elements behind each row of a stage that warps store by rows: the columns that a warp writes together in eight rows. These lie in
+# different banks then.
+ROW_PAD = MMA_COLUMNS
 
 
 @dataclass(frozen=True)
