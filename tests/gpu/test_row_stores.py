@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from tests.gpu.test_pipelined_products import has_warpgroup_products, on_device, run_thrice
 from tests.unit.templates.staged.pipelined.product_graphs import plain
