@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.emit.vectors import vector_parts
@@ -20,6 +21,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_REGISTERS, NEIGHBOURS, REGISTER_STEP, ROW_LANES
 from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import LANE_NEIGHBOURS, OperandTile, ProductPlan, operand_map, why_no_copies
 from tilefuse.templates.staged.pipelined.state import ProductState
 
@@ -122,12 +124,8 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
     each = SWIZZLE_CHUNK_BYTES // operand.dtype.itemsize
     registers = max(each * operand.read_bytes, SWIZZLE_CHUNK_BYTES) // REGISTER_BYTES
     if operand.element is None:
-        step = INNER if operand.inner_is_contiguous else operand.line
-        size = form.inner if step == INNER else operand.lines
-        pitches = (operand.first, size, *(s for a, s in operand.stride_by_axis.items() if a != step))
-        in_words = operand.stride_by_axis.get(step, 1) == 1 and all(p * operand.dtype.itemsize % REGISTER_BYTES == 0 for p in pitches)
         # Narrow elements that are loaded one by one have a register each.
-        registers = registers if in_words else each
+        registers = registers if access_bytes(form, operand) >= REGISTER_BYTES else each
     else:
         registers = max(registers, each * operand.lone_reads)
     chunks = tile.elements // each
@@ -135,6 +133,16 @@ def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) ->
     if chunks % WARPGROUP:
         return 1
     return max(n for n in range(1, groups + 1) if groups % n == 0 and (n == 1 or n * registers <= device.fitted.pipelined.flight_registers))
+
+
+def access_bytes(form: ProductForm, operand: Operand) -> int:
+    """Bytes that one load of a producing thread brings of an operand in memory: as many as its lines, ends and places have in common."""
+    step = INNER if operand.inner_is_contiguous else operand.line
+    if operand.stride_by_axis.get(step, 1) != 1:
+        return operand.dtype.itemsize
+    size = form.inner if step == INNER else operand.lines
+    pitches = (operand.first, size, *(s for a, s in operand.stride_by_axis.items() if a != step))
+    return gcd(SWIZZLE_CHUNK_BYTES, *(p * operand.dtype.itemsize for p in pitches))
 
 
 # The offset in the slot of a chunk's first element, its place, and the axis of its neighbours.

@@ -13,7 +13,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.columns.sums import instructions_an_element
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.operands import chunks_together, fillings_of
+from tilefuse.templates.staged.pipelined.operands import access_bytes, chunks_together, fillings_of
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 
 
@@ -53,10 +53,11 @@ def _group_waits(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> fl
 
 
 def _element_cycles(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
-    """Cycles in which a warp, alone on its scheduler, computes the elements of all chunks of its threads."""
+    """Cycles in which a warp, alone on its scheduler, loads or computes the elements of all chunks of its threads."""
     element, fitted = tile.operand.element, device.fitted.pipelined
     if element is None:
-        return 0.0
+        loads = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // access_bytes(plan.form, tile.operand))
+        return loads * fitted.computed_instructions * WARPGROUP / fitted.computing_per_cycle
     own = operations([element, *bodies(plan.form.graph, reads(element))], tile.operand.dtype != F32)
     elements = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize)
     return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.computing_per_cycle
