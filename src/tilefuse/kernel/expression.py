@@ -130,8 +130,8 @@ class IndexScope:
         if isinstance(value, Affine):
             return self.text(value)
         left, right = self.operand(value.left), self.operand(value.right)
-        if value.function == "least":
-            return f"{left} < {right} ? {left} : {right}"
+        if value.function in ("least", "greatest"):
+            return f"{left} {'<' if value.function == 'least' else '>'} {right} ? {left} : {right}"
         if value.function == "product":
             # Two 32-bit operands may have a 64-bit product.
             return f"{'(long long)' if self.index_bits == 64 else ''}{left} * {right}"

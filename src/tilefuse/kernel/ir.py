@@ -77,9 +77,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class OfTwo:
-    """A non-affine function of two index expressions. Both depend on sizes that the call decides.
+    """A non-affine function of two index expressions. Both may depend on sizes that the call decides.
 
-    function: "product", "least" (the minimum), "quotient" and "remainder" (left >= 0, right > 0).
+    function: "product", "least" (the minimum), "greatest" (the maximum), "quotient" and "remainder" (left >= 0, right > 0).
     """
 
     function: str

@@ -141,6 +141,11 @@ for _name in ("softmax", "log_softmax"):
     _enter_softmax(_name)
 
 
+@lowers("aten._safe_softmax.default")
+def safe_softmax(b: TorchBuilder, x: Value, dim: int, dtype: torch.dtype | None = None) -> str:
+    return b.safe_softmax(b.cast(x, b.result_dtype), dim)
+
+
 @lowers("aten.cumsum.default")
 def cumsum(b: TorchBuilder, x: Value, dim: int, *, dtype: torch.dtype | None = None) -> str:
     return b.scan(x, "sum", dim, dtype=b.result_dtype)

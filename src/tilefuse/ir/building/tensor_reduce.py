@@ -134,6 +134,11 @@ class ReduceBuilder(LayoutBuilder):
         x = self.cast(x, dtype) if dtype is not None else x
         return self.composite("softmax", x, self.shape_of(x), {"axis": normal_axis(axis_at, self.rank_of(x))})
 
+    def safe_softmax(self, x: str, axis_at: int) -> str:
+        """The same, and zeros where all elements along the axis are -inf, as torch's attention has rows that a mask hides whole."""
+        top = self.reduce(x, "max", (axis_at,), keepdims=True, dtype=compute_dtype(self.dtype_of(x)))
+        return self.where(self.elementwise("eq", top, float("-inf")), 0.0, self.softmax(x, axis_at))
+
     def log_softmax(self, x: str, axis_at: int, dtype: DType | None = None) -> str:
         """Logarithm of softmax along the axis; `dtype` converts first."""
         x = self.cast(x, dtype) if dtype is not None else x

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.ir.graph import Attribute, Graph, Node
 
@@ -25,6 +25,8 @@ TORCH_ARGUMENTS = {
 class AttentionCall:
     """softmax(query key' * scale + mask) value without dropout. causal: row i has the columns up to i. mask: "" for none.
 
+    group: heads of queries in a row that share a head of keys and values
+    hidden_are_zeros: rows that the mask hides whole are zeros; else they are NaN, as softmax gives
     library: the kernels that compute it: "flash", "cudnn", "efficient", or "any" where the framework chooses
     """
 
@@ -35,6 +37,8 @@ class AttentionCall:
     scale: float
     causal: bool
     library: str
+    group: int = 1
+    hidden_are_zeros: bool = False
 
 
 def attention_call(node: Node, graph: Graph) -> AttentionCall | None:
@@ -46,14 +50,22 @@ def attention_call(node: Node, graph: Graph) -> AttentionCall | None:
     if call is None:
         return None
     q, k, v = (graph.type_of(x) for x in (call.query, call.key, call.value))
-    rank = len(q.shape)
-    alike = len(k.shape) == len(v.shape) == rank > 1 and q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
+    rank, group = len(q.shape), _group(q.shape[:-2], k.shape[:-2])
+    alike = len(k.shape) == len(v.shape) == rank > 1 and k.shape[:-2] == v.shape[:-2]
     same = q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2] and q.dtype == k.dtype == v.dtype == node.type.dtype
-    return call if alike and same and node.type.shape == (*q.shape[:-1], v.shape[-1]) else None
+    return replace(call, group=group) if group and alike and same and node.type.shape == (*q.shape[:-1], v.shape[-1]) else None
+
+
+def _group(queries: tuple[int, ...], keys: tuple[int, ...]) -> int:
+    """Heads of queries for each head of keys, the last of the lead dimensions; 0 where these do not agree."""
+    if queries == keys:
+        return 1
+    grouped = len(queries) == len(keys) and queries[:-1] == keys[:-1] and keys[-1] and not queries[-1] % keys[-1]
+    return queries[-1] // keys[-1] if grouped else 0
 
 
 def _of_graph(node: Node) -> AttentionCall | None:
-    if node.attribute("dropout", 0.0) or node.attribute("grouped", False):
+    if node.attribute("dropout", 0.0):
         return None
     q, k, v, *mask = node.operands
     scale = node.attribute("scale")
@@ -76,7 +88,7 @@ def _of_torch(node: Node, graph: Graph, library: str, names: tuple[str, ...]) ->
     scale = argument_by_name.get("scale")
     width = graph.type_of(q).shape[-1]
     factor = float(scale) if isinstance(scale, float | int) else width ** -0.5
-    return AttentionCall(q, k, v, mask, factor, bool(argument_by_name.get("is_causal")), library)
+    return AttentionCall(q, k, v, mask, factor, bool(argument_by_name.get("is_causal")), library, hidden_are_zeros=bool(mask))
 
 
 def _operand(node: Node, argument: Attribute | None) -> str:

@@ -16,7 +16,7 @@ from tilefuse.ir.affine import axis
 from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.library.attention_call import AttentionCall, attention_call, others_of
 from tilefuse.ir.names import free_name
 from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
@@ -56,13 +56,13 @@ class ExpandAttention(ChoosingPass):
         names = set(graph.type_by_name)
         for node in graph.nodes:
             choice = taken.get(node.name)
-            nodes += [node] if choice is None or choice.definition is None else _placed(choice.node, choice.call, choice.definition, names)
+            nodes += [node] if choice is None else _placed(choice, graph, names)
         return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in taken for v in graph.node_by_name[n].operands})
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionChoice:
-    """An attention call. definition: a graph of q, k, v and mask; None: it stays a call, for the reason `why`.
+    """An attention call. definition: as of `defined`; None: it stays a call, for the reason `why`.
 
     Units: microseconds.
     """
@@ -95,11 +95,12 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
         attention = attention_call(node, graph)
         if attention is None:
             continue
-        reason = _why_not(node, attention, graph, eager_rounding)
+        reason = _why_not(node, graph, eager_rounding)
         if reason:
             choices.append(AttentionChoice(node, attention, None, why=reason))
             continue
-        key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal)
+        mask = (attention.hidden_are_zeros, *(replace(n, span=None) for n in maps_behind(attention.mask, graph)))
+        key = (*(graph.type_of(v) for v in node.operands), attention.scale, attention.causal, mask)
         if key not in known:
             known[key] = _kernel(attention, graph, device, prices, eager_rounding)
         kernel, call_us = known[key], prices.attention_us(node, graph)
@@ -109,13 +110,11 @@ def attention_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_ro
     return choices
 
 
-def _why_not(node: Node, attention: AttentionCall, graph: Graph, eager_rounding: bool) -> str:
+def _why_not(node: Node, graph: Graph, eager_rounding: bool) -> str:
     """The reason why the definition differs in meaning from the call; "" where it does not."""
     others = others_of(node, graph)
     if others:
         return f"%{others[0]} of the same call is read too"
-    if attention.mask and node.kind != "library.attention":
-        return f"rows that %{attention.mask} hides whole are zeros in the framework and NaN in the definition"
     return "its definition would be rounded where the library rounds nothing" if eager_rounding else ""
 
 
@@ -129,10 +128,15 @@ def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: 
 
 
 def defined(attention: AttentionCall, graph: Graph) -> Graph:
-    """The definition as a graph of its own, in normal form. Inputs: q, k, v, mask."""
+    """The definition as a graph of its own, in normal form.
+
+    Inputs: q, k, v, and the mask, or what the maps behind it read, with "of_" before their names.
+    """
     b = TensorBuilder("attention")
     types = {name: graph.type_of(v) for name, v in _operands(attention).items()}
     q, k, v, *mask = (b.input(name, t.dtype, t.shape) for name, t in types.items())
+    if attention.group > 1:
+        k, v = (b.repeat_interleave(x, attention.group, -3) for x in (k, v))
     scores = b.matmul(q, k, transpose_b=True)
     scores = b.elementwise("mul", scores, b.full((1,) * len(b.shape_of(scores)), attention.scale, b.dtype_of(scores)))
     if mask:
@@ -141,8 +145,36 @@ def defined(attention: AttentionCall, graph: Graph) -> Graph:
         scores = b.where(mask[0], scores, lowest) if hidden else b.elementwise("add", scores, b.cast(mask[0], b.dtype_of(scores)))
     if attention.causal:
         scores = _causal(b, scores)
-    y = b.matmul(b.softmax(scores, len(b.shape_of(scores)) - 1), v)
-    return Pipeline.parse(DEFAULT_PIPELINE).run(b.finish([y]), PassContext())
+    last = len(b.shape_of(scores)) - 1
+    y = b.matmul(b.safe_softmax(scores, last) if attention.hidden_are_zeros else b.softmax(scores, last), v)
+    made = b.finish([y])
+    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind_maps(made, attention.mask, graph) if mask else made, PassContext())
+
+
+def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
+    """Maps that a mask is computed by, in graph order: its kernel reads what they read, as where it is broadcast to all heads."""
+    names: dict[str, None] = {}
+    stack = [value]
+    while stack:
+        name = stack.pop()
+        node = graph.node_by_name.get(name)
+        if node is not None and node.category == "map" and name not in names:
+            names[name] = None
+            stack.extend(node.reads())
+    return tuple(graph.in_order(names))
+
+
+def _behind_maps(definition: Graph, mask: str, graph: Graph) -> Graph:
+    """The definition with the maps behind its mask."""
+    maps = maps_behind(mask, graph)
+    if not maps:
+        return definition
+    inside = {n.name for n in maps}
+    roots = dict.fromkeys(v for n in maps for v in n.reads() if v not in inside)
+    name_by_value = {v: f"of_{v}" for v in (*inside, *roots)}
+    inputs = tuple(i for i in definition.inputs if i.name != "mask") + tuple(Input(f"of_{v}", graph.type_of(v)) for v in roots)
+    nodes = (*(_with_names(n, name_by_value) for n in maps), *(_with_names(n, {"mask": f"of_{mask}"}) for n in definition.nodes))
+    return replace(definition, inputs=inputs, nodes=nodes)
 
 
 def _causal(b: TensorBuilder, scores: str) -> str:
@@ -159,17 +191,24 @@ def _operands(attention: AttentionCall) -> dict[str, str]:
     return operands | ({"mask": attention.mask} if attention.mask else {})
 
 
-def _placed(node: Node, attention: AttentionCall, definition: Graph, names: set[str]) -> list[Node]:
+def _placed(choice: AttentionChoice, graph: Graph, names: set[str]) -> list[Node]:
     """The definition's nodes in place of a call: with its operands, names that are free, and the call's name for the result."""
-    name_by_value: dict[str, str] = dict(_operands(attention))
+    node, attention, definition = choice.node, choice.call, choice.definition
+    assert definition is not None
+    name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in maps_behind(attention.mask, graph) for v in n.reads()}
     for n in definition.nodes:
         name_by_value[n.name] = node.name if n.name == definition.results[0] else free_name(f"{node.name}_{n.name}", names)
-    return [replace(n, name=name_by_value[n.name], operands=tuple(name_by_value[v] for v in n.operands),
-                    body=None if n.body is None else _renamed(n.body, name_by_value), span=node.span) for n in definition.nodes]
+    return [replace(_with_names(n, name_by_value), span=node.span) for n in definition.nodes]
+
+
+def _with_names(n: Node, name_by_value: Mapping[str, str]) -> Node:
+    """A node with other names of values."""
+    return replace(n, name=name_by_value.get(n.name, n.name), operands=tuple(name_by_value.get(v, v) for v in n.operands),
+                   body=None if n.body is None else _renamed(n.body, name_by_value))
 
 
 def _renamed(body: Expr, name_by_value: Mapping[str, str]) -> Expr:
     def leaf(e: Expr) -> Expr:
-        return replace(e, value=name_by_value[e.value]) if isinstance(e, Read | Lookup) else e
+        return replace(e, value=name_by_value.get(e.value, e.value)) if isinstance(e, Read | Lookup) else e
 
     return transform(body, leaf)

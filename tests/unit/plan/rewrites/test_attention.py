@@ -82,17 +82,50 @@ def test_calls_stay_where_kernels_round_or_other_results_are_read() -> None:
     assert "%l" in choice.text()
 
 
-def test_masks_of_torch_stay_with_it() -> None:
-    """torch gives zeros in rows that are hidden whole; the definition gives NaN."""
-    graph = parse_graph("""graph @g(%q: f16[400, 64, 16], %k: f16[400, 80, 16], %v: f16[400, 80, 16], %m: f16[400, 64, 80])
-        -> (f16[400, 64, 16]) {
-      %y: f16[400, 64, 16] = library.aten._scaled_dot_product_efficient_attention.default (%q, %k, %v, %m)
-        {args = (("%", 0), ("%", 1), ("%", 2), ("%", 3), false), kwargs = (), result = 0}
+@pytest.mark.parametrize("mask", ["%m", "%e"], ids=["dense", "of heads, broadcast"])
+def test_masks_of_torch_give_zeros_in_hidden_rows(mask: str) -> None:
+    """torch gives zeros in rows that are hidden whole; a mask that maps compute is read where they read."""
+    graph = parse_graph(f"""graph @g(%q: f16[100, 4, 64, 16], %k: f16[100, 4, 80, 16], %v: f16[100, 4, 80, 16], %m: f16[100, 4, 64, 80],
+                                     %b: bool[4, 64, 80]) -> (f16[100, 4, 64, 16]) {{
+      %w: f16[4, 64, 80] = map [h, i, j] {{ select(%b[h, i, j], 0.0:f16, -inf:f16) }}
+      %e: f16[100, 4, 64, 80] = map [n, h, i, j] {{ %w[h, i, j] }}
+      %y: f16[100, 4, 64, 16] = library.aten._scaled_dot_product_efficient_attention.default (%q, %k, %v, {mask})
+        {{args = (("%", 0), ("%", 1), ("%", 2), ("%", 3), false), kwargs = (), result = 0}}
+      return %y
+    }}""")
+    made = expanded(graph)
+    assert not any(n.kind.startswith("library.aten") for n in made.nodes)
+    random = np.random.default_rng(5)
+    hidden = random.random((100, 4, 64, 80)) < 0.5
+    hidden[:, 2, 7] = True
+    values = {n: random.standard_normal((100, 4, 64 if n == "q" else 80, 16)) for n in "qkv"}
+    values |= {"m": np.where(hidden, -np.inf, 0.3), "b": ~hidden[0]}
+    kept = np.broadcast_to(~hidden if mask == "%m" else ~hidden[0], hidden.shape)
+    scores = np.where(kept, values["q"] @ np.swapaxes(values["k"], -1, -2) * 0.25 + (0.3 if mask == "%m" else 0.0), -np.inf)
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        wanted = np.nan_to_num(powers / powers.sum(-1, keepdims=True)) @ values["v"]
+    np.testing.assert_allclose(interpret(in_double(made), values)[0], wanted, rtol=1e-6, atol=1e-9)
+    assert (wanted[:, 2, 7] == 0).all()
+
+
+def test_heads_share_keys_and_values() -> None:
+    """A call of 8 heads with 2 of keys becomes products that read each head of keys for 4 of queries, in one kernel."""
+    graph = parse_graph("""graph @g(%q: f16[4, 8, 400, 16], %k: f16[4, 2, 400, 16], %v: f16[4, 2, 400, 16]) -> (f16[4, 8, 400, 16]) {
+      %y: f16[4, 8, 400, 16] = library.aten._scaled_dot_product_flash_attention.default (%q, %k, %v)
+        {args = (("%", 0), ("%", 1), ("%", 2), 0.0, true), kwargs = (), result = 0}
       return %y
     }""")
-    assert expanded(graph) is graph
-    choice, = attention_choices(graph, H200, Predictions(H200), False)
-    assert "%m hides whole" in choice.text()
+    made = expanded(graph)
+    assert made is not graph
+    random = np.random.default_rng(5)
+    values = {n: random.standard_normal((4, 8 if n == "q" else 2, 400, 16)) for n in "qkv"}
+    k, v = (np.repeat(values[n], 4, 1) for n in "kv")
+    scores = np.where(np.tri(400, dtype=bool), values["q"] @ np.swapaxes(k, -1, -2) * 0.25, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    np.testing.assert_allclose(interpret(in_double(made), values)[0], powers / powers.sum(-1, keepdims=True) @ v, rtol=1e-6, atol=1e-9)
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    assert [k.program.template for k in plan.kernels] == ["pipelined_walk"] and not plan.library_calls
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs", "library", "causal", "scale"), [

@@ -7,14 +7,20 @@ from __future__ import annotations
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
+from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Expr, Read, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Store, VectorStore
 from tilefuse.templates.staged.online.fragments import Fragment, over_lanes
 from tilefuse.templates.staged.online.lazy import LazyTop
-from tilefuse.templates.staged.online.products import ROW, WIDTH, Total, Weighted
+from tilefuse.templates.staged.online.products import ROW, WIDTH, ZERO_WHERE, Total, Weighted
 from tilefuse.templates.staged.online.state import OnlineState
 
 INFINITY = float("inf")
+
+
+def applied(fn: str, element: KExpr, factor: KExpr) -> KExpr:
+    """An element with a late factor of its row."""
+    return Call("select", (factor, const(0, kernel_dtype(element)), element)) if fn == ZERO_WHERE else Call(fn, (element, factor))
 
 
 class WalkEnd:
@@ -59,7 +65,7 @@ class WalkEnd:
             elif t.top and t.shift == self.w.form.reads[t.top]:
                 total = Call("select", (self._is_empty(t.top, i), const(float("nan"), t.dtype), total))
             for fn, e in t.late:
-                total = Call(fn, (total, self.w.element(e)))
+                total = applied(fn, total, self.w.element(e))
             self.w.remember(self._read_of(t.value), self.w.register(total, t.dtype, t.value))
 
     def _is_empty(self, top: str, i: Affine) -> KExpr:
@@ -70,17 +76,19 @@ class WalkEnd:
     def _weighted_at(self, w: Weighted, here: Fragment, i: Affine) -> None:
         """Applies a row's late factors to its finished products, in their registers."""
         own, late = self.w.carried[w.value], list(w.total.late)
-        factors: list[tuple[str, KExpr]] = [(fn, self.w.register(self.w.element(e), own.dtype, "factor")) for fn, e in late]
+        factors = [(fn, self.w.register(self.w.element(e), BOOL if fn == ZERO_WHERE else own.dtype, "factor")) for fn, e in late]
+        # Rows of nothing but -inf are NaN, unless the definition makes them zeros.
+        end = next((n for n, (fn, _) in enumerate(late) if fn == ZERO_WHERE), len(late))
         if w.total.top in self.lazy:
-            factors.append(("mul", self.w.register(self.lazy[w.total.top].whole(i), own.dtype, "whole")))
+            factors.insert(end, ("mul", self.w.register(self.lazy[w.total.top].whole(i), own.dtype, "whole")))
         elif w.total.top and w.total.shift == self.w.form.reads[w.total.top]:
             nan: KExpr = Call("select", (self._is_empty(w.total.top, i), const(float("nan"), own.dtype), const(1, own.dtype)))
-            factors.append(("mul", self.w.register(nan, own.dtype, "whole")))
+            factors.insert(end, ("mul", self.w.register(nan, own.dtype, "whole")))
         with self.w.loop("g", here.groups, unroll=self.w.unroll) as g, self.w.loop("v", here.vector, unroll=self.w.unroll) as v:
             reg = Reg(own.name, own.dtype, here.place(i, g, v))
             element: KExpr = reg
             for fn, factor in factors:
-                element = Call(fn, (element, factor))
+                element = applied(fn, element, factor)
             self.w.emit(Assign(reg, element))
 
     def _read_of(self, value: str) -> Read:

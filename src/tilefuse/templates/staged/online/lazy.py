@@ -12,7 +12,7 @@ import math
 
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.dtype import BOOL, F32
-from tilefuse.ir.scalar import Call, Const, Expr, const
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
 from tilefuse.templates.staged.online.fragments import Fragment, clear
 from tilefuse.templates.staged.online.products import Total
@@ -39,6 +39,9 @@ def unscaled(e: Expr) -> tuple[Expr, float]:
         case Call("select", (condition, x, Const() as c)) if c.value == -math.inf:
             inner, scale = unscaled(x)
             return Call("select", (condition, inner, c)), scale
+        case Guard(facts, x, Const() as c) if c.value == -math.inf:
+            inner, scale = unscaled(x)
+            return Guard(facts, inner, c), scale
     return e, 1.0
 
 

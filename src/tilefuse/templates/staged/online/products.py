@@ -27,6 +27,8 @@ from tilefuse.templates.staged.online.permuted import permuted_point
 # Axes of every expression of the form: the number of the lead place (all lead dimensions as one), and the places in the two products.
 LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
 NARROW = ("f16", "bf16")
+# Function of a `late` condition: rows that a mask hides whole are zeros in forms of softmax that say so.
+ZERO_WHERE = "zero_where"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Total:
     top     that maximum ("": none)
     shift   what the element subtracts before exp, the maximum itself or an expression of it: what has been summed up is multiplied by
             exp(old - new) when it changes
-    late    (function, row value): what is applied to the whole when it is done, in order
+    late    (function, row value): what is applied to the whole when it is done, in order; `ZERO_WHERE` makes it 0 where the row value holds
     """
 
     value: str
@@ -438,6 +440,12 @@ class _Finder:
                 if inner is None or self._is_row(b):
                     return inner and replace(inner, late=(*inner.late, ("div", b)))
                 return None if self._reads_totals(b) else replace(inner, early=Call("div", (inner.early, b)))
+            case Call("select", (condition, Const() as zero, x)) if zero.value == 0 and self._is_late_condition(condition):
+                inner = self._split(x)
+                return inner and replace(inner, late=(*inner.late, (ZERO_WHERE, condition)))
+            case Call("select", (condition, x, Const() as zero)) if zero.value == 0 and self._is_late_condition(condition):
+                inner = self._split(x)
+                return inner and replace(inner, late=(*inner.late, (ZERO_WHERE, Call("logical_not", (condition,)))))
             case Call("select", (condition, a, b)) if not self._reads_totals(condition):
                 return self._either(a, b, lambda x, y: Call("select", (condition, x, y)))
             case Guard(facts, a, b):
@@ -462,6 +470,10 @@ class _Finder:
 
     def _reads_totals(self, e: Expr) -> bool:
         return any(isinstance(x, Read) and x.value in self.totals for x in walk(e))
+
+    def _is_late_condition(self, e: Expr) -> bool:
+        """Whether a condition of a row is known only at the end."""
+        return self._reads_totals(e) and self._is_row(e)
 
     def _is_row(self, e: Expr) -> bool:
         """Whether an element is the same along the walked axis."""

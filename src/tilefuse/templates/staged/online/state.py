@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
-from tilefuse.ir.affine import Affine, linearise, number
-from tilefuse.ir.scalar import Bound, Call, Expr, Read
+from tilefuse.ir.affine import Affine, bounds, linearise, number
+from tilefuse.ir.scalar import Bound, Call, Expr, Index, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
 from tilefuse.templates.staged.online.plan import OnChip, OnlinePlan
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.turn_work import SPECIAL
+
+# Whole numbers that f32 holds exactly lie below this one.
+EXACT_F32 = 1 << 24
 
 
 class OnlineState(GraphStatements):
@@ -37,6 +41,8 @@ class OnlineState(GraphStatements):
         self.place_of_thread = (number(0), number(0))
         # Arrays of what is carried along the walk, by value.
         self.carried: dict[str, Reg] = {}
+        # Variables of unrolled loops: constants in the machine code.
+        self.unrolled: frozenset[str] = frozenset()
         self.tails = {WALK: self.form.length, ROW: self.form.num_rows}
 
     @contextlib.contextmanager
@@ -69,6 +75,25 @@ class OnlineState(GraphStatements):
         self.remember(e, reg)
         return reg
 
+    @contextlib.contextmanager
+    def loop(self, stem: str, stop: int | Affine, *, unroll: bool = False, **more: Any) -> Iterator[Affine]:
+        """As of `Statements`; the variables of unrolled loops are remembered."""
+        with super().loop(stem, stop, unroll=unroll, **more) as place:
+            self.unrolled |= place.axes() if unroll else frozenset()
+            yield place
+
+    def converted_place(self, e: Affine) -> KExpr:
+        """An index expression in f32, the part that unrolled loops settle as a constant: a conversion is slow, and an addition is not.
+
+        Exact: all whole numbers in question are floats.
+        """
+        fixed = Affine(tuple(t for t in e.terms if Affine((t,)).axes() <= self.unrolled), 0)
+        rest, span = e - fixed, bounds(e, self.extents)
+        parts = [span, *(bounds(part, self.extents) for part in (fixed, rest))]
+        if not fixed.terms or not rest.terms or any(s is None or s[0] <= -EXACT_F32 or s[1] >= EXACT_F32 for s in parts):
+            return Call("f32", (Index(e),))
+        return Call("add", (Call("f32", (Index(rest),)), Call("f32", (Index(fixed),))))
+
     def beyond(self, **point: Affine) -> tuple[Bound, ...]:
         """The bounds under which a point lies in the walked value, those that always hold left out."""
         tails = tuple(Bound(self.simplified(e), 0, self.tails[a]) for a, e in point.items())
@@ -99,4 +124,6 @@ class _Here(GraphResolver):
 
     def call(self, e: Call[Expr], guarded: bool) -> KExpr:
         result = super().call(e, guarded)
+        if e.fn == "f32" and isinstance(result, Call) and isinstance(result.args[0], Index):
+            return self.writer.converted_place(result.args[0].affine)
         return self.writer.keep(e, result, e.fn) if e.fn in SPECIAL and not guarded else result

@@ -34,10 +34,12 @@ from tilefuse.templates.staged.online.fragments import clear, fragment, place_of
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online.products import LEAD, OnlineForm
 from tilefuse.templates.staged.walked.limit import without_mask
+from tilefuse.templates.staged.walked.once import keep_lead_values
 from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn import DeferredTop, PipelinedTurn, round_powers
+from tilefuse.templates.staged.walked.turn_range import emit_turns
 
 
 def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -86,8 +88,8 @@ def _tiles(w: WalkState) -> None:
 class _Tile:
     """The statements of one tile of rows.
 
-    turn          number of the tile among those of the block
-    turns, whole  number of its turns, and of those of them, the first ones, that a mask hides nothing of
+    turn   number of the tile among those of the block
+    turns  its turns
     """
 
     def __init__(self, w: WalkState, tile: Affine, turn: Affine) -> None:
@@ -101,7 +103,7 @@ class _Tile:
         w.env[LEAD] = w.lead
         w.first_row = row_tile * choice.rows
         self.left_at = w.let("left_at", turn % choice.left_slots, choice.left_slots)
-        self.turns, self.whole = self._turns()
+        self.turns = emit_turns(w, w.first_row)
         w.place_of_thread = place_of_thread(w, w.plan)
         self.group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         self.here = fragment(w, w.plan, choice.columns, 1)
@@ -110,28 +112,7 @@ class _Tile:
             (f"{online.scores[0].value}_sum", F32), (f"{online.weighted[0].total.value}_held", plan.form.left.operand.dtype),
             (f"{online.weighted[0].value}_so_far", F32)))
         self.lazy: dict[str, LazyTop] = {}
-
-    def _turns(self) -> tuple[Affine, Affine]:
-        """Turns of the tile; a mask with a limit ends rows before the walked axis ends."""
-        plan, limit = self.plan, self.plan.form.limit
-        most = plan.most_turns
-        if limit is None or most == 1:
-            return number(most), number(most - 1)
-        last_reach = (plan.row_tiles * plan.choice.rows - 1 + limit.beyond) // plan.choice.columns + 1
-        reach = self.w.first_row + plan.choice.rows - 1 + limit.beyond + (plan.choice.columns - 1)
-        # Rows may go on where the walked axis has ended.
-        extent = max(last_reach, most) + 1
-        turns = self._least("turns", reach // plan.choice.columns, number(most), extent)
-        whole = self._least("whole", (self.w.first_row + limit.beyond) // plan.choice.columns, turns - 1, extent)
-        return turns, whole
-
-    def _least(self, stem: str, left: Affine, right: Affine, extent: int) -> Affine:
-        w = self.w
-        first = w.let(f"{stem}_reached", left, extent)
-        name = w.fresh(stem)
-        w.emit(Let(name, OfTwo("least", first, right), self.plan.most_turns + 1))
-        w.frame.extents[name] = self.plan.most_turns + 1
-        return axis(name)
+        keep_lead_values(w)
 
     def emit(self) -> None:
         """The whole tile."""
@@ -139,23 +120,29 @@ class _Tile:
         self._declare()
         slot = w.produce(plan.form.left, plan.left, w.first_row, number(0))
         w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
-        last = w.let("last", self.turns - 1, plan.most_turns)
+        last = self.turns.last
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
         w.emit(Consume(LEFT, slot, (), held_slots=1), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
         self._reduce(last, online)
         round_powers(w, self.scores, self.powers, self.here.size)
-        limit = plan.form.limit
-        if plan.most_turns > 1:
-            bare = online if limit is None else without_mask(online, limit)
-            if limit is not None:
-                with w.loop("n", self.turns - self.whole, start=1, extent=plan.most_turns) as n:
-                    self._turn(n, online)
-            with w.loop("n", self.turns, start=self.turns - self.whole, extent=plan.most_turns) as n:
-                self._turn(n, bare)
+        self._turns_before_last()
         w.emit(ReleaseSlots(LEFT), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
-        values = w.produce(plan.form.values, plan.values, number(0), number(0))
+        values = w.produce(plan.form.values, plan.values, number(0), self.turns.first * plan.choice.columns)
         w.emit(Consume(VALUES, values, (self._value_product(values), WarpgroupWait(0))))
         TileEnd(w, self.lazy).store(self.group, self.here, [self.product])
+
+    def _turns_before_last(self) -> None:
+        """From the last but one on: turns that a mask cuts, those that it cuts nothing of, and those that it cuts again."""
+        w, plan, turns, limit = self.w, self.plan, self.turns, self.plan.form.limit
+        if plan.most_turns == 1:
+            return
+        bare = plan.form.online if limit is None else without_mask(plan.form.online, limit)
+        form = plan.form.online
+        parts = ((number(1), turns.cut, form), (turns.cut, turns.whole, bare), (turns.whole, turns.count, form))
+        for start, stop, form in parts:
+            if start != stop:
+                with w.loop("n", stop, start=start, extent=plan.most_turns) as n:
+                    self._turn(n, form)
 
     def _declare(self) -> None:
         w, online = self.w, self.plan.form.online
@@ -171,7 +158,7 @@ class _Tile:
     def _turn(self, n: Affine, form: OnlineForm) -> None:
         """The n-th turn from the end, its scores beside the products of the turn behind it."""
         w, plan = self.w, self.plan
-        turn = w.let("turn", self.turns - 1 - n, plan.most_turns - 1)
+        turn = w.let("turn", self.turns.last - n, plan.most_turns - 1)
         behind = turn * plan.choice.columns + plan.choice.columns
         keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
         values = w.produce(plan.form.values, plan.values, number(0), behind)

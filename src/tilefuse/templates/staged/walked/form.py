@@ -6,21 +6,30 @@ from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of, matrix_arithmetic
+from tilefuse.ir.affine import Affine
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.templates.staged.chain.form import NARROW
 from tilefuse.templates.staged.online.products import OnlineForm, online_form
 from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
-from tilefuse.templates.staged.walked.limit import Limit, limit_of
+from tilefuse.templates.staged.walked.caps import with_short_caps
+from tilefuse.templates.staged.walked.leads import digit_sizes, with_digits
+from tilefuse.templates.staged.walked.limit import Limit, with_limit
 
 
 @dataclass(frozen=True)
 class WalkOperand:
-    """An operand of one of the two products, over that product's axes. sizes: their extents, of INNER too; leads: lead axes in order."""
+    """An operand of one of the two products, over that product's axes.
+
+    sizes   extents of these axes, of INNER, and of digits
+    leads   lead axes in order
+    digits  axes of the operand that are digits of the lead axes, as where heads share keys
+    """
 
     operand: Operand
     sizes: Mapping[str, int]
     leads: tuple[str, ...]
+    digits: Mapping[str, Affine]
 
     @property
     def lines(self) -> int:
@@ -79,7 +88,8 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
     if len({o.operand.dtype for o in sides}) > 1 or left.operand.dtype.name not in NARROW:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{score.name} and %{weighted.name} of {left.operand.dtype} and {values.operand.dtype}: "
                                                "powers become operands of 16 bits")
-    return WalkForm(online, left, keys, values, limit_of(online))
+    online, limit = with_limit(with_short_caps(online))
+    return WalkForm(online, left, keys, values, limit)
 
 
 def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:
@@ -92,9 +102,15 @@ def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOpera
     operand = operand_of(graph, layouts, contraction, side, extents)
     if isinstance(operand, Rejected):
         return operand
+    sizes, digits = {**extents, INNER: contraction.inner}, dict[str, Affine]()
     if operand.element is not None:
-        return Rejected(Reason.UNSUPPORTED_OP, f"%{operand.value} is computed, and tensor copies bring operands from memory")
-    return WalkOperand(operand, {**extents, INNER: contraction.inner}, _leads(contraction))
+        split = with_digits(graph, layouts, operand, sizes)
+        more = None if split is None else digit_sizes(split[1], sizes)
+        if split is None or more is None:
+            return Rejected(Reason.UNSUPPORTED_OP, f"%{operand.value} is computed, and tensor copies bring operands from memory")
+        operand, digits = split[0], dict(split[1])
+        sizes |= more
+    return WalkOperand(operand, sizes, _leads(contraction), digits)
 
 
 def _leads(contraction: Contraction) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
+from tilefuse.templates.staged.walked.limit import turns_of
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
 
@@ -69,11 +70,12 @@ class WalkPlan:
         return -(-self.form.online.length // self.choice.columns)
 
     def turns(self, row_tile: int) -> int:
-        """Turns of a tile of rows: up to the last column that one of its rows has."""
+        """Turns of a tile of rows: between the first and the last column that one of its rows has."""
         if self.form.limit is None:
             return self.most_turns
-        reach = (row_tile + 1) * self.choice.rows - 1 + self.form.limit.beyond
-        return max(min(-(-reach // self.choice.columns), self.most_turns), 1)
+        rows = self.choice.rows
+        turns = turns_of(self.form.limit.bounds, row_tile * rows, rows, self.choice.columns, self.form.online.length)
+        return turns.end - turns.first
 
     @property
     def all_turns(self) -> int:

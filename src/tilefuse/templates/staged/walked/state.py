@@ -15,6 +15,7 @@ from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
 from tilefuse.templates.staged.walked.form import WalkOperand
+from tilefuse.templates.staged.walked.leads import digit_places
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.stage import lead_places
 
@@ -55,7 +56,8 @@ class WalkState(OnlineState):
         if tile.key not in self.maps:
             name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
             self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
-        place = {**lead_places(of, self.lead), operand.line: first_line, INNER: first_inner}
+        leads = lead_places(of, self.lead)
+        place = {**leads, **digit_places(of.digits, leads, self.extents), operand.line: first_line, INNER: first_inner}
         for panel in range(tile.num_panels):
             coordinates = [place[a] for a in m.axes]
             coordinates[-1] = coordinates[-1] + panel * tile.width

@@ -8,6 +8,7 @@ import numpy as np
 
 from tests.unit.templates.online_cases import with_hidden_rows
 from tests.unit.templates.online_graphs import biased_layers, masked, packed_heads, shared_keys, with_logarithm, without_maximum
+from tests.unit.templates.staged.walked.variants import Variant, variates
 from tests.unit.templates.stitched_cases import smooth, with_specials
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.domain.tile import TileProgram
@@ -64,7 +65,31 @@ CASES = {
     "infinities": Case(lambda: attention(1, 6, 8, F16, keys=39), PipelinedWalk(16, 1, 1, 2, 1, 1), 2.0**-8, with_specials),
     "no maximum": Case(lambda: without_maximum(9, 56, 16, 8, F16), PipelinedWalk(32, 1, 1, 2, 1, 1), 2.0**-6),
     "layers with biases": Case(lambda: biased_layers(70, 8, 88, 8, F16), PipelinedWalk(48, 1, 1, 2, 1, 2), 2.0**-6),
-}
+} | {f"variant: {name}": Case(v.graph, wanted, 2.0**-8 if v.dtype == F16 else 2.0**-5, variates) for name, v, wanted in (
+    ("window", Variant(("window",), rows=150, keys=150), PipelinedWalk(16, 1, 1, 2, 2, 3)),
+    ("window, two warpgroups", Variant(("window",), heads=1, rows=290, keys=290, window=100, dtype=BF16), PipelinedWalk(32, 2, 1, 2, 1, 2)),
+    ("window, fewer keys", Variant(("window",), rows=200, keys=70, window=9), PipelinedWalk(16, 1, 2, 2, 1, 3)),
+    ("around", Variant(("around",), rows=150, keys=150), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("around, more keys", Variant(("around", "of_columns"), rows=80, keys=210, window=30), PipelinedWalk(16, 1, 1, 3, 1, 3)),
+    ("prefix", Variant(("prefix",), rows=150, keys=150, window=50), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("prefix and window", Variant(("prefix", "around"), rows=150, keys=150, window=60), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("added triangle", Variant(("added_triangle",), rows=130, keys=130), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("documents", Variant(("documents",), rows=130, keys=130, safe=True), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("dense bias, zeros in hidden rows", Variant(("dense",), safe=True), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("dense bias, whole tiles", Variant(("dense",), rows=128, keys=96), PipelinedWalk(48, 2, 1, 2, 1, 2)),
+    ("bias of heads, later keys hidden", Variant(("of_heads", "causal"), batch=2, keys=70), PipelinedWalk(32, 1, 1, 2, 2, 3)),
+    ("bias of batches in f32", Variant(("of_batch",), batch=2, width=24), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("biases of rows and columns", Variant(("of_rows", "of_columns"), dtype=BF16), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("mask, zeros in hidden rows", Variant(("hidden",), batch=2, safe=True), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("padding, zeros in hidden rows", Variant(("padding", "causal"), batch=2, safe=True, keys=70), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("slopes", Variant(("slopes", "causal"), batch=2, keys=70, dtype=BF16), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("cap, a factor a head", Variant(("temperature", "cap", "causal"), keys=70), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("groups of heads", Variant(("causal",), batch=2, heads=6, group=3, keys=70), PipelinedWalk(32, 1, 1, 2, 2, 3)),
+    ("one head of keys, logarithms", Variant(("cap",), batch=2, heads=4, group=4, logs=True), PipelinedWalk(32, 1, 1, 2, 1, 3)),
+    ("odd widths", Variant(("around",), rows=50, keys=130, inner=72, width=104), PipelinedWalk(32, 1, 1, 2, 1, 2)),
+    ("widths of 192 and 40", Variant(rows=50, inner=192, width=40, dtype=BF16), PipelinedWalk(32, 1, 1, 2, 1, 2)),
+    ("one row", Variant(("dense",), rows=1, keys=200), PipelinedWalk(64, 1, 1, 2, 1, 2)),
+)}
 
 
 def drawn(case: Case, graph: Graph) -> dict[str, np.ndarray]:

@@ -1,0 +1,262 @@
+"""Conditions on row and column that a mask keeps scores by, as bounds of each row's columns.
+
+    column <= row                        columns below row + 1
+    row - column < w                     columns from row - w + 1 on
+    column <= row  or  column < p        columns below the greater of row + 1 and p
+
+A condition is taken apart where `and` joins what is kept, and `or` what is hidden. Parts that bound no columns stay conditions.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from tilefuse.ir.affine import Affine, bounds, number
+from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, const
+from tilefuse.templates.staged.online.products import ROW, WALK
+from tilefuse.templates.staged.online.state import EXACT_F32
+
+AND, OR = ("logical_and", "bit_and"), ("logical_or", "bit_or")
+NOT = ("logical_not", "bit_not")
+OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
+
+
+@dataclass(frozen=True, order=True)
+class Edge:
+    """The column slope * row + beyond. `slope` is not negative, so that edges of later rows do not lie before those of earlier ones."""
+
+    slope: int
+    beyond: int
+
+    def at(self, row: int) -> int:
+        """The column, or 0 where it lies before the first one."""
+        return max(self.slope * row + self.beyond, 0)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of a row's columns. ends: columns lie below the greatest edge of each group; starts: and not before the least edge of each."""
+
+    ends: tuple[tuple[Edge, ...], ...] = ()
+    starts: tuple[tuple[Edge, ...], ...] = ()
+
+    def joined(self, other: Bounds) -> Bounds:
+        """Both bounds together."""
+        return Bounds(tuple(dict.fromkeys((*self.ends, *other.ends))), tuple(dict.fromkeys((*self.starts, *other.starts))))
+
+    def either(self, other: Bounds) -> Bounds | None:
+        """The bounds of columns that one of both has; None where no such bounds describe them."""
+        if self.starts or other.starts:
+            if self.ends or other.ends:
+                return None
+            return Bounds(starts=tuple((*a, *b) for a in self.starts for b in other.starts))
+        return Bounds(ends=tuple((*a, *b) for a in self.ends for b in other.ends))
+
+    def end(self, row: int, length: int) -> int:
+        """The first column behind those of a row, among `length`."""
+        return min((max(e.at(row) for e in group) for group in self.ends), default=length) if self.ends else length
+
+    def start(self, row: int) -> int:
+        """The first column of a row."""
+        return max((min(e.at(row) for e in group) for group in self.starts), default=0)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A condition that keeps elements, or hides them; facts that guard an element keep it. Elsewhere it is -inf."""
+
+    condition: Expr | tuple[Bound, ...]
+    kept: bool
+
+    def around(self, e: Expr, dtype: DType) -> Expr:
+        """The element with this mask."""
+        lowest = const(-float("inf"), dtype)
+        if isinstance(self.condition, tuple):
+            return Guard(self.condition, e, lowest)
+        return Call("select", (self.condition, *((e, lowest) if self.kept else (lowest, e))))
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """An element without masks. masks: all of them, the outermost last; rests: what of them is no bound of the columns of a row."""
+
+    core: Expr
+    bounds: Bounds = field(default_factory=Bounds)
+    masks: tuple[Mask, ...] = ()
+    rests: tuple[Mask, ...] = ()
+
+    def masked(self, dtype: DType) -> Expr:
+        """The element with all masks, which stand outside."""
+        return _around(self.core, self.masks, dtype)
+
+    def bare(self, dtype: DType) -> Expr:
+        """The element of a column within all bounds."""
+        return _around(self.core, self.rests, dtype)
+
+    def within(self, core: Expr, *others: Unmasked) -> Unmasked:
+        """Another element that is -inf where this one is, or one of the others."""
+        made = replace(self, core=core)
+        for o in others:
+            made = Unmasked(core, made.bounds.joined(o.bounds), made.masks + o.masks, made.rests + o.rests)
+        return made
+
+
+def _around(e: Expr, masks: tuple[Mask, ...], dtype: DType) -> Expr:
+    for mask in masks:
+        e = mask.around(e, dtype)
+    return e
+
+
+class Conditions:
+    """Recognition of masks. extents: of the axes ROW and WALK."""
+
+    def __init__(self, extents: Mapping[str, int]) -> None:
+        self.extents = extents
+
+    def unmasked(self, e: Expr) -> Unmasked:
+        """An element with its masks taken off."""
+        match e:
+            case Call("select", (condition, Const() as c, x)) if c.value == -float("inf"):
+                return self._without(condition, x, kept=False)
+            case Call("select", (condition, x, Const() as c)) if c.value == -float("inf"):
+                return self._without(condition, x, kept=True)
+            case Guard(facts, Const() as c, Const() as x) if c.value == -float("inf"):
+                return self._without(_condition(facts), x, kept=False)
+            case Guard(facts, x, Const() as c) if c.value == -float("inf"):
+                known = [(b, self._between(b)) for b in facts]
+                rest = tuple(b for b, found in known if found is None)
+                bounds_ = reduce(Bounds.joined, (found for _, found in known if found is not None), Bounds())
+                own = Unmasked(x, bounds_, (Mask(facts, True),), (Mask(rest, True),) if rest else ())
+                inner = self.unmasked(x)
+                return inner.within(inner.core, own)
+            case Call("add", (a, b)):
+                one, two = self.unmasked(a), self.unmasked(b)
+                for own, other in ((one, two), (two, one)):
+                    if other.masks and isinstance(other.core, Const) and other.core.value == 0:
+                        return own.within(own.core, other)
+                return one.within(Call("add", (one.core, two.core)), two)
+            case Call("mul" | "div" as fn, (x, Const() as c)) if 0 < c.value < float("inf"):
+                inner = self.unmasked(x)
+                return inner.within(Call(fn, (inner.core, c)))
+            case Call("mul", (Const() as c, x)) if 0 < c.value < float("inf"):
+                inner = self.unmasked(x)
+                return inner.within(Call("mul", (c, inner.core)))
+            case Call(fn, (x,)) if fn in DTYPES and DTYPES[fn].is_float:
+                inner = self.unmasked(x)
+                zero = isinstance(inner.core, Const) and inner.core.value == 0
+                return inner.within(const(0, DTYPES[fn]) if zero else Call(fn, (inner.core,)))
+        return Unmasked(e)
+
+    def _without(self, condition: Expr, x: Expr, kept: bool) -> Unmasked:
+        inner = self.unmasked(x)
+        found, rest = self._split(condition, kept)
+        own = Unmasked(x, found, (Mask(condition, kept),), () if rest is None else (Mask(rest, kept),))
+        return inner.within(inner.core, own)
+
+    def _split(self, e: Expr, kept: bool) -> tuple[Bounds, Expr | None]:
+        """Bounds of what a condition keeps (or hides, if not `kept`), and the condition that is left; None: none is."""
+        e = _plain(e)
+        match e:
+            case Call(fn, (a, b)) if fn in (AND if kept else OR):
+                (one, first), (two, second) = self._split(a, kept), self._split(b, kept)
+                rests = [r for r in (first, second) if r is not None]
+                return one.joined(two), Call(fn, tuple(rests)) if len(rests) == 2 else rests[0] if rests else None
+            case Call(fn, (x,)) if fn in NOT:
+                found, rest = self._split(x, not kept)
+                return found, None if rest is None else Call(fn, (rest,))
+        own = self._clause(e, kept)
+        return (Bounds(), e) if own is None else (own, None)
+
+    def _clause(self, e: Expr, kept: bool) -> Bounds | None:
+        """The bounds that a whole condition is; None where it is something else."""
+        e = _plain(e)
+        match e:
+            case Call(fn, (a, b)) if fn in (*AND, *OR):
+                one, two = self._clause(a, kept), self._clause(b, kept)
+                if one is None or two is None:
+                    return None
+                return one.joined(two) if (fn in AND) == kept else one.either(two)
+            case Call(fn, (x,)) if fn in NOT:
+                return self._clause(x, not kept)
+            case Call(fn, (a, b)) if fn in OPPOSITE:
+                return self._comparison(fn if kept else OPPOSITE[fn], a, b)
+        return None
+
+    def _comparison(self, fn: str, a: Expr, b: Expr) -> Bounds | None:
+        left, right = self._index(a), self._index(b)
+        if left is None or right is None:
+            return None
+        difference = left - right if fn.startswith("g") else right - left
+        return self._not_negative(difference - number(int(fn.endswith("t"))))
+
+    def _not_negative(self, e: Affine) -> Bounds | None:
+        """The bounds of columns at which an index expression is not negative; those of all columns where it never is."""
+        span = bounds(e, self.extents)
+        if span is not None and span[0] >= 0:
+            return Bounds()
+        by_column = e.coefficient(WALK)
+        slope = -by_column * e.coefficient(ROW)
+        rest = Affine(e.terms, 0)
+        if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
+            return None
+        if by_column < 0:
+            return Bounds(ends=((Edge(slope, e.const + 1),),))
+        return Bounds(starts=((Edge(slope, -e.const),),))
+
+    def _between(self, b: Bound) -> Bounds | None:
+        low, high = self._not_negative(b.index - number(b.low)), self._not_negative(number(b.high - 1) - b.index)
+        return None if low is None or high is None else low.joined(high)
+
+    def _index(self, e: Expr) -> Affine | None:
+        """A whole number that depends on indices, as an index expression; floats only where they hold it exactly."""
+        match e:
+            case Index(affine):
+                return affine
+            case Const() if float(e.value).is_integer():
+                return number(int(e.value))
+            case Call("add" | "sub" as fn, (a, b)):
+                left, right = self._index(a), self._index(b)
+                if left is None or right is None:
+                    return None
+                return self._exact(e, left + right if fn == "add" else left - right)
+            case Call("neg", (x,)):
+                inner = self._index(x)
+                return None if inner is None else number(0) - inner
+            case Call("i64" | "i32", (x,)):
+                return self._index(x)
+            case Call("f32" | "f64", (x,)):
+                inner = self._index(x)
+                span = None if inner is None else bounds(inner, self.extents)
+                return inner if span is not None and span[0] > -EXACT_F32 and span[1] < EXACT_F32 else None
+        return None
+
+    def _exact(self, e: Expr, sum_: Affine) -> Affine | None:
+        """A sum, unless floats of it could be rounded."""
+        span = bounds(sum_, self.extents)
+        return sum_ if span is not None and span[0] > -EXACT_F32 and span[1] < EXACT_F32 else None
+
+
+def _plain(e: Expr) -> Expr:
+    """A comparison of a distance as two comparisons, a guarded truth as comparisons."""
+    match e:
+        case Call("le" | "lt" as fn, (Call("abs", (x,)), Const() as c)):
+            return Call("logical_and", (Call(fn, (x, c)), Call(fn, (Call("neg", (x,)), c))))
+        case Call("gt" | "ge" as fn, (Call("abs", (x,)), Const() as c)):
+            return Call("logical_or", (Call(fn, (x, c)), Call(fn, (Call("neg", (x,)), c))))
+        case Guard(facts, Const() as a, Const() as b) if a.dtype == b.dtype == BOOL and a.value != b.value:
+            inside = _condition(facts)
+            return inside if a.value else Call("logical_not", (inside,))
+    return e
+
+
+def _condition(facts: tuple[Bound, ...]) -> Expr:
+    """Facts as comparisons."""
+    parts: list[Expr] = []
+    for b in facts:
+        parts += [Call("ge", (Index(b.index), const(b.low, I64))), Call("lt", (Index(b.index), const(b.high, I64)))]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = Call("logical_and", (whole, part))
+    return whole
