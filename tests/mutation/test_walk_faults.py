@@ -17,7 +17,7 @@ from tilefuse.ir.affine import number
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import NUMPY_DTYPES
-from tilefuse.kernel.ir import For, IfValue, Kernel, Let, OfTwo, Stmt
+from tilefuse.kernel.ir import For, IfValue, Kernel, Let, Stmt
 from tilefuse.kernel.pipeline import Consume, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
@@ -51,12 +51,10 @@ def _in_loop(kind: type, make: Callable[[Stmt], tuple[Stmt, ...]], number_: int 
     return mutant
 
 
-def _least(kernel: Kernel) -> Kernel:
-    """Every tile has as many turns as its own columns, also beyond the end of the walked axis."""
+def _uncut(kernel: Kernel) -> Kernel:
+    """No turn but the last one is cut by the mask."""
     def moved(s: Stmt) -> tuple[Stmt, ...] | None:
-        if isinstance(s, Let) and isinstance(s.value, OfTwo) and s.name == "whole":
-            return (replace(s, value=replace(s.value, left=s.value.left + number(2), right=s.value.right + number(0))),)
-        return None
+        return (replace(s, value=number(1)),) if isinstance(s, Let) and s.name == "cut" else None
     return replace(kernel, body=changed(kernel.body, moved))
 
 
@@ -71,7 +69,7 @@ FAULTS: dict[str, tuple[Callable[[Kernel], Kernel], str]] = {
     "values filled twice": (_in_loop(Produce, lambda s: (s, s), 1), "slot filled before it is released"),
     "products not rescaled": (_in_loop(IfValue, lambda s: (), 1), WRONG),
     "a turn left out": (_of(For, lambda s: (replace(s, start=s.start + number(1)),), -1), ""),
-    "cut turns without a mask": (_least, WRONG),
+    "cut turns without a mask": (_uncut, WRONG),
     "powers of the turn before": (_in_loop(WarpgroupProduct, lambda s: (replace(s, term=number(1)),)), WRONG),
 }
 

@@ -22,7 +22,9 @@ def attention_work(node: Node, graph: Graph, device: DeviceSpec) -> Work | None:
         return None
     *lead, rows, inner = graph.type_of(call.query).shape
     columns, width = graph.type_of(call.value).shape[-2:]
-    share = next(share for most, share in dict(fitted.rate_shares)[call.library] if width <= most)
+    # Of the kernels that the framework chooses from, the fast ones take no mask.
+    library = "efficient" if call.mask and call.library == "any" else call.library
+    share = next(share for most, share in dict(fitted.rate_shares)[library] if width <= most)
     tall, wide = (-(-n // fitted.tile_side) for n in (rows, columns))
     deep = sum(-(-n // fitted.width_step) * fitted.width_step for n in (inner, width))
     flops = 2 * prod(lead) * tall * wide * fitted.tile_side ** 2 * deep

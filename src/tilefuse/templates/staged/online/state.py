@@ -82,6 +82,10 @@ class OnlineState(GraphStatements):
             self.unrolled |= place.axes() if unroll else frozenset()
             yield place
 
+    def is_on_chip(self, e: Read) -> bool:
+        """Whether an element of a boundary value lies in shared memory, zeros beyond the value's end."""
+        return False
+
     def converted_place(self, e: Affine) -> KExpr:
         """An index expression in f32, the part that unrolled loops settle as a constant: a conversion is slow, and an addition is not.
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 
 from tilefuse.emit.subscripts import kernel_dtype
@@ -29,7 +30,7 @@ class Turn:
         self.sums: list[Reg] = []
         bodies = (*(t.body for t in w.form.totals), *(p.total.body for p in w.form.weighted), *(s.bias for s in w.form.scores if s.bias))
         self.reads_rows = any(isinstance(e, Read) and e.value in w.buffers and any(ROW in x.axes() for x in e.index)
-                              for body in bodies for e in walk(body))
+                              and not w.is_on_chip(e) for body in bodies for e in walk(body))
 
     def emit(self) -> None:
         """Scores, maxima, powers, products."""
@@ -58,6 +59,14 @@ class Turn:
             # Rows beyond the end have scores of zeros: only what is read at the row itself must not be.
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
+    def inputs_at_hand(self) -> AbstractContextManager[None]:
+        """Inside, what else scores depend on is there."""
+        return contextlib.nullcontext()
+
+    def each_column(self) -> AbstractContextManager[Affine]:
+        """A loop over the thread's columns."""
+        return self.w.loop("j", self._columns, unroll=self.w.unroll)
+
     def _column(self, j: Affine) -> Affine:
         return self.here.column(j // self.here.vector, j % self.here.vector)
 
@@ -67,6 +76,9 @@ class Turn:
     @property
     def _columns(self) -> int:
         return self.here.groups * self.here.vector
+
+    def inputs_known(self, i: Affine, j: Affine) -> None:
+        """Makes known what else the score at a thread's row i and column j depends on, where it is at hand."""
 
     def _scores_known(self, place: Affine) -> None:
         w = self.w
@@ -90,7 +102,7 @@ class Turn:
         w.emit(Declare(new.name, new.dtype, here.rows))
         with w.loop("i", here.rows, unroll=w.unroll) as i:
             w.emit(Assign(Reg(new.name, new.dtype, i), Reg(own.name, own.dtype, i)))
-        with w.loop("j", self._columns, unroll=w.unroll) as j:
+        with self.inputs_at_hand(), self.each_column() as j:
             if self.reads_rows:
                 with w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, j) as facts:
                     self._scaled(t, elements, i, j, facts)
@@ -118,6 +130,7 @@ class Turn:
         target = Reg(elements.name, t.dtype, self._place(i, j))
         with w.nested() as inner:
             self._scores_known(self._place(i, j))
+            self.inputs_known(i, j)
             element = w.element(t.body if lazy is None else lazy.body)
             if element != target:
                 w.emit(Assign(target, element))

@@ -1,7 +1,7 @@
 """Work of a kernel that walks an axis between two products: cycles of a block's turns by unit, waits, bytes of every level."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -49,12 +49,13 @@ def with_traffic(plan: OnlinePlan) -> OnlinePlan:
 
 def _blocks(plan: OnlinePlan, score: Score, turns: int, device: DeviceSpec) -> BlockWork:
     """Cycles and waits of the blocks: products and reads of their operands overlap, and the next turn's operands come in meanwhile."""
-    choice, fitted = plan.choice, device.fitted.online
+    form, choice, fitted = plan.form, plan.choice, device.fitted.online
     elements = choice.rows * choice.columns
     # Maximum, sum, rescaling and conversion of a score are four operations; what is summed up is seldom rescaled.
     share = fitted.matrix_beside if plan.unit == "mma" and not plan.arithmetic else fitted.thread_beside
+    loads = device.fitted.walks.load_cycles * loads_of(form) if plan.unit == "mma" else 0.0
     beside: tuple[tuple[Unit, float], ...] = (
-        ("threads", elements * (score.flops + 4) / device.fitted.stitch.multiply.fma_per_cycle * share),
+        ("threads", elements * (score.flops + 4) / device.fitted.stitch.multiply.fma_per_cycle * share + elements * loads),
         ("special", elements * score.special / fitted.special_per_cycle / 2 * share))
     moved_bytes = sum(t.rows * t.columns * t.dtype.itemsize for t in plan.tiles if t.role in ("right", "weight"))
     moved = moved_bytes / device.fitted.traffic.l2_bytes_per_cycle
@@ -125,13 +126,21 @@ def _beside(plan: OnlinePlan, extents: dict[str, int]) -> Iterator[int]:
     inputs = {v.name: v.type for v in form.graph.inputs}
     for e in reads:
         if e.value in inputs:
-            yield prod(extents.get(a, 1) for a in _axes(e)) * inputs[e.value].dtype.itemsize
+            yield prod(extents.get(a, 1) for a in axes_of(e)) * inputs[e.value].dtype.itemsize
 
 
-def _axes(e: Expr) -> frozenset[str]:
+def axes_of(e: Expr) -> frozenset[str]:
     """Axes that the subscripts in an expression depend on."""
     affine = [i for x in walk(e) for i in (x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ())]
     return frozenset[str]().union(*(i.axes() for i in affine))
+
+
+def loads_of(form: OnlineForm, brought: Collection[Expr] = ()) -> int:
+    """Values with rows and columns that threads load for each score. brought: reads of what is on chip."""
+    bodies = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
+    loads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e not in brought)
+    inputs = {i.name for i in form.graph.inputs}
+    return sum(e.value in inputs and axes_of(e) >= {ROW, WALK} for e in loads)
 
 
 def score_of(form: OnlineForm) -> Score:

@@ -21,6 +21,9 @@ from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, Walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import with_work
 
+# Slots of a ring of biases: one is filled while the other is read.
+BIAS_SLOTS = 2
+
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
     """The tiles whose work has the least price, or why there are none. fixed: tiles made by hand or by a tuner."""
@@ -50,10 +53,11 @@ def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     longest = min(padded(online.length, step), MOST_COLUMNS)
     columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
-    for warpgroups, c, left_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1)):
+    rings = (BIAS_SLOTS, 0) if form.biases else (0,)
+    for warpgroups, c, left_slots, bias_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1), rings):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)
-        base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks)
+        base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks, bias_slots=bias_slots)
         least = placed(form, base, layouts)
         each = least.keys.slot_bytes + least.values.slot_bytes
         room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
@@ -84,6 +88,7 @@ def _fit(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: Device
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.band >= 1 and online.num_leads % choice.band == 0, f"a band of {choice.band} among {online.num_leads} lead places"),
              (not choice.in_turn or choice.warpgroups > 1, "warpgroups in turn, and there is one"),
+             (choice.bias_slots >= 0 and (not choice.bias_slots or bool(form.biases)), f"{choice.bias_slots} slots of biases"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"))
     for holds, problem in legal:
         if not holds:
@@ -94,7 +99,7 @@ def _fit(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: Device
 
 def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
     """Why a plan does not fit the device: tensor maps, registers, shared memory."""
-    for of, tile in zip(plan.form.operands, plan.tiles, strict=True):
+    for of, tile in zip(plan.brought, plan.tiles, strict=True):
         wrong = why_no_map_of(of.sizes, tile)
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")

@@ -122,8 +122,9 @@ class _Tile:
         w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
         last = self.turns.last
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
+        biases = self._biases(last)
         w.emit(Consume(LEFT, slot, (), held_slots=1), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
-        self._reduce(last, online)
+        self._reduce(last, online, biases)
         round_powers(w, self.scores, self.powers, self.here.size)
         self._turns_before_last()
         w.emit(ReleaseSlots(LEFT), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
@@ -162,6 +163,7 @@ class _Tile:
         behind = turn * plan.choice.columns + plan.choice.columns
         keys = w.produce(plan.form.keys, plan.keys, turn * plan.choice.columns, number(0))
         values = w.produce(plan.form.values, plan.values, number(0), behind)
+        biases = self._biases(turn)
         started = (self._score_product(keys), self._value_product(values))
         products = (InTurn(started),) if plan.choice.in_turn else started
         w.emit(Consume(KEYS, keys, (Consume(VALUES, values, (*products, WarpgroupWait(1)), held_slots=1),)))
@@ -170,19 +172,24 @@ class _Tile:
         if waits:
             # Maxima that are not followed lazily rescale the products at once.
             w.emit(*finished)
-        lazy = self._reduce(turn, form)
+        lazy = self._reduce(turn, form, biases)
         if not waits:
             w.emit(*finished)
         for top in lazy.values():
             top.rescale([self.product])
         round_powers(w, self.scores, self.powers, self.here.size)
 
-    def _reduce(self, turn: Affine, form: OnlineForm) -> dict[str, DeferredTop]:
+    def _biases(self, turn: Affine) -> dict[str, str]:
+        """Fillings of the rings of biases for a turn: the names of their slots."""
+        w = self.w
+        return {tile.key: w.produce(of, tile, w.first_row, turn * self.plan.choice.columns) for of, tile in w.biases.values()}
+
+    def _reduce(self, turn: Affine, form: OnlineForm, biases: dict[str, str]) -> dict[str, DeferredTop]:
         """Maxima, sums and powers of a turn; the maxima with factors that wait."""
         w = self.w
         lazy = {t.value: self._top(t.value).of(t) for t in form.tops if t.value in self.lazy}
         with w.taking(form):
-            PipelinedTurn(w, turn, number(0), self.here, [self.product], [], dict(lazy)).of_scores(self.scores)
+            PipelinedTurn(w, turn, number(0), self.here, [self.product], [], dict(lazy)).of_scores(self.scores, biases)
         return lazy
 
     def _top(self, value: str) -> DeferredTop:

@@ -1,7 +1,6 @@
 """The form of a pipelined walk: that of `online/products.py` with one score and one weighted product, whose operands are tensors."""
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilefuse.base.candidate import Reason, Rejected
@@ -11,30 +10,12 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.templates.staged.chain.form import NARROW
 from tilefuse.templates.staged.online.products import OnlineForm, online_form
-from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
+from tilefuse.templates.staged.pipelined.operand import operand_of
+from tilefuse.templates.staged.walked.bias import Bias, biases_of
 from tilefuse.templates.staged.walked.caps import with_short_caps
 from tilefuse.templates.staged.walked.leads import digit_sizes, with_digits
 from tilefuse.templates.staged.walked.limit import Limit, with_limit
-
-
-@dataclass(frozen=True)
-class WalkOperand:
-    """An operand of one of the two products, over that product's axes.
-
-    sizes   extents of these axes, of INNER, and of digits
-    leads   lead axes in order
-    digits  axes of the operand that are digits of the lead axes, as where heads share keys
-    """
-
-    operand: Operand
-    sizes: Mapping[str, int]
-    leads: tuple[str, ...]
-    digits: Mapping[str, Affine]
-
-    @property
-    def lines(self) -> int:
-        """Lines of the operand: rows or columns of its product."""
-        return self.sizes[self.operand.line]
+from tilefuse.templates.staged.walked.operand import WalkOperand
 
 
 @dataclass(frozen=True)
@@ -45,6 +26,7 @@ class WalkForm:
     keys    over the walked axis, which are the scores' columns, and their inner axis
     values  over the columns of the weighted product and the walked axis, which is its inner axis
     limit   the mask that ends each row's columns, if there is one
+    biases  what tensor copies can bring for each score
     """
 
     online: OnlineForm
@@ -52,6 +34,7 @@ class WalkForm:
     keys: WalkOperand
     values: WalkOperand
     limit: Limit | None
+    biases: tuple[Bias, ...] = ()
 
     @property
     def inner(self) -> int:
@@ -65,7 +48,7 @@ class WalkForm:
 
     @property
     def operands(self) -> tuple[WalkOperand, ...]:
-        """All three."""
+        """All three of the products."""
         return self.left, self.keys, self.values
 
 
@@ -89,7 +72,7 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
         return Rejected(Reason.UNSUPPORTED_OP, f"%{score.name} and %{weighted.name} of {left.operand.dtype} and {values.operand.dtype}: "
                                                "powers become operands of 16 bits")
     online, limit = with_limit(with_short_caps(online))
-    return WalkForm(online, left, keys, values, limit)
+    return WalkForm(online, left, keys, values, limit, biases_of(graph, layouts, online))
 
 
 def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:

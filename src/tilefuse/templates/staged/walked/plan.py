@@ -20,8 +20,9 @@ from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile
-from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
+from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.limit import turns_of
+from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
 
@@ -33,7 +34,7 @@ INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
 @dataclass(frozen=True)
 class WalkPlan:
-    """One kernel. `work` and `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. biases: tiles of the form's, where rings bring them. `work` and `flops`: as of `Work` and `TileProgram`."""
 
     form: WalkForm
     choice: PipelinedWalk
@@ -42,17 +43,25 @@ class WalkPlan:
     values: OperandTile
     shared_bytes: int
     staged: tuple[StagedResult, ...] = ()
+    biases: tuple[OperandTile, ...] = ()
     work: Work = Work()
     flops: int = 0
 
     @property
     def tiles(self) -> tuple[OperandTile, ...]:
         """One slot's tile of each operand."""
-        return self.left, self.keys, self.values
+        return self.left, self.keys, self.values, *self.biases
 
     def slots(self, tile: OperandTile) -> int:
         """Slots of an operand's ring."""
+        if tile in self.biases:
+            return self.choice.bias_slots
         return self.choice.left_slots if tile.key == LEFT else self.choice.slots
+
+    @property
+    def brought(self) -> tuple[WalkOperand, ...]:
+        """What each tile is of."""
+        return *self.form.operands, *(b.of for b in self.form.biases[:len(self.biases)])
 
     @property
     def row_tiles(self) -> int:
@@ -115,8 +124,14 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
         tiles.append(OperandTile(key, of.operand, _lines(of, lines), inner, end))
         end = padded(end + tiles[-1].slot_bytes * slots, TILE_ALIGNMENT_BYTES)
     left, keys, values = tiles
+    biases: list[OperandTile] = []
+    for n, bias in enumerate(form.biases if choice.bias_slots else ()):
+        operand = bias.of.operand
+        panel = panel_width(SWIZZLE_LINE_BYTES, operand.dtype.itemsize)
+        biases.append(tile := OperandTile(f"bias{n}", operand, choice.rows, padded(choice.columns, panel), end))
+        end = padded(end + tile.slot_bytes * choice.bias_slots, TILE_ALIGNMENT_BYTES)
     staged = staged_results(form, layouts, choice.rows, end)
-    return WalkPlan(form, choice, left, keys, values, staged[-1].end_bytes if staged else end, staged)
+    return WalkPlan(form, choice, left, keys, values, staged[-1].end_bytes if staged else end, staged, tuple(biases))
 
 
 def _lines(of: WalkOperand, lines: int) -> int:

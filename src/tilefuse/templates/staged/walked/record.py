@@ -18,6 +18,7 @@ class PipelinedWalk(WithRoles):
     slots       slots of each of the rings that bring the walked operands
     band        lead places whose tiles of rows are taken together, the longest first
     blocks      persistent blocks
+    bias_slots  slots of each of the rings that bring biases and masks; 0: threads load these
     in_turn     warpgroups start the products of a turn one after another, so that powers of one are computed beside products of another
     """
 
@@ -30,6 +31,7 @@ class PipelinedWalk(WithRoles):
     band: int
     blocks: int
     in_turn: bool = False
+    bias_slots: int = 0
 
     @property
     def rows(self) -> int:

@@ -15,7 +15,8 @@ from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.online.products import LEAD, ROW, WIDTH
-from tilefuse.templates.staged.walked.form import WalkForm, WalkOperand
+from tilefuse.templates.staged.walked.form import WalkForm
+from tilefuse.templates.staged.walked.operand import WalkOperand
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.scalar import Read
 from tilefuse.kernel.ir import Buffer
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Produce, Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
@@ -14,8 +15,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
-from tilefuse.templates.staged.walked.form import WalkOperand
 from tilefuse.templates.staged.walked.leads import digit_places
+from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.stage import lead_places
 
@@ -33,6 +34,8 @@ class WalkState(OnlineState):
         self.stages = {r.name: Buffer(self.fresh(f"{r.name}_stage"), r.dtype, r.elements, "shared", "", r.name, r.offset_bytes,
                                       swizzle=SWIZZLE_LINE_BYTES) for r in walk.staged}
         self.lead = number(0)
+        # Biases that rings bring, by their reads.
+        self.biases = {bias.read: (bias.of, tile) for bias, tile in zip(walk.form.biases, walk.biases, strict=False)}
 
     @contextlib.contextmanager
     def taking(self, form: OnlineForm) -> Iterator[None]:
@@ -40,6 +43,10 @@ class WalkState(OnlineState):
         kept, self.form = self.form, form
         yield
         self.form = kept
+
+    def is_on_chip(self, e: Read) -> bool:
+        """Whether a ring brings the element."""
+        return e in self.biases
 
     def produce(self, of: WalkOperand, tile: OperandTile, first_line: Affine, first_inner: Affine) -> str:
         """A filling of an operand's ring: the tile from a line and an element of the inner axis on. The name of its slot."""

@@ -4,15 +4,20 @@
 """
 from __future__ import annotations
 
-from tilefuse.ir.affine import Affine
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.scalar import Call
-from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
+from tilefuse.ir.scalar import Call, Read
+from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg, VectorLoad
+from tilefuse.kernel.pipeline import Consume
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.products import Total
 from tilefuse.templates.staged.online.turn import Turn
+from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.state import WalkState
 
 
@@ -49,18 +54,63 @@ class DeferredTop(LazyTop):
 
 
 class PipelinedTurn(Turn):
-    """One tile of the walked axis, whose scores a warpgroup product has computed into `scores`."""
+    """One tile of the walked axis, whose scores a warpgroup product has computed into `scores`. slots: of the rings of biases, by key."""
 
     w: WalkState
 
-    def of_scores(self, scores: Reg) -> None:
+    def of_scores(self, scores: Reg, slots: Mapping[str, str]) -> None:
         """Maxima, sums and powers of this turn, the powers in the place of the scores."""
-        self.sums = [scores]
+        self.sums, self.slots = [scores], slots
+        self.pairs: dict[Read, Reg] = {}
         self.reduce()
 
     def power_array(self, number_: int) -> Reg:
         """The scores' registers: each element is read before its power takes its place."""
         return self.sums[0]
+
+    @contextlib.contextmanager
+    def inputs_at_hand(self) -> Iterator[None]:
+        """Inside, this turn's tiles of the biases are full; then they are given back."""
+        w = self.w
+        with w.nested() as inner:
+            inner.extents.update({slot: w.walk.slots(tile) for _, tile in w.biases.values() for slot in (self.slots[tile.key],)})
+            yield
+        statements = tuple(inner.statements)
+        for _, tile in w.biases.values():
+            statements = (Consume(tile.key, self.slots[tile.key], statements),)
+        w.emit(*statements)
+
+    @contextlib.contextmanager
+    def each_column(self) -> Iterator[Affine]:
+        """A loop over the thread's columns; those of a group with their biases, which are neighbours in shared memory."""
+        w, here = self.w, self.here
+        if not w.biases:
+            with super().each_column() as j:
+                yield j
+            return
+        with w.loop("g", here.groups, unroll=w.unroll) as g:
+            for read, (_, tile) in w.biases.items():
+                self.pairs[read] = self._pair(tile, g)
+            with w.loop("v", here.vector, unroll=w.unroll) as v:
+                yield g * here.vector + v
+        self.pairs = {}
+
+    def _pair(self, tile: OperandTile, g: Affine) -> Reg:
+        """Registers with the neighbours of a group of columns, for each row of the thread."""
+        w, here = self.w, self.here
+        held = Reg(w.fresh(f"{tile.operand.value}_pair"), tile.operand.dtype)
+        w.emit(Declare(held.name, held.dtype, here.rows * here.vector))
+        column = here.column(g, number(0))
+        for i in range(here.rows):
+            place = column // tile.width * (tile.panel_lines * tile.width) + here.row(number(i)) * tile.width + column % tile.width
+            at = w.simplified(axis(self.slots[tile.key]) * tile.elements + place)
+            w.emit(VectorLoad(held.name, number(i * here.vector), w.slots[tile.key].name, at, here.vector))
+        return held
+
+    def inputs_known(self, i: Affine, j: Affine) -> None:
+        """Makes the biases of a score known."""
+        for read, held in self.pairs.items():
+            self.w.remember(read, Reg(held.name, held.dtype, i * self.here.vector + j % self.here.vector))
 
 
 def round_powers(w: WalkState, scores: Reg, powers: Reg, size: int) -> None:

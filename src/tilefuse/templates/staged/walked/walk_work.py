@@ -10,7 +10,7 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.online.turn_work import Score
+from tilefuse.templates.staged.online.turn_work import Score, loads_of
 from tilefuse.templates.staged.walked.plan import WalkPlan
 
 
@@ -27,7 +27,7 @@ def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) 
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     power = Operations(products, plan.left.operand.dtype.name, device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors))
     flight = sum(t.slot_bytes * plan.slots(t) for t in plan.tiles)
-    brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * (plan.keys.slot_bytes + plan.values.slot_bytes)
+    brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
     missed = _missed_bytes(plan, device)
@@ -75,9 +75,12 @@ def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
     scores = choice.rows * choice.columns
     tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
     special = scores * score.special / fitted.special_per_cycle
-    threads = scores * (fitted.score_instructions + score.flops) / fitted.instructions_per_cycle
+    brought = {b.read for b in plan.form.biases[:len(plan.biases)]}
+    instructions = fitted.score_instructions + score.flops + fitted.bias_instructions * len(plan.biases)
+    threads = scores * (instructions / fitted.instructions_per_cycle + fitted.load_cycles * loads_of(plan.form.online, brought))
     a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
-    moved = (plan.keys.slot_bytes + plan.values.slot_bytes) * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
+    moved_bytes = sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
+    moved = moved_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
     products: tuple[Unit, float] = ("tensor", tensor * share)
     powers: tuple[tuple[Unit, float], ...] = (("special", special * share), ("threads", threads * share))

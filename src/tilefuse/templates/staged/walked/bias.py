@@ -1,0 +1,71 @@
+"""Biases and masks in memory that tensor copies bring beside the keys: a ring of tiles of rows and columns, one filling a turn.
+
+    s[r, c] + bias[head, r, c]      a box of the tile's rows and the turn's columns, read from shared memory in pairs of columns
+
+Other values that scores depend on are loaded by the threads that need them.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilefuse.domain.contraction import INNER
+from tilefuse.ir.affine import Affine, axis, bounds, linearise, number, row_major_strides, substitute
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import Expr, Guard, Read, children
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK, OnlineForm
+from tilefuse.templates.staged.pipelined.operand import Operand
+from tilefuse.templates.staged.walked.limit import vanishes
+from tilefuse.templates.staged.walked.operand import WalkOperand
+
+
+@dataclass(frozen=True)
+class Bias:
+    """A value with rows and columns of the scores. read: how elements name it."""
+
+    read: Read
+    of: WalkOperand
+
+
+def biases_of(graph: Graph, layouts: Layouts, online: OnlineForm) -> tuple[Bias, ...]:
+    """The biases of a form whose elements are all powers relative to one maximum: only that one's elements read them."""
+    relative = (*online.sums, *(w.total for w in online.weighted))
+    if len(online.tops) != 1 or not all(vanishes(t, online) for t in relative):
+        return ()
+    reads = dict.fromkeys(_reads(online.tops[0].body))
+    found = (_bias(graph, layouts, online, e) for e in reads if e.value not in graph.node_by_name)
+    return tuple(b for b in found if b is not None)
+
+
+def _reads(e: Expr) -> Iterator[Read]:
+    """Reads that no guard protects."""
+    if isinstance(e, Read):
+        yield e
+    if not isinstance(e, Guard):
+        for part in children(e):
+            yield from _reads(part)
+
+
+def _bias(graph: Graph, layouts: Layouts, online: OnlineForm, e: Read) -> Bias | None:
+    sizes = {LEAD: online.num_leads, ROW: online.num_rows, INNER: online.length}
+    value = graph.type_of(e.value)
+    offset = linearise(e.index, tuple(layouts.get(e.value) or row_major_strides(value.shape)))
+    offset = substitute(offset, {WALK: axis(INNER)} | {a: number(0) for a, n in sizes.items() if n == 1}, sizes)
+    strides: dict[str, int] = {}
+    digits: dict[str, Affine] = {}
+    for atom, stride in offset.terms:
+        place = Affine(((atom, 1),))
+        span = bounds(place, sizes)
+        if stride < 0 or span is None or span[0] < 0:
+            return None
+        name = atom if isinstance(atom, str) else f"digit {place}"
+        if not isinstance(atom, str):
+            if place.axes() != {LEAD}:
+                return None
+            digits[name], sizes[name] = place, span[1] + 1
+        strides[name] = stride
+    if strides.get(INNER) != 1 or ROW not in strides:
+        return None
+    operand = Operand(e.value, value.dtype, ROW, online.num_rows, strides, offset.const, True, value.dtype.itemsize)
+    return Bias(e, WalkOperand(operand, sizes, (LEAD,), digits))
