@@ -23,7 +23,8 @@ class WalkFigures:
         "assembler, sm_90a: LDS for two scores, HADD2 or PRMT")
     load_cycles: float = measured(
         0.25, "cycles a score and multiprocessor", "Load of a value with rows and columns by the thread that needs it: the 32 lanes "
-        "of a warp have elements of eight rows, whose lines come one after another.", "assumption: eight lines of the first cache, one a cycle")
+        "of a warp have elements of eight rows, whose lines come one after another.",
+        "assumption: eight lines of the first cache, one a cycle")
     instructions_per_cycle: float = measured(
         128.0, "instructions a cycle and multiprocessor", "Issue of all warps.", "CUDA C++ Programming Guide: four schedulers of 32 lanes")
     special_per_cycle: float = measured(
