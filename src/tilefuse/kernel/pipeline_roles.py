@@ -68,7 +68,8 @@ def consumer_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 def absent_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The uses of slots by other warpgroups, which a warpgroup passes over, with the loops, branches and index names around them.
 
-        For k < 16:  Produce(ab), Consume(ab)    ->    SkipSlots(ab, 16)
+        For k < 16:  Produce(ab), Consume(ab)                 ->    SkipSlots(ab, 16)
+        For k < 16:  .., Consume(a), inside of it Consume(b)  ->    SkipSlots(b, 16), SkipSlots(a, 16)
     """
     tree: list[Stmt] = []
     names: set[str] = set()
@@ -78,7 +79,8 @@ def absent_tree(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
                 names |= value.axes()
                 tree.append(s)
             case Consume(ring):
-                tree.append(SkipSlots(ring, 1))
+                # Slots of other rings that are used inside, as operands that come another way.
+                tree += [SkipSlots(ring, 1), *reversed(absent_tree(s.body))]
             case For(start=start, stop=stop, step=step) if _uses(s):
                 inner = absent_tree(s.body)
                 trips = stop - start

@@ -53,6 +53,13 @@ def test_turns_have_fillings_uses_and_slots_that_others_use() -> None:
     assert absent_tree(turn.body) == (SkipSlots("ab", 4),)
 
 
+def test_slots_of_two_rings_are_passed_over() -> None:
+    """Operands that come two ways are used one inside the other."""
+    both: Consume[Stmt] = Consume("copied", "c", (ROW, Consume("loaded", "l", (WarpgroupWait(0),))))
+    assert absent_tree((FILL, both)) == (SkipSlots("loaded", 1), SkipSlots("copied", 1))
+    assert absent_tree((For("k", number(0), number(3), 1, (both,)),)) == (SkipSlots("loaded", 3), SkipSlots("copied", 3))
+
+
 def test_loops_of_unknown_length_stay_where_others_use_slots() -> None:
     """Their bounds keep the names that they need."""
     loop = For("k", number(0), axis("row"), 1, (USE, USE))
