@@ -94,7 +94,7 @@ def planned(name: str, imported: Imported, device: DeviceSpec, options: Options)
         if node.kind == "library.matmul" and contraction_of(node, plan.graph) is not None:
             told = " by ".join("x".join(map(str, plan.graph.type_of(v).shape)) for v in step.operands[:2])
             calls.setdefault(told, Call(f"{name} call {told}", node, plan.graph, {**plan.layouts, **views},
-                                        price_work(library_work(node, plan.graph, device), device).us))
+                                        price_work(library_work(node, plan.graph, device, plan.layouts), device).us))
     return list(kernels.values()), list(calls.values())
 
 

@@ -18,10 +18,6 @@ from tilefuse.target.fitted.stages import OverlapFigures
 from tilefuse.target.launch import Launch
 from tilefuse.target.memory import RESERVED_SHARED_BYTES
 
-# Units of library products whose rows in memory are no multiples of 16 bytes: of 8 bytes, and of fewer.
-EIGHT_BYTES, UNALIGNED = "rows of 8 bytes", "unaligned rows"
-
-
 # Relative difference of two ways to add up the same cycles, at most.
 ROUNDING = 1e-9
 
@@ -311,17 +307,12 @@ def _alone(busy: float, threads: int, overlap: OverlapFigures) -> float:
 
 
 def operations_per_s(unit: str, device: DeviceSpec) -> float:
-    """Rate of a unit on the whole device: of "threads", of large products by dtype name, of unaligned products.
+    """Rate of a unit on the whole device: of "threads", of large products by dtype name.
 
-    Units: operations per second. Source: DeviceSpec.flops_per_s, matrix_flops_per_s; `UnalignedFigures`.
+    Units: operations per second. Source: DeviceSpec.flops_per_s, matrix_flops_per_s.
     """
-    match unit:
-        case "threads":
-            return device.flops_per_s
-        case _ if unit == EIGHT_BYTES:
-            return device.fitted.unaligned.eight_bytes_rate
-        case _ if unit == UNALIGNED:
-            return device.fitted.unaligned.other_rate
+    if unit == "threads":
+        return device.flops_per_s
     return dict(device.matrix_flops_per_s).get(unit, device.flops_per_s if unit != "f64" else device.flops_per_s / 2)
 
 

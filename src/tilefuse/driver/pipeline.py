@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.base.options import Options
 from tilefuse.driver.lowering.product_precision import stated_precision
+from tilefuse.driver.reuse.known_judgements import judgements
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.device.packed_weights import PackConvolutionWeights
@@ -121,8 +123,8 @@ def context_of(device: DeviceSpec, options: Options, *, constants: Mapping[str, 
     present.
     """
     return PassContext(verify=options.verify, eager_rounding=options.eager_rounding, constants=dict(constants or {}), device=device,
-                       prices=Predictions(device), call_layout=AskedLayouts(device), caller=caller or CallerLayouts(), options=options,
-                       place=place)
+                       prices=Predictions(device, partial(judgements, device)), call_layout=AskedLayouts(device),
+                       caller=caller or CallerLayouts(), options=options, place=place)
 
 
 class AskedLayouts:

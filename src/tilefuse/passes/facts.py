@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
+from tilefuse.base.options import Options
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.layouts import Layouts
 
 # An attribute that passes for products leave: a line for each product with a choice, with what was taken and why. `explain` shows them.
 CHOICES = "product_choices"
+NO_LAYOUTS: Layouts = MappingProxyType({})
 # Strides that a library operator gives its result, for operands of these types and strides. None: unknown; a dense row-major result is
 # requested.
 LibraryLayout = Callable[[Node, tuple[Type, ...], tuple[tuple[int, ...], ...]], tuple[int, ...] | None]
@@ -27,8 +30,11 @@ class Prices(Protocol):
     def copy_us(self, num_bytes: int, launches: int = 0) -> float:
         """Predicted time of copies by `launches` kernels. The bytes include reads and writes. Units: microseconds."""
 
-    def product_us(self, product: Node, graph: Graph) -> float:
-        """Predicted time of the library's matrix product. Units: microseconds."""
+    def product_us(self, product: Node, graph: Graph, layouts: Layouts = NO_LAYOUTS) -> float:
+        """Predicted time of the library's matrix product, whose operands lie as they are. Units: microseconds.
+
+        layouts: strides of inputs.
+        """
 
     def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
         """Predicted time of the library's call for a convolution, or for the gradients that one call computes. Units: microseconds.
@@ -45,15 +51,15 @@ class Prices(Protocol):
         near_bytes: read by its threads through the first-level cache. eager_rounding: as the option of this name.
         """
 
-    def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
-        """Predicted time of the library's product on the matrix unit where rows are no multiples of 16 bytes. Units: microseconds.
-
-        sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes.
-        """
-
     def own_product_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> float | None:
         """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
         none. Units: microseconds. layouts: strides of the values that nodes read."""
+
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
+        """Predicted time of a greedy plan of a graph, library calls included. Units: microseconds. layouts: strides of inputs."""
+
+    def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
+        """The products that a kernel may hold together with other nodes, on chip beside them."""
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """The products that one generated kernel computes together faster than the library computes each."""

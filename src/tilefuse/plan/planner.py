@@ -57,7 +57,7 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
     views = find_views(graph, decided, result_layouts or {})
     ways = Ways(scheduler) if scheduler is not None else _ways(options)
     if products is None:
-        products = matrix_products(graph, device) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
+        products = matrix_products(graph, device, decided) if options.stitch and options.fuse and scheduler is None else NO_PRODUCTS
     model = cost_model or AnalyticCost(device)
     pricer = Pricer(graph, without_views(decided, views), device, options, ways, model, products, store)
     unfused = _alone(graph, views, pricer)

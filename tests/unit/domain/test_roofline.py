@@ -18,9 +18,11 @@ from tilefuse.domain.roofline import (
 )
 from tilefuse.domain.work import BlockWork, LeastBlocks, LoadChain, Operations, StageWork, Work
 from tilefuse.ir.dtype import F16, F32, DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.plan.price.products import library_product_us, library_work, unaligned_work
+from tilefuse.plan.price.products import library_product_us, library_work
 from tilefuse.target.catalog import device_by_name, host_device
 from tilefuse.target.device import H200
 from tilefuse.target.launch import Launch
@@ -79,7 +81,7 @@ def test_units_are_rates_of_the_device(device: str) -> None:
     assert operations_per_s("f16", spec) == dict(spec.matrix_flops_per_s).get("f16", spec.flops_per_s)
 
 
-@pytest.mark.parametrize("sizes, dtype", [((4096, 4096, 4096), F16), ((8, 512, 512), F32), ((300, 16, 300), F32), ((4096, 4, 4096), F16)])
+@pytest.mark.parametrize("sizes, dtype", [((4096, 4096, 4096), F16), ((8, 512, 512), F32), ((300, 16, 300), F32), ((4096, 8, 4096), F16)])
 def test_a_library_product_is_priced_by_its_work(sizes: tuple[int, int, int], dtype: DType) -> None:
     rows, inner, columns = sizes
     graph = parse_graph(f"""graph @g(%x: {dtype}[{rows}, {inner}], %w: {dtype}[{inner}, {columns}]) -> ({dtype}[{rows}, {columns}]) {{
@@ -97,10 +99,43 @@ def test_a_library_product_is_priced_by_its_work(sizes: tuple[int, int, int], dt
     assert library_product_us(node, graph, H200) >= H200.graph_launch_us + work.serial_us + max(moved_us, busy_us)
 
 
+def product_of(rows: int, inner: int, columns: int, dtype: str = "f16", told: str = "") -> Graph:
+    """%y = %a %b"""
+    return parse_graph(f"""graph @g(%a: {dtype}[{rows}, {inner}], %b: {dtype}[{inner}, {columns}]) -> ({dtype}[{rows}, {columns}]) {{
+      %y: {dtype}[{rows}, {columns}] = library.matmul (%a, %b) {{{told}}}
+      return %y
+    }}""")
+
+
+def called_us(graph: Graph, layouts: Layouts | None = None) -> float:
+    """The library's time for the last node."""
+    return library_product_us(graph.nodes[-1], graph, H200, layouts or {})
+
+
 def test_unaligned_rows_cost_what_was_measured() -> None:
     """cuBLAS on one H200: 4096 x 4096 x 1001 in f16 takes 325 us beside 45 padded; the estimate lies within a tenth."""
-    assert price_work(unaligned_work((4096, 4096, 1001), False, H200), H200).us == pytest.approx(325, rel=0.1)
-    assert price_work(unaligned_work((12288, 196, 196), True, H200), H200).us == pytest.approx(13.4, rel=0.35)
+    assert called_us(product_of(4096, 4096, 1001)) == pytest.approx(325, rel=0.1)
+    assert called_us(product_of(4096, 4096, 1008)) == pytest.approx(45, rel=0.3)
+    assert called_us(product_of(12288, 196, 196)) == pytest.approx(13.4, rel=0.35)
+
+
+def test_strides_and_windows_decide_the_alignment_of_a_call() -> None:
+    """Whole extents in rows of an odd stride, and a window at an odd place, are unaligned; f32 on threads is loaded element by element."""
+    whole = product_of(2048, 1024, 1024)
+    assert called_us(whole, {"a": (1025, 1)}) > 2 * called_us(whole) and called_us(whole, {"a": (1032, 1)}) == called_us(whole)
+    window = parse_graph("""graph @g(%x: f16[2048, 1032], %b: f16[1024, 1024]) -> (f16[2048, 1024]) {
+      %a: f16[2048, 1024] = map [i, j] { %x[i, j + 1] }
+      %y: f16[2048, 1024] = library.matmul (%a, %b) {}
+      return %y
+    }""")
+    assert called_us(window) == called_us(whole, {"a": (1025, 1)})
+    biased = parse_graph("""graph @g(%a: f16[2048, 1024], %b: f16[1024, 1024], %c: f16[1024]) -> (f16[2048, 1024]) {
+      %y: f16[2048, 1024] = library.matmul (%a, %b, %c) {}
+      return %y
+    }""")
+    assert called_us(biased, {"b": (1025, 1)}) == called_us(whole, {"b": (1025, 1)}) > called_us(biased) == called_us(whole)
+    threads = product_of(2048, 1024, 1024, "f32")
+    assert called_us(threads, {"a": (1025, 1)}) == called_us(threads)
 
 
 CHAIN = LoadChain(flight_bytes=64, resident_blocks=4, iterations=8, wait_us=1.0)

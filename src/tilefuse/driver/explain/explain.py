@@ -141,8 +141,8 @@ def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[s
     facts = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
     if device is None:
         return facts
-    price = price_call(call, plan.graph, device, plan.timed_calls)
-    products = matrix_products(plan.graph, device)
+    price = price_call(call, plan.graph, device, plan.timed_calls, plan.layouts)
+    products = matrix_products(plan.graph, device, plan.layouts)
     return facts | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "time_source": price.source, "at_least": price.is_bound,
                     "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
 
@@ -158,7 +158,7 @@ def _alone_us(plan: Plan, device: DeviceSpec | None) -> dict[str, float]:
 
 def _apart(name: str, plan: Plan, device: DeviceSpec) -> CallPrice:
     """The price of the call for a product that a kernel holds, as the planner compared it."""
-    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls)
+    return price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, device, plan.timed_calls, plan.layouts)
 
 
 def _totals(plan: Plan, spec: ProgramSpec, calls: Sequence[Mapping[str, Any]], device: DeviceSpec | None) -> dict[str, Any]:

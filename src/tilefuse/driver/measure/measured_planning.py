@@ -40,7 +40,7 @@ class MeasuredPlanning:
         self._strides = {**layouts, **{name: view.strides for name, view in views.items()}}
         self._model, self._measurer, self._clock = model, measurer, clock
         self._deadline = clock() + options.measure_seconds
-        self._predicted = matrix_products(graph, device) if options.stitch else NO_PRODUCTS
+        self._predicted = matrix_products(graph, device, self._strides) if options.stitch else NO_PRODUCTS
         self._replaced: dict[tuple[str, ...], Slower] = {}
         # Calls that were not timed, and why.
         self._untimed: dict[str, str] = {}

@@ -35,7 +35,7 @@ class ProductCalls:
     @cached_property
     def predicted(self) -> Products:
         """The products with the predicted times of their calls."""
-        return matrix_products(self.graph, self.device)
+        return matrix_products(self.graph, self.device, self.strides)
 
     def call(self, node: Node) -> LoneCall:
         """The call for a product, as it is timed."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -38,7 +37,6 @@ from tilefuse.passes.device.padding import (
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.memory import ACCESS_BYTES
 
 
 @register_pass
@@ -60,7 +58,7 @@ class PadProducts(ChoosingPass):
         assert ctx.prices is not None
         updated = {target for target, _ in graph.updates}
         at_hand = frozenset(i.name for i in graph.inputs if i.constant and i.name not in updated and ctx.array_of(i.name) is not None)
-        choices = paddings(graph, device, ctx.prices, ctx.caller.given(graph), at_hand)
+        choices = planned_paddings(graph, paddings(graph, device, ctx.prices, ctx.caller.given(graph), at_hand), ctx)
         self.keep(choices, ctx)
         ctx.count("padded", sum(c.is_taken for c in choices))
         padded = with_padded(graph, choices, ctx.caller.given(graph))
@@ -86,7 +84,9 @@ def _with_padded_constants(padded: Graph, graph: Graph, at_hand: frozenset[str],
 class Padding:
     """A product that could be padded: to `sizes`, with kernels that copy the operands `copied`.
 
-    Units: predicted microseconds, of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
+    us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
+    plans_us: of whole plans without this padding and with it; None where none was made.
+    Units: predicted microseconds.
     """
 
     product: str
@@ -95,13 +95,15 @@ class Padding:
     us: float
     padded_us: float
     is_taken: bool
+    plans_us: tuple[float, float] | None = None
 
     def text(self) -> str:
         """The choice in a line."""
         rows, inner, columns = self.sizes
         copies = f" and copies of {', '.join('%' + v for v in self.copied)}" if self.copied else ""
+        plans = "" if self.plans_us is None else "; whole plans {1:.1f} us and {0:.1f} us".format(*self.plans_us)
         return (f"%{self.product} is {'padded' if self.is_taken else 'not padded'} to {rows} x {inner} by {columns}: predicted "
-                f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies")
+                f"{self.padded_us:.1f} us with padding{copies}, {self.us:.1f} us as it lies{plans}")
 
 
 def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: Layouts,
@@ -113,6 +115,23 @@ def paddings(graph: Graph, device: DeviceSpec, prices: Prices, input_strides: La
     names = [n.name for n in graph.nodes if _may_be_padded(graph, n, device, input_strides)]
     walked = prices.held_products(graph, set(names)) if names else set()
     return [_padding(graph, graph.node_by_name[n], device, prices, input_strides, at_hand) for n in names if n not in walked]
+
+
+def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> list[Padding]:
+    """The choices, where those that a plan must decide are decided together by the cheaper of two plans.
+
+    A kernel that holds a product together with its neighbours, or packed beside others, is no candidate for the product alone. Where a
+    kernel may hold a product as it lies, the graph is planned greedily with these products padded and without.
+    Cost: two greedy plans, for graphs with such products alone.
+    """
+    assert ctx.prices is not None
+    in_kernels = ctx.prices.may_be_held(graph, {c.product for c in choices if c.is_taken})
+    if not in_kernels:
+        return choices
+    strides = ctx.caller.given(graph)
+    without = [replace(c, is_taken=False) if c.product in in_kernels else c for c in choices]
+    us, padded_us = (ctx.prices.plan_us(with_padded(graph, each, strides), strides, ctx.options) for each in (without, choices))
+    return [replace(c, is_taken=padded_us < us, plans_us=(us, padded_us)) if c.product in in_kernels else c for c in choices]
 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:
@@ -189,24 +208,16 @@ def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input
     called_us = product_us + prices.copy_us(copied_bytes + 2 * node.type.num_bytes * returned, len(copied) + returned)
     own_us = _padded_kernel_us(graph, padded, prices)
     padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
-    us = _unpadded_us(graph, node, sizes, prices, input_strides)
+    us = _unpadded_us(graph, node, prices, input_strides)
     return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us)
 
 
-def _unpadded_us(graph: Graph, node: Node, padded: Sizes, prices: Prices, input_strides: Layouts) -> float:
+def _unpadded_us(graph: Graph, node: Node, prices: Prices, input_strides: Layouts) -> float:
     """Predicted time of the product as it lies: by the library, which copies operands that are no matrices, or by a kernel. Units:
     microseconds."""
-    sizes, item = product_sizes(graph, node), graph.type_of(node.operands[0]).dtype.itemsize
-    operands = product_operands(graph, node, input_strides)
-    moved = [o for o in operands if o.memory is None or not o.memory.is_matrix]
+    moved = [o for o in product_operands(graph, node, input_strides) if o.memory is None or not o.memory.is_matrix]
     copies_us = prices.copy_us(2 * sum(graph.type_of(o.value).num_bytes for o in moved), len(moved))
-    if takes_inner_first(graph, node) or sizes == padded and all(o.is_aligned or o in moved for o in operands):
-        called_us = prices.product_us(node, graph)
-    else:
-        places = [o.memory for o in operands if o.memory is not None and o not in moved]
-        eight = all(n * item % ACCESS_BYTES // 2 == 0 for n, w in zip(sizes, padded) if n != w) and all(
-            m.is_multiple_of(ACCESS_BYTES // 2) for m in places)
-        called_us = prices.unaligned_product_us((prod(node.type.shape[:-1]), *sizes[1:]), eight)
+    called_us = prices.product_us(node, graph, input_strides)
     own_us = prices.own_product_us(graph, (*_views_of(graph, node), node.name), input_strides)
     return called_us + copies_us if own_us is None else min(called_us + copies_us, own_us)
 

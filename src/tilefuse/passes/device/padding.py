@@ -57,7 +57,7 @@ def product_sizes(graph: Graph, node: Node) -> Sizes:
 
 def product_operands(graph: Graph, node: Node, input_strides: Layouts) -> tuple[ProductOperand, ProductOperand]:
     """Left and right operand. input_strides: those of inputs. Units: elements."""
-    left, right = node.operands
+    left, right = node.operands[:2]
     places = ((INNER, ROW) if node.attribute("transpose_a") else (ROW, INNER),
               (COLUMN, INNER) if node.attribute("transpose_b") else (INNER, COLUMN))
     inner_first = takes_inner_first(graph, node)

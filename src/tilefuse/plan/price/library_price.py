@@ -9,6 +9,8 @@ from tilefuse.domain.contraction import any_contraction_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.pattern import MEASUREMENT, LibraryCall
 from tilefuse.plan.price.attention import attention_work
 from tilefuse.plan.price.products import library_work
@@ -38,8 +40,9 @@ class CallPrice:
         return self.source == LOWER_BOUND
 
 
-def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mapping[str, float] | None = None) -> CallPrice:
-    """The price of a call. timed: measured times by the node that a call computes (`Plan.timed_calls`).
+def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mapping[str, float] | None = None,
+               layouts: Layouts = NO_LAYOUTS) -> CallPrice:
+    """The price of a call. timed: measured times by the node that a call computes (`Plan.timed_calls`). layouts: strides of values.
 
     Source: `timed`; else its work, priced by `roofline.price_work`, of which operators that nothing predicts only move their bytes.
     """
@@ -48,7 +51,7 @@ def price_call(call: LibraryCall, graph: Graph, device: DeviceSpec, timed: Mappi
     node = graph.node_by_name[call.results[0][1]]
     attention = attention_work(node, graph, device)
     is_known = attention is not None or any_contraction_of(node, graph) is not None
-    work = attention or (library_work(node, graph, device) if is_known else Work(global_bytes=num_bytes))
+    work = attention or (library_work(node, graph, device, layouts) if is_known else Work(global_bytes=num_bytes))
     measured_us = (timed or {}).get(node.name)
     if measured_us is not None:
         return CallPrice(num_bytes, measured_us, MEASUREMENT, work)

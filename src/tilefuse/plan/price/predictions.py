@@ -1,33 +1,47 @@
 """Predictions that rewritings of graphs need (`passes.facts.Prices`), by the models of time that price plans."""
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from tilefuse.base.candidate import Rejected
+from tilefuse.base.options import Options
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.parts import structure_of
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
+from tilefuse.passes.facts import NO_LAYOUTS
+from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.attention import attention_work
 from tilefuse.plan.price.convolutions import convolution_us
 from tilefuse.plan.price.cost import AnalyticCost
-from tilefuse.plan.price.products import fusible_product, library_product_us, may_be_alone, unaligned_work
+from tilefuse.plan.price.known_patterns import Store
+from tilefuse.plan.price.library_price import price_call
+from tilefuse.plan.price.products import fusible_product, library_product_us, matrix_products, may_be_alone
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.pattern import pattern_graph, schedule_pattern
+from tilefuse.templates.registry import kernel_template, kernel_templates
+
+
+def _no_store(_options: Options) -> AbstractContextManager[Store | None]:
+    return nullcontext()
 
 
 @dataclass(frozen=True)
 class Predictions:
     """Predicted kernels and times of one device. Units: microseconds.
 
+    store: judgements of patterns, for a compile with these options; plans of whole graphs read them and add theirs
     own_us_by_structure: times of kernels for products that were predicted before: layers of a model have the same ones again and again
     """
 
     device: DeviceSpec
+    store: Callable[[Options], AbstractContextManager[Store | None]] = field(default=_no_store, repr=False, compare=False)
     own_us_by_structure: dict[Hashable, float | None] = field(default_factory=dict, repr=False, compare=False)
 
     def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
@@ -38,9 +52,9 @@ class Predictions:
         """Predicted time of some copies. Units: bytes in, microseconds out. Source: the device's curve of copies."""
         return price_work(Work(launches, global_bytes=num_bytes), self.device).us
 
-    def product_us(self, product: Node, graph: Graph) -> float:
+    def product_us(self, product: Node, graph: Graph, layouts: Layouts = NO_LAYOUTS) -> float:
         """Predicted time of the library's product. Units: microseconds. Source: `plan/price/products.py`."""
-        return library_product_us(product, graph, self.device)
+        return library_product_us(product, graph, self.device, layouts)
 
     def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
         """Predicted time of the library's convolution. Units: microseconds. Source: `plan/price/convolutions.py`."""
@@ -64,13 +78,24 @@ class Predictions:
         work = model.work(program)
         return price_work(replace(work, shared_bytes=work.shared_bytes + near_bytes), self.device).us
 
-    def unaligned_product_us(self, sizes: tuple[int, int, int], eight_bytes: bool) -> float:
-        """Predicted time of the library's product with unaligned rows. Units: microseconds. Source: `plan/price/products.py`."""
-        return price_work(unaligned_work(sizes, eight_bytes, self.device), self.device).us
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
+        """Predicted time of a greedy plan. Units: microseconds. Source: the prices of its kernels and calls."""
+        with self.store(options) as store:
+            plan = plan_graph(graph, layouts, self.device, replace(options, planner="greedy", peak_memory_mb=0), store=store)
+        calls = (price_call(c, plan.graph, self.device, layouts=plan.layouts) for c in plan.library_calls)
+        return sum(k.cost.us for k in plan.kernels) + sum(c.us for c in calls)
+
+    def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
+        """The products that some template holds beside other stages. Source: `matrix_products`."""
+        if not products:
+            return set()
+        walked = matrix_products(graph, self.device).walked
+        return {p for p in products if p in walked or any(
+            t.holds_product(graph.node_by_name[p], graph, self.device) for t in kernel_templates() if not isinstance(t, OwnLaunchTemplate))}
 
     def own_product_us(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> float | None:
         """Predicted time of a kernel that plans may take for a product and the maps behind it, and for nothing else; None where there is
-        none. Units: microseconds. Source: `AnalyticCost`, over the share of a call's time that plans ask of products alone."""
+        none. Units: microseconds. Source: `AnalyticCost`, over the share of a call's time that plans ask of its template alone."""
         product = graph.node_by_name[next(n for n in nodes if graph.node_by_name[n].category == "library")]
         behind = nodes[-1] != product.name or any(graph.node_by_name[u].category == "map" for u in graph.users_by_name[product.name])
         if not (fusible_product if behind else may_be_alone)(product, graph, self.device):
@@ -85,7 +110,8 @@ class Predictions:
         program = schedule_pattern(graph, nodes, layouts, self.device)
         if isinstance(program, Rejected):
             return None
-        return AnalyticCost(self.device).cost(program).us / (1.0 if behind else self.device.fitted.products.own_kernel_share)
+        share = 1.0 if behind else kernel_template(program.choice).own_kernel_share(self.device)
+        return AnalyticCost(self.device).cost(program).us / share
 
     def held_products(self, graph: Graph, products: Collection[str]) -> set[str]:
         """Products that one generated kernel computes together faster than the library computes each, such as the two of an attention.

@@ -8,18 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from tilefuse.domain.contraction import FAST_SUMS, GROUPED, RESULT_DTYPE, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
-from tilefuse.domain.roofline import EIGHT_BYTES, UNALIGNED, price_work
+from tilefuse.domain.roofline import operations_per_s, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
+from tilefuse.passes.device.padding import product_operands, product_sizes
+from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.chains import find_chains
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 from tilefuse.templates.registry import kernel_templates
 
+# Units for which the library loads operands in accesses of 16 bytes, where these are aligned, and is far slower where they are not.
+UNITS_OF_LINES = ("f16", "bf16", "tf32")
 # Which library operators (products) a kernel may hold instead of a call.
 FusibleLibrary = Callable[[Node], bool]
 
@@ -73,16 +79,20 @@ def fusible_product(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     return any(template.holds_product(node, graph, device) for template in kernel_templates())
 
 
-def library_product_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
+def library_product_us(node: Node, graph: Graph, device: DeviceSpec, layouts: Layouts = NO_LAYOUTS) -> float:
     """The library's time for a product, launch included, by which plans choose between kernel and call.
 
     Units: microseconds. Source: `library_work`, priced by `roofline.price_work`.
     """
-    return price_work(library_work(node, graph, device), device).us
+    return price_work(library_work(node, graph, device, layouts), device).us
 
 
-def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
-    """Work of the library's call for a product. Source: `library_tiles.product_work`. Requires: the node is a product."""
+def library_work(node: Node, graph: Graph, device: DeviceSpec, layouts: Layouts = NO_LAYOUTS) -> Work:
+    """Work of the library's call for a product. layouts: strides of inputs. Requires: the node is a product.
+
+    Source: `library_tiles.product_work`; `UnalignedFigures` where lines of an operand or of the result do not begin at multiples of 16
+    bytes.
+    """
     contraction = any_contraction_of(node, graph)
     assert contraction is not None, "asked of products only"
     left, right = graph.type_of(contraction.left), graph.type_of(contraction.right)
@@ -97,7 +107,26 @@ def library_work(node: Node, graph: Graph, device: DeviceSpec) -> Work:
     *lead, rows, columns = node.type.shape
     sizes = ProductSizes(prod(lead), rows, columns, contraction.inner, unit, left.dtype.itemsize, left.num_bytes + right.num_bytes,
                          node.type.num_bytes, share)
-    return product_work(sizes, device)
+    line_bytes = _line_bytes(node, graph, layouts) if device.kind == "cuda" and unit in UNITS_OF_LINES else ACCESS_BYTES
+    return product_work(sizes, device) if line_bytes == ACCESS_BYTES else _unaligned_work(sizes, line_bytes == ACCESS_BYTES // 2, device)
+
+
+def _line_bytes(node: Node, graph: Graph, layouts: Layouts) -> int:
+    """Largest access in which the library reads a product's operands and writes its result: 16 bytes, 8, or fewer. Units: bytes.
+
+    Operands that are no matrices are copied into dense ones first.
+    """
+    if node.kind != "library.matmul" or len(node.operands) < 2 or not node.type.num_elements:
+        return ACCESS_BYTES
+    if any(len(graph.type_of(v).shape) < 2 for v in (*node.operands[:2], node.name)):
+        return ACCESS_BYTES
+    item, extents, lines = node.type.dtype.itemsize, product_sizes(graph, node), [node.type.shape[-1] * node.type.dtype.itemsize]
+    for operand in product_operands(graph, node, layouts):
+        if operand.memory is None or not operand.memory.is_matrix:
+            lines.append(extents[operand.place[-1]] * item)
+        elif not operand.memory.is_multiple_of(ACCESS_BYTES):
+            lines.append(ACCESS_BYTES // 2 if operand.memory.is_multiple_of(ACCESS_BYTES // 2) else 1)
+    return min(ACCESS_BYTES, gcd(ACCESS_BYTES, *lines))
 
 
 def _takes_bytes(node: Node, contraction: Contraction, is_float: bool) -> bool:
@@ -110,14 +139,16 @@ def _takes_bytes(node: Node, contraction: Contraction, is_float: bool) -> bool:
     return rows > 16 and columns % 8 == 0 == contraction.inner % 8
 
 
-def unaligned_work(sizes: tuple[int, int, int], eight_bytes: bool, device: DeviceSpec) -> Work:
-    """Work of the library's call for a product on the matrix unit whose rows are no multiples of 16 bytes; nothing overlaps with it.
+def _unaligned_work(sizes: ProductSizes, eight_bytes: bool, device: DeviceSpec) -> Work:
+    """Work of the library's call for a product on the matrix unit whose lines do not begin at multiples of 16 bytes.
 
-    sizes: rows, inner axis, columns. eight_bytes: rows are multiples of 8 bytes. Source: `UnalignedFigures`.
+    eight_bytes: they begin at multiples of 8 bytes. Source: `UnalignedFigures`.
     """
     fitted = device.fitted.unaligned
-    return Work(operations=(Operations(2 * prod(sizes), EIGHT_BYTES if eight_bytes else UNALIGNED),),
-                serial_us=fitted.least_us + min(fitted.inner_us * sizes[1], fitted.longest_inner_us))
+    rate = fitted.eight_bytes_rate if eight_bytes else fitted.other_rate
+    return Work(global_bytes=sizes.operand_bytes + sizes.result_bytes, read_bytes=sizes.operand_bytes,
+                operations=(Operations(sizes.operations, sizes.unit, rate / operations_per_s(sizes.unit, device)),),
+                serial_us=fitted.least_us + min(fitted.inner_us * sizes.inner, fitted.longest_inner_us))
 
 
 def may_be_alone(node: Node, graph: Graph, device: DeviceSpec) -> bool:
@@ -139,8 +170,11 @@ def _gains_a_unit(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     return bool(node.attribute(RESULT_DTYPE)) or node.kind == GROUPED or warpgroup_arithmetic(contraction, *types) == SPLIT
 
 
-def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
-    """The matrix products of a graph that kernels may hold on a device; on a GPU without the matrix instructions none."""
+def matrix_products(graph: Graph, device: DeviceSpec, layouts: Layouts = NO_LAYOUTS) -> Products:
+    """The matrix products of a graph that kernels may hold on a device; on a GPU without the matrix instructions none.
+
+    layouts: strides of inputs.
+    """
     if device.kind == "cuda" and not device.has_matrix_unit:
         return NO_PRODUCTS
     known: dict[str, bool] = {}
@@ -155,4 +189,4 @@ def matrix_products(graph: Graph, device: DeviceSpec) -> Products:
         return fusible(node) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
 
     walks = (*find_walks(graph, device), *find_chains(graph, device))
-    return Products(fusible, lambda n: library_product_us(n, graph, device), alone, walks)
+    return Products(fusible, lambda n: library_product_us(n, graph, device, layouts), alone, walks)

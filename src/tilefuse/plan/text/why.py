@@ -93,7 +93,7 @@ def _outside_kernels(plan: Plan, setting: Setting, first: str, second: str) -> A
 
 def _held(plan: Plan, setting: Setting, first: str, second: str) -> Answer | None:
     """The answer where a kernel could hold the calls that compute one value or both, together with the other value's kernel."""
-    products = matrix_products(plan.graph, setting.device)
+    products = matrix_products(plan.graph, setting.device, plan.layouts)
     steps: list[PlannedKernel | LibraryCall] = []
     for name in (first, second):
         home = next((s for s in plan.steps if name in _computes(s)), None)
@@ -183,7 +183,7 @@ def _parts(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Planned
         return []
     node_by_name = plan.graph.node_by_name
     products = [n for n in nodes if is_library(node_by_name[n])]
-    if len(nodes) == len(products) == 1 and not matrix_products(plan.graph, setting.device).alone(node_by_name[nodes[0]]):
+    if len(nodes) == len(products) == 1 and not matrix_products(plan.graph, setting.device, plan.layouts).alone(node_by_name[nodes[0]]):
         return [_call_part(plan, setting, nodes[0])]
     whole = _part(plan, setting, nodes, kernel)
     if not products:
@@ -219,7 +219,7 @@ def _one_by_one(plan: Plan, setting: Setting, nodes: tuple[str, ...], kernel: Pl
 
 
 def _call_part(plan: Plan, setting: Setting, name: str) -> Part:
-    call = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device, plan.timed_calls)
+    call = price_call(library_call(plan.graph, Pattern((name,), (name,))), plan.graph, setting.device, plan.timed_calls, plan.layouts)
     return Part((name,), call.us, call.num_bytes, True)
 
 
@@ -261,7 +261,7 @@ def _not_convex(plan: Plan, setting: Setting, a: PlannedKernel | LibraryCall, b:
     cycle = "one kernel would wait for itself: a path leaves it and comes back through " + " -> ".join(path)
     between = _steps_between(plan, a, b) or _steps_between(plan, b, a)
     steps = [s for n, s in enumerate(plan.steps) if s is a or s is b or n in between]
-    products = matrix_products(plan.graph, setting.device)
+    products = matrix_products(plan.graph, setting.device, plan.layouts)
     stops = [s.operator for s in steps if isinstance(s, LibraryCall)
              for _, v in s.results if not products.fusible(plan.graph.node_by_name[v])]
     if stops:
@@ -419,7 +419,9 @@ def _gives(plan: Plan, number: int) -> tuple[str, ...]:
 
 def _step_us(plan: Plan, setting: Setting, step: PlannedKernel | LibraryCall) -> float:
     """Units: microseconds."""
-    return step.cost.us if isinstance(step, PlannedKernel) else price_call(step, plan.graph, setting.device, plan.timed_calls).us
+    if isinstance(step, PlannedKernel):
+        return step.cost.us
+    return price_call(step, plan.graph, setting.device, plan.timed_calls, plan.layouts).us
 
 
 def _step_name(plan: Plan, number: int) -> str:

@@ -1,7 +1,9 @@
 """Products with rows that are no multiples of 16 bytes: padded where that gains, as the interpreter computes them."""
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tilefuse.driver.pipeline import context_of
 from tilefuse.driver.torch_backend import backend
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
+from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.text import parse_graph
 from tilefuse.ir.verify import verify
 from tilefuse.passes.device.padded_products import PadProducts, paddings, with_padded
@@ -269,3 +272,63 @@ def test_operands_are_copied_with_the_inner_axis_in_order(name: str) -> None:
     given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.int8 if i.type.dtype.is_integer else np.float32) for i in graph.inputs}
     np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
     assert rewritten(PadProducts(), graph, A100) is graph
+
+
+def recurrence(steps: int) -> Graph:
+    """Steps of gates and a product with one weight in f32, as the gradient of a recurrence has them: `h = tanh(h) w + x`."""
+    lines = "\n".join(f"""%g{n}: f32[128, 512] = map [i, j] {{ tanh(add(%p{n - 1}[i, (j % 156)], %x[i, j])) }}
+      %p{n}: f32[128, 156] = library.matmul (%g{n}, %w) {{transpose_b = false}}""" for n in range(1, steps + 1))
+    return parse_graph(f"""graph @g(%p0: f32[128, 156], %x: f32[128, 512], %w: f32[512, 156]) -> (f32[128, 156]) {{
+      {lines}
+      return %p{steps}
+    }}""")
+
+
+class PlannedBy(Predictions):
+    """Prices whose plans cost what a test says, by the number of padded products in them; every product may share a kernel."""
+
+    plan_us_by_number: ClassVar[dict[int, float]] = {}
+
+    def plan_us(self, graph: Graph, layouts: Layouts, options: Options) -> float:
+        return self.plan_us_by_number[sum(bool(n.attribute(PADDED)) for n in graph.nodes)]
+
+    def may_be_held(self, graph: Graph, products: Collection[str]) -> set[str]:
+        return set(products)
+
+
+@pytest.mark.parametrize(("padded_us", "is_padded"), [(90.0, True), (110.0, False)])
+def test_the_cheaper_plan_decides_where_a_kernel_may_hold_the_product(padded_us: float, is_padded: bool,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone both products gain by padding; only the plans see kernels that hold them with their neighbours."""
+    monkeypatch.setattr(PlannedBy, "plan_us_by_number", {0: 100.0, 2: padded_us})
+    graph = recurrence(2)
+    context = PassContext(device=H200, prices=PlannedBy(H200))
+    rewritten_graph = PadProducts().run(graph, context)
+    assert (rewritten_graph is not graph) == is_padded
+    lines = context.attributes[CHOICES]
+    assert len(lines) == 2 and all(f"whole plans {padded_us:.1f} us and 100.0 us" in line for line in lines)
+
+
+def test_plans_are_made_only_where_a_kernel_may_hold_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of large operands are decided alone; those whose operands lie on chip in plans of the graph."""
+    planned: list[Graph] = []
+
+    def plan_us(prices: Predictions, graph: Graph, layouts: Layouts, options: Options) -> float:
+        planned.append(graph)
+        return float(len(planned))
+
+    monkeypatch.setattr(Predictions, "plan_us", plan_us)
+    large, small = product(4096, 1001, 4096), product(8192, 197, 510)
+    for graph, num_plans in ((large, 0), (small, 2)):
+        planned.clear()
+        PadProducts().run(graph, PassContext(device=H200, prices=Predictions(H200)))
+        assert len(planned) == num_plans
+
+
+def test_a_plan_counts_its_kernels_and_its_calls() -> None:
+    """Without fusion each node is a kernel or a call."""
+    graph = product(4096, 1024, 4096)
+    prices, options = Predictions(H200), Options(fuse=False)
+    alone = [prices.kernel_us(graph, (n,), False, 0) for n in ("a", "y")]
+    assert prices.plan_us(graph, {}, options) == pytest.approx(sum(alone) + prices.product_us(graph.node_by_name["w"], graph))
+    assert prices.plan_us(graph, {}, Options()) < prices.plan_us(graph, {}, options)
