@@ -26,7 +26,7 @@ INT32_MAX = 2**31 - 1
 # an operand that such a product does not read. The last is a term of a sum of exponentials.
 KERNEL_FUNCTIONS = {"split_fma": "tf_split_fma({0}, {1}, {2})", "tf32_fma": "tf_tf32_fma({0}, {1}, {2})",
                     "tf32_low_fma": "tf_tf32_low_fma({0}, {1}, {2})", "tf32_rest": "tf_tf32_rest({0})",
-                    "exp_of_difference": "tf_exp_of_difference({0})"}
+                    "exp_of_difference": "tf_exp_of_difference({0})", "power_of_difference": "tf_power_of_difference({0})"}
 
 
 def const_text(c: Const) -> str:

@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from tilefuse.base.errors import InternalError, UnsupportedError, UnsupportedOpError
 from tilefuse.frontends.imported import Imported, Output, Titles
 from tilefuse.frontends.torch import assertions as torch_assertions
+from tilefuse.frontends.torch import flex as torch_flex
 from tilefuse.frontends.torch import ops_creation as torch_ops_creation
 from tilefuse.frontends.torch import ops_foreach as torch_ops_foreach
 from tilefuse.frontends.torch import ops_index as torch_ops_index
@@ -261,6 +262,9 @@ class _Walk:
         if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             self.value_of[node] = RAGGED if is_ragged(fake) else known_number(fake)
             return
+        if torch_flex.is_flex(target):
+            self._defined(node)
+            return
         if not isinstance(target, torch._ops.OpOverload):
             if getattr(target, "__module__", "") in ("_operator", "math") and fake is None:
                 self.value_of[node] = target(*self._arguments(node.args), **self._arguments(node.kwargs))
@@ -288,6 +292,27 @@ class _Walk:
             raise UnsupportedOpError(f"{name}: a size that depends on data", where=span_of(node))
         self.value_of[node] = self._lowered(name, node, args, kwargs)
         b.hint = ""
+
+    def _defined(self, node: fx.Node) -> None:
+        """An operator on functions, by its definition: traced with the operands' types, and visited like the nodes around it."""
+        function, operands = torch_flex.definition(node, lambda argument: self.value_of[argument])
+        fakes = [operand.meta["val"] for operand in operands]
+        traced = torch_flex.traced(function, fakes)
+        self._visit(traced.graph, [self.value_of[operand] for operand in operands], node)
+
+    def _visit(self, graph: fx.Graph, operands: Sequence[Any], node: fx.Node) -> None:
+        """Nodes of a definition; its results become those of `node`."""
+        given = iter(operands)
+        for inner in graph.nodes:
+            match inner.op:
+                case "placeholder":
+                    self.value_of[inner] = next(given)
+                case "call_function":
+                    self._call(inner)
+                case "output":
+                    self.value_of[node] = self._arguments(inner.args[0])
+                case _:
+                    raise UnsupportedOpError(f"a definition with an FX node of kind {inner.op}", where=span_of(node))
 
     def _assert(self, node: fx.Node) -> None:
         """An assertion on data: a check of later reads, or a library call."""

@@ -133,6 +133,10 @@ TF_INLINE float tf_hardware_exp2(float a) {
 // itself, as rounding the difference did, and the instruction by 2^-22: against a sum of at least 1 no term is off by more than 2^-22.
 TF_INLINE float tf_exp_of_difference(float a) { return tf_hardware_exp2(a * 1.4426950408889634f); }
 
+//@ tf_power_of_difference
+// A term 2^a of such a sum, where the exponent is relative to an element near the largest: the instruction is off by 2^-22 of the term.
+TF_INLINE float tf_power_of_difference(float a) { return tf_hardware_exp2(a); }
+
 //@ tf_hardware_log2
 TF_INLINE float tf_hardware_log2(float a) {
   float y;

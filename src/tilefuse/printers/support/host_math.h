@@ -105,6 +105,9 @@ TF_INLINE float tf_exp2(float a) {
 }
 TF_INLINE double tf_exp2(double a) { return std::exp2(a); }
 
+//@ tf_power_of_difference
+TF_INLINE float tf_power_of_difference(float a) { return tf_exp2(a); }
+
 //@ tf_tanh
 // Up to 0.55 an odd polynomial; beyond, 1 - 2 / (exp(2 |a|) + 1). From 9.02 on it rounds to 1.
 TF_INLINE float tf_tanh(float a) {

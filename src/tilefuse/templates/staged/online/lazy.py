@@ -15,8 +15,9 @@ from tilefuse.ir.dtype import BOOL, F32
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, IfValue, KExpr, Reg
 from tilefuse.templates.staged.online.fragments import Fragment, clear
-from tilefuse.templates.staged.online.products import Total
+from tilefuse.templates.staged.online.products import NARROW
 from tilefuse.templates.staged.online.state import OnlineState
+from tilefuse.templates.staged.online.total import Total
 
 # Powers of two by which elements may exceed 1 before what was summed up is rescaled: far below the largest f16.
 LIMIT = 8.0
@@ -54,6 +55,9 @@ class LazyTop:
         self.by = const(self.scale * math.log2(math.e), F32)
         self.negated = Reg(w.fresh(f"{t.value}_negated"), F32)
         self.used = Reg(w.fresh(f"{t.value}_used"), F32)
+        # Powers of products of 16 bits need no more than the instruction gives, also where logarithms of their sums are f32.
+        wide = any(w.graph.type_of(r).dtype.bits > 16 for r in w.graph.results)
+        self.fn = "power_of_difference" if wide and w.form.scores[0].left.dtype.name in NARROW else "exp2"
         # Whether a row of the thread is rescaled in the turn at hand.
         self.grown = Reg("", BOOL)
         w.emit(Comment(f"%{t.value}: {self.negated.name} is {self.by.text} times the negated maximum that powers are relative to"))
@@ -112,7 +116,7 @@ class LazyTop:
         """Makes the element at hand and its power known."""
         w, read = self.w, self.w.form.reads[self.total.value]
         w.remember(self.total.body, element if self.scale == 1.0 else Call("mul", (element, const(self.scale, F32))))
-        power: KExpr = Call("exp2", (Call("fma", (element, self.by, self._row(self.used, i))),))
+        power: KExpr = Call(self.fn, (Call("fma", (element, self.by, self._row(self.used, i))),))
         w.remember(Call("exp", (Call("sub", (self.total.body, read)),)), w.register(power, F32, "power"))
 
     def maximum(self, i: Affine) -> KExpr:

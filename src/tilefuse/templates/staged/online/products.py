@@ -22,34 +22,14 @@ from tilefuse.ir.dtype import DTYPES, F32, F64, DType
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.ops import SCALAR_OPS, dtype_of
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Lookup, Read, cast, const, walk
+from tilefuse.templates.staged.online.late import ZERO_WHERE
 from tilefuse.templates.staged.online.permuted import permuted_point
+from tilefuse.templates.staged.online.shifts import relative_to_top, same_total
+from tilefuse.templates.staged.online.total import Total
 
 # Axes of every expression of the form: the number of the lead place (all lead dimensions as one), and the places in the two products.
 LEAD, ROW, WALK, WIDTH = "lead", "row", "walk", "width"
 NARROW = ("f16", "bf16")
-# Function of a `late` condition: rows that a mask hides whole are zeros in forms of softmax that say so.
-ZERO_WHERE = "zero_where"
-
-
-@dataclass(frozen=True)
-class Total:
-    """A reduction along the walked axis.
-
-    monoid  "max" or "sum"
-    body    its element over LEAD, ROW and WALK, in terms of scores, of boundary values, and of the maximum it is relative to
-    top     that maximum ("": none)
-    shift   what the element subtracts before exp, the maximum itself or an expression of it: what has been summed up is multiplied by
-            exp(old - new) when it changes
-    late    (function, row value): what is applied to the whole when it is done, in order; `ZERO_WHERE` makes it 0 where the row value holds
-    """
-
-    value: str
-    monoid: str
-    dtype: DType
-    body: Expr
-    top: str = ""
-    shift: Expr | None = None
-    late: tuple[tuple[str, Expr], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +144,7 @@ class _Finder:
         self.expanded: dict[tuple[str, tuple[Affine, ...]], Expr] = {}
         self.scores: list[tuple[Node, Contraction]] = []
         self.totals: dict[str, Total] = {}
+        self.same: dict[str, str] = {}  # totals that are equal to an earlier one
         self.weighted: list[Weighted] = []
         self.points: dict[str, tuple[Affine, ...]] = {}
 
@@ -286,7 +267,12 @@ class _Finder:
             return None
         if node.detail == "max" and (parts.top or parts.late):
             return self.fail(Reason.REDUCTION_MISMATCH, f"%{node.name} is the maximum of what is relative to another")
-        self.totals[node.name] = Total(node.name, node.detail, dtype, parts.early, parts.top, parts.shift, parts.late)
+        total = relative_to_top(Total(node.name, node.detail, dtype, parts.early, parts.top, parts.shift, parts.late))
+        same = same_total(self.totals, total)
+        if same:
+            self.same[node.name] = same
+        else:
+            self.totals[node.name] = total
         self.kinds[node.name] = frozenset(["row"])
         self.at[node.name] = at
         return None
@@ -342,7 +328,8 @@ class _Finder:
         if axes_of_read is not None:
             if index != axes_of_read:
                 self.fail(Reason.DOMAIN_MISMATCH, f"%{value} is read at another element than the one at hand")
-            return Read(value, axes_of_read)
+            first = self.same.get(value, value)
+            return Read(first, self.at[first])
         node = self.nodes.get(value)
         if node is None:
             return Read(value, index)

@@ -13,8 +13,9 @@ from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, KExpr, Reg
 from tilefuse.templates.staged.online.fragments import Fragment, multiply_powers, multiply_scores, over_lanes
 from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.plan import OnChip
-from tilefuse.templates.staged.online.products import ROW, WALK, Total
+from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.state import OnlineState
+from tilefuse.templates.staged.online.total import Total
 
 INFINITY = float("inf")
 

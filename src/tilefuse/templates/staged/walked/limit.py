@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilefuse.ir.scalar import Call, Expr, Guard
-from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm, Total
+from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.walked.conditions import Bounds, Conditions, Edge
 
 

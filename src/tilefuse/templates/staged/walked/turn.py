@@ -15,7 +15,7 @@ from tilefuse.kernel.pipeline import Consume
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.lazy import LazyTop
-from tilefuse.templates.staged.online.products import Total
+from tilefuse.templates.staged.online.total import Total
 from tilefuse.templates.staged.online.turn import Turn
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.state import WalkState

@@ -21,7 +21,7 @@ class Variant:
     scores  names of functions of `_Scores`, in order
     window  columns of a window, or of a prefix
     safe    rows that are hidden whole are zeros
-    logs    logarithms of the sums are a result too
+    logs    logarithms of the sums are a result too: written out, or by the operator, which is finite beside infinities
     """
 
     scores: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Variant:
     dtype: DType = F16
     window: int = 20
     safe: bool = False
-    logs: bool = False
+    logs: str = ""
 
     def graph(self) -> Graph:
         """The graph."""
@@ -50,7 +50,9 @@ class Variant:
         for name in self.scores:
             s = getattr(scores, name)(s)
         results = [b.matmul(b.safe_softmax(s, -1) if self.safe else b.softmax(s, -1), v)]
-        if self.logs:
+        if self.logs == "operator":
+            results.append(b.logsumexp(b.cast(s, F32), (3,)))
+        elif self.logs:
             wide = b.cast(s, F32)
             top = b.reduce(s, "max", (3,), keepdims=True, dtype=F32)
             total = b.reduce(b.elementwise("exp", b.elementwise("sub", wide, top)), "sum", (3,), keepdims=True)
