@@ -3,8 +3,8 @@
     flex_attention(q, k, v, score, (.., mask), scale)   ->   s = q k' * scale;  s = score(s, b, h, r, c);  s = s or -inf where mask is false
                                                              softmax(s) v, rows that are hidden whole as zeros
 
-The mask function is the definition; the table of blocks beside it only says where it holds. Source: torch.nn.attention.flex_attention, whose
-operator takes one score at a time.
+The mask function is the definition; the table of blocks beside it only says where it holds. Functions are of one score at a time.
+Source: torch.nn.attention.flex_attention.
 """
 from __future__ import annotations
 
@@ -37,22 +37,20 @@ def definition(node: fx.Node, module_of: Callable[[Any], Any]) -> tuple[Callable
 
     Raises: UnsupportedOpError for blocks without a mask function, and for functions that take other data than tensors.
     """
-    arguments = node.args
-    score, blocks, scale = module_of(arguments[SCORE]), arguments[BLOCKS], arguments[SCALE]
-    assert isinstance(blocks, tuple)
-    mask = module_of(blocks[-1])
-    score_buffers, mask_buffers = (tuple(arguments[at]) for at in (SCORE_BUFFERS, MASK_BUFFERS))  # type: ignore[arg-type]
-    if not all(isinstance(b, fx.Node) for b in (*score_buffers, *mask_buffers)):
+    arguments: tuple[Any, ...] = node.args
+    score, mask, blocks = module_of(arguments[SCORE]), module_of(arguments[BLOCKS][-1]), arguments[BLOCKS]
+    buffers = tuple(arguments[SCORE_BUFFERS]), tuple(arguments[MASK_BUFFERS])
+    tensors: tuple[fx.Node, ...] = (arguments[QUERY], arguments[KEY], arguments[VALUE], *buffers[0], *buffers[1])
+    if not all(isinstance(t, fx.Node) for t in tensors):
         raise UnsupportedOpError("flex_attention with functions that take numbers which the call decides")
     if _is_always(mask) and not _is_one_block(node, blocks):
         raise UnsupportedOpError("flex_attention with a table of blocks and no mask function")
-    tensors = (arguments[QUERY], arguments[KEY], arguments[VALUE], *score_buffers, *mask_buffers)
-    count = 3 + len(score_buffers)
+    count = 3 + len(buffers[0])
 
-    def defined(*t: Tensor) -> tuple[Tensor, ...]:
-        return _attention(*t[:3], score, t[3:count], mask, t[count:], float(scale))  # type: ignore[arg-type]
+    def defined(q: Tensor, k: Tensor, v: Tensor, *t: Tensor) -> tuple[Tensor, ...]:
+        return _attention(q, k, v, (score, t[:count - 3]), (mask, t[count - 3:]), float(arguments[SCALE]))
 
-    return defined, tensors  # type: ignore[return-value]
+    return defined, tensors
 
 
 def traced(function: Callable[..., Any], tensors: Sequence[Tensor]) -> fx.GraphModule:
@@ -63,8 +61,11 @@ def traced(function: Callable[..., Any], tensors: Sequence[Tensor]) -> fx.GraphM
         return make_fx(function, decomposition_table=table)(*like)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, score: fx.GraphModule, score_buffers: Sequence[Tensor], mask: fx.GraphModule,
-               mask_buffers: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
+# A function and the tensors that it reads beside places.
+Captured = tuple[Callable[..., Any], Sequence[Tensor]]
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, score: Captured, mask: Captured, scale: float) -> tuple[Tensor, ...]:
     """Result, logarithms of the sums and maxima, both in units of log 2."""
     if k.shape[0] != q.shape[0]:
         k, v = (x.expand(q.shape[0], *x.shape[1:]) for x in (k, v))
@@ -73,17 +74,21 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, score: fx.GraphModule, score_buf
     work = torch.promote_types(q.dtype, torch.float32)
     s = (q @ k.mT).to(work) * scale
     places = [torch.arange(n, device=q.device) for n in s.shape]
-    s = _each(score, True, len(score_buffers))(s, *places, *score_buffers).to(work)
-    kept = _each(mask, False, len(mask_buffers))(*places, *mask_buffers)
+    s = _each(score, True)(s, *places).to(work)
+    kept = _each(mask, False)(*places)
     s = torch.where(kept, s, -math.inf)
     return (torch.ops.aten._safe_softmax(s, -1).to(q.dtype) @ v, torch.logsumexp(s, -1) / math.log(2), s.amax(-1) / math.log(2))
 
 
-def _each(function: Callable[..., Any], takes_score: bool, num_buffers: int) -> Callable[..., Any]:
+def _each(captured: Captured, takes_score: bool) -> Callable[..., Any]:
     """A function of one place as a function of all batches, heads, rows and columns."""
+    one, tensors = captured
+
+    def function(*at: Tensor) -> Any:
+        return one(*at, *tensors)
+
     for at in (3, 2, 1, 0):
-        own = tuple(0 if n == at else None for n in range(4))
-        function = torch.vmap(function, ((0,) if takes_score else ()) + own + (None,) * num_buffers)
+        function = torch.vmap(function, ((0,) if takes_score else ()) + tuple(0 if n == at else None for n in range(4)))
     return function
 
 
@@ -94,5 +99,6 @@ def _is_always(mask: fx.GraphModule) -> bool:
 
 def _is_one_block(node: fx.Node, blocks: tuple[Any, ...]) -> bool:
     """Whether the table has one block: that of a call without a mask."""
-    q, k = (node.args[at].meta["val"].shape[-2] for at in (QUERY, KEY))  # type: ignore[union-attr]
+    arguments: tuple[Any, ...] = node.args
+    q, k = (arguments[at].meta["val"].shape[-2] for at in (QUERY, KEY))
     return bool(blocks[-3] >= q and blocks[-2] >= k)

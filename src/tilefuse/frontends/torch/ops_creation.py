@@ -19,8 +19,9 @@ def convert_element_type(b: TorchBuilder, x: Value, dtype: torch.dtype) -> str:
 
 
 @lowers("aten._to_copy.default", "aten.to.dtype")
-def to_copy(b: TorchBuilder, x: Value, dtype: torch.dtype | None = None, *rest: Any, **ignored: Any) -> str:
-    return b.cast(x, b.result_dtype)
+def to_copy(b: TorchBuilder, x: Value | Scalar, dtype: torch.dtype | None = None, *rest: Any, **ignored: Any) -> str:
+    """A value in another type; functions that torch vectorises convert numbers too."""
+    return b.cast(x, b.result_dtype) if isinstance(x, Value) else b.full(b.result_shape, x, b.result_dtype)
 
 
 @lowers(
