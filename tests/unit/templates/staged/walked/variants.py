@@ -162,6 +162,8 @@ def variates(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
     """Normal variates; masks hide some elements, and all of row 1 (or of the first batch)."""
     if name == "documents":
         return np.sort(random.integers(0, 4, shape), axis=-1)
+    if name == "factors":
+        return 0.5 + random.random(shape)
     if name not in ("mask", "kept", "seen"):
         return smooth(random, name, shape)
     hidden = random.random(shape) < 0.4

@@ -1,0 +1,32 @@
+"""Random variants of attention: functions of scores, masks, groups of heads, widths and lengths, and tiles for them."""
+from __future__ import annotations
+
+from random import Random
+
+from tests.unit.templates.staged.walked.variants import Variant
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+
+BIASES = ("dense", "of_heads", "of_batch", "of_columns", "of_rows", "hidden", "padding")
+MASKS = ("causal", "added_triangle", "window", "around", "prefix", "documents")
+FUNCTIONS = ("slopes", "cap", "temperature")
+
+
+def random_variant(random: Random) -> Variant:
+    """Up to three functions of scores, in any order, each once."""
+    scores = random.sample((*BIASES, *MASKS, *MASKS, *FUNCTIONS), random.choice((1, 2, 2, 3)))
+    heads = random.choice((1, 2, 4))
+    group = random.choice([n for n in (1, 1, 2, 4) if n <= heads])
+    return Variant(
+        tuple(dict.fromkeys(scores)), batch=random.choice((1, 2)), heads=heads, group=group,
+        rows=random.choice((1, 7, 64, 65, 130, 150)), keys=random.choice((2, 40, 64, 97, 130, 160)), inner=8 * random.randint(1, 9),
+        width=8 * random.randint(1, 9), dtype=random.choice((F16, BF16)), window=random.choice((1, 3, 20, 50, 64)),
+        safe=random.random() < 0.5, logs=random.choice(("", "", "written", "operator")))
+
+
+def random_tiles(random: Random, of: Variant, num_biases: int) -> PipelinedWalk:
+    """Tiles that need not fit."""
+    leads = of.batch * of.heads
+    return PipelinedWalk(random.choice((16, 32, 48, 64)), random.choice((1, 1, 2)), random.choice((1, 2)), random.choice((2, 3)),
+                         random.choice([n for n in range(1, leads + 1) if leads % n == 0]), random.choice((1, 2, 3, 5)),
+                         bias_slots=random.choice((0, 2)) if num_biases else 0)
