@@ -124,6 +124,8 @@ CASES = {
     "two results from kept sums": Case(lambda: activated(136, 200, 72), Pipelined(128, 128, 64, 2, 2, 1, 1)),
     "two results from kept sums in turn": Case(lambda: activated(200, 264, 72, BF16), Pipelined(64, 256, 64, 2, 2, 1, 3, pingpong=True)),
     "weights of int8 in turn": Case(lambda: dequantised(136, 72, 136), Pipelined(64, 64, 64, 3, 2, 1, 2, pingpong=True), by_threads=1),
+    "rows of a table in turn, one step": Case(lambda: looked_up(456, 136, 64), Pipelined(64, 64, 64, 3, 2, 1, 2, pingpong=True),
+                                              by_threads=1),
     "weights of int8 with scales": Case(lambda: dequantised(70, 72, 136), by_threads=1),
     "weights of int8 with scales, odd sizes": Case(lambda: dequantised(70, 71, 135), Pipelined(128, 64, 128, 2, 2, 1, 2), by_threads=2),
     "rows of a table": Case(lambda: looked_up(70, 136, 72), by_threads=1),
@@ -154,6 +156,16 @@ def test_operands_come_by_tensor_copies_where_a_map_describes_them(name: str) ->
     by_threads = {s.buffer for s in statements(produced[128].body) if isinstance(s, VectorStore)} if 128 in produced else set()
     copied = {s.buffer for s in found if isinstance(s, TensorCopy)}
     assert len(by_threads) == CASES[name].by_threads and bool(copied) == (1 in produced) and not by_threads & copied
+
+
+def test_warpgroups_in_turn_pass_over_the_slots_of_every_ring() -> None:
+    """Also of the ring that is used inside the other: the host's executor takes slots by their numbers, a device counts them."""
+    both = [c for c in CASES.values() if isinstance(c.wanted, Pipelined) and c.wanted.pingpong and c.by_threads == 1]
+    assert both
+    for case in both:
+        text = print_cuda(compose_product(case.program(), H200), H200).partition('extern "C"')[2]
+        counts = {ring: set(re.findall(rf"tf_skip_slots<\d+, (\d+)>\(tf_{ring}_slot", text)) for ring in ("copied", "loaded")}
+        assert counts["copied"] == counts["loaded"] and len(counts["copied"]) == 1
 
 
 STAGED = {"bias, activation, residual": 2, "two warpgroups, two slots": 2, "two rows of instructions, bands": 1, "odd columns": 0,
