@@ -120,6 +120,7 @@ class Run:
         self.shares_device = len(self.names) < len(places)
         record.header["num_side_by_side"] = len(self.names)
         record.header["takes_turns"] = turns.is_shared() or self.shares_device
+        record.header |= {"keeps_caches": True} if caches else {}
         record.header["compile_threads_each"] = os.environ.get(COMPILE_THREADS, threads_each(len(places)))
 
     def measure(self, cases: Sequence[Case]) -> None:

@@ -231,4 +231,5 @@ def test_a_run_with_caches_that_stay_records_no_compile_time(tmp_path: Path) -> 
     record = Record.start(tmp_path, "products", {})
     run_of(record, caches=tmp_path / "caches").measure(cases("a"))
     (entry,) = record.cases.values()
+    assert record.header["keeps_caches"]
     assert all("compile_s" not in peer for peer in entry["peers"].values()) and (tmp_path / "caches" / "tilefuse").is_dir()
