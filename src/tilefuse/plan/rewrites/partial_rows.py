@@ -5,7 +5,8 @@
     g[i] = y[i, c[i]]                       r[t, i] = sum j < W: c[i] = W t + j ? y[i, c[i]] : 0  g[i] = sum t: r[t, i]
 
 The product's kernel then writes a few values for each row and group instead of W, and a small kernel combines them: a cross-entropy without
-its scores. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
+its scores. Where the scores are a result, because their gradient reads them later, the kernel writes them as well and nobody reads them for
+the reductions. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
 
@@ -19,9 +20,13 @@ from tilefuse.ir.monoids import MONOIDS
 from tilefuse.ir.names import free_name
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Lookup, Read, cast, const, reads, substitute_axes, transform, walk
+from tilefuse.passes.device.long_products import without_unused
+from tilefuse.passes.device.padded_products import Padding, with_padded
+from tilefuse.passes.device.padding import product_sizes
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import DevicePass, PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES
 
 # Reductions whose partial results have the type of the elements.
 KINDS = ("reduce.sum", "reduce.max", "reduce.min")
@@ -55,12 +60,13 @@ class ReduceProductRows(DevicePass):
 
 @dataclass(frozen=True)
 class ReducedRows:
-    """A product of which only reductions of rows and single elements of them are used.
+    """A product of which only reductions of rows and single elements of them are used, beside the product itself as a result.
 
     maps        maps between the product and these, each once, in order of the graph
     reductions  with their bodies over the product and boundary values alone
     tops        for each sum of exponentials relative to a maximum that maximum
     lookups     nodes that read single elements
+    is_stored   whether the product is a result, as scores whose gradient is computed later
     """
 
     product: Node
@@ -68,6 +74,7 @@ class ReducedRows:
     reductions: dict[str, Expr]
     tops: dict[str, str]
     lookups: tuple[str, ...]
+    is_stored: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -77,9 +84,9 @@ class ReducedRows:
 
 def reduced_rows(graph: Graph, product: Node) -> ReducedRows | None:
     """How the rows of a product are used; None where anything else is."""
-    if len(product.type.shape) < 2 or len(product.operands) != 2 or not product.type.dtype.is_float or product.name in graph.escaping:
+    if len(product.type.shape) < 2 or len(product.operands) != 2 or not product.type.dtype.is_float:
         return None
-    rows = ReducedRows(product, (), {}, {}, ())
+    rows = ReducedRows(product, (), {}, {}, (), product.name in graph.escaping)
     elements: dict[str, Expr] = {product.name: Read(product.name, tuple(axis(a) for a in rows.axes))}
     maps: list[str] = []
     lookups: list[str] = []
@@ -163,12 +170,23 @@ def _cheaper(graph: Graph, rows: ReducedRows, device: DeviceSpec, prices: Prices
         if product.type.shape[-1] <= width:
             continue
         rewritten, partial = with_partial_rows(graph, rows, width)
-        us = prices.own_product_us(rewritten, (product.name, *partial), {})
+        stored, name = _as_stored(rewritten, rows)
+        us = prices.own_product_us(stored, (name, *partial), {})
         if us is not None:
             us += prices.copy_us(sum(rewritten.type_of(p).num_bytes for p in partial), 1)
             us *= device.fitted.pipelined.stored_scores_share
             best = min(best, (us, rewritten), key=lambda b: b[0])
     return best[1]
+
+
+def _as_stored(graph: Graph, rows: ReducedRows) -> tuple[Graph, str]:
+    """The graph with the product as it is stored, and its name: padded, where its rows are no whole 16 bytes, as `pad-products` does it."""
+    product = rows.product
+    if not rows.is_stored or product.type.shape[-1] * product.type.dtype.itemsize % ACCESS_BYTES == 0:
+        return graph, product.name
+    padded = with_padded(graph, [Padding(product.name, product_sizes(graph, product), (), 0.0, 0.0, True)], {})
+    (name,) = padded.node_by_name[product.name].reads()
+    return padded, name
 
 
 # -- the rewriting -------------------------------------------------------------------------------------------------------------------
@@ -184,11 +202,14 @@ def with_partial_rows(graph: Graph, rows: ReducedRows, width: int) -> tuple[Grap
             partial, whole = _reduction(graph, rows, node, width, parts, names)
             parts[node.name] = partial.name
             nodes += [partial, whole]
-        elif node.name in rows.lookups:
+        elif node.name in rows.lookups and not rows.is_stored:
             nodes += _lookups(graph, rows, node, width, parts, names)
-        elif node.name not in rows.maps:
+        elif node.name not in rows.maps or rows.is_stored:
             nodes.append(node)
-    return replace(graph, nodes=tuple(nodes)), tuple(parts.values())
+    rewritten = replace(graph, nodes=tuple(nodes))
+    for unused in reversed(rows.maps):
+        rewritten = without_unused(rewritten, {unused})
+    return rewritten, tuple(parts.values())
 
 
 def _partial(rows: ReducedRows, name: str, kind: str, body: Expr, dtype: DType, width: int) -> Node:

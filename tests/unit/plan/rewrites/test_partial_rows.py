@@ -63,11 +63,37 @@ MOMENT = "%d: f32[12] = reduce.m2 [i] over [j < 300] { %y[i, j] }"
 
 @pytest.mark.parametrize(("more", "results", "types"), [
     (SUM_DOWN, "%l, %d", ", f32[300]"), (LATER, "%l, %d", ", f32[12, 300]"), (MOMENT, "%l, %d", ", f32[12]"),
-    ("", "%l, %p", ", bf16[12, 300]"),
-], ids=["columns", "elements later", "squares", "a result"])
+    ("", "%l, %y", ", f32[12, 300]"),
+], ids=["columns", "elements later", "squares", "converted elements as a result"])
 def test_other_uses_keep_the_elements(more: str, results: str, types: str) -> None:
     """The product's elements are stored where anything else needs them."""
     assert rows_of(losses(12, 300, 4, results=results, more=more, types=types)) is None
+
+
+def test_scores_that_are_a_result_are_stored_beside_partial_results() -> None:
+    """A training step's forward part: the gradient reads the scores later. Single elements are read from them."""
+    graph = losses(12, 300, 4, results="%l, %s, %m, %p", types=", f32[12], f32[12], bf16[12, 300]")
+    rows = rows_of(graph)
+    assert rows is not None and rows.is_stored
+    new, parts = with_partial_rows(graph, rows, 128)
+    assert not verify(new) and parts == ("m_parts", "s_parts")
+    assert not {"y", "e"} & set(new.node_by_name), "elements that nothing reads are not computed"
+    assert new.node_by_name["l"] == graph.node_by_name["l"]
+    random = np.random.default_rng(4)
+    inputs = {"x": random.standard_normal((12, 4)), "w": random.standard_normal((4, 300)), "c": random.integers(0, 300, 12)}
+    for wanted, got in zip(*(interpret(in_double(g), inputs) for g in (graph, new))):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [32000, 50257])
+def test_one_kernel_stores_scores_and_partial_results(columns: int) -> None:
+    """Rows of an odd number of columns are padded, and are read through the window of the padded product."""
+    graph = losses(8192, columns, 768, results="%l, %s, %m, %p", types=f", f32[8192], f32[8192], bf16[8192, {columns}]")
+    plan = generate(graph, constants={}, device=H200, options=Options(), free_results=(3,)).plan
+    product = next(k for k in plan.kernels if k.program.template == "pipelined")
+    assert set(product.pattern.written) == {"p" if columns % 8 == 0 else "p_padded", "m_parts", "s_parts"}
+    assert all(isinstance(step, PlannedKernel) for step in plan.steps)
+    assert sum(k.cost.us for k in plan.kernels if k is not product) < 0.2 * product.cost.us, "nothing else reads the scores"
 
 
 def test_the_price_decides() -> None:

@@ -15,6 +15,7 @@ from tests.unit.templates.staged.pipelined.row_graphs import (
     scores,
     soft,
     spread,
+    stored_groups,
     weighted,
 )
 from tests.unit.templates.stitched_cases import in_double
@@ -130,6 +131,11 @@ ROW_CASES: dict[str, RowCase] = {
     "groups of columns in two warpgroups": RowCase(lambda: in_groups(140, 300, 40, 128, BF16), Pipelined(128, 128, 64, 2, 2, 1, 3)),
     "groups of columns in clusters": RowCase(lambda: in_groups(200, 330, 16, 128, F16, (2,)), Pipelined(64, 64, 64, 2, 2, 2, 4, True, 2)),
     "groups of columns of special rows": RowCase(lambda: in_groups(70, 200, 8, 64), special=True),
+    "groups of columns of stored scores": RowCase(lambda: stored_groups(140, 256, 40, 64), Pipelined(64, 64, 64, 2, 2, 1, 2, True)),
+    "groups of columns of padded scores in two warpgroups": RowCase(lambda: stored_groups(140, 299, 40, 128, BF16, 304),
+                                                                    Pipelined(128, 128, 64, 2, 2, 1, 3)),
+    "groups of columns of padded scores in clusters": RowCase(lambda: stored_groups(200, 325, 16, 128, F16, 328),
+                                                              Pipelined(64, 64, 64, 2, 2, 2, 4, True, 2)),
     "sequences": RowCase(lambda: in_sequences(3, 30, 72, 40)),
     "blocks without columns": RowCase(lambda: residual_norm(70, 72, 16), Pipelined(64, 64, 64, 2, 1, 1, 4, cluster=4), amplified=16),
     "one column": RowCase(lambda: soft(67, 1, 16)),

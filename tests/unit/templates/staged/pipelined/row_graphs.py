@@ -95,3 +95,15 @@ def in_groups(rows: int, columns: int, inner: int, width: int, dtype: DType = F1
     nodes = (reduced("tops", "max", element, float("-inf")), reduced("sums", "sum", Call("exp", (Call("sub", (element, shift)),)), 0.0),
              reduced("chosen", "sum", chosen, 0.0))
     return replace(whole, nodes=(*whole.nodes, *nodes), results=("tops", "sums", "chosen"))
+
+
+def stored_groups(rows: int, columns: int, inner: int, width: int, dtype: DType = F16, stored: int = 0) -> Graph:
+    """`in_groups` with the product as a result, as scores whose gradient is computed later. stored: columns of the product, of which the
+    groups reduce the first `columns`; 0: all."""
+    groups = in_groups(rows, columns, inner, width, dtype)
+    y = next(n for n in groups.nodes if n.kind == "library.matmul").name
+    if stored:
+        whole = in_groups(rows, stored, inner, width, dtype)
+        nodes = {n.name: n for n in groups.nodes}
+        groups = replace(whole, nodes=tuple(nodes[n.name] if n.category == "reduce" else n for n in whole.nodes))
+    return replace(groups, results=(y, *groups.results))
