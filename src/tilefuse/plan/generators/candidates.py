@@ -42,7 +42,7 @@ class Candidates:
         self.refused: list[tuple[tuple[int, ...], str, Rejected]] = []
         self.alone: dict[int, Priced] = {}
         self.without_schedule: list[int] = []
-        self.walks = pricer.products.walks
+        self.walks, self.reduced = pricer.products.walks, pricer.products.reduced
         self._alone_us: dict[int, float] = {}
         self._pricer = pricer
         self._options = options

@@ -39,6 +39,14 @@ def offer_walks(candidates: Candidates) -> None:
             best = max(better, key=lambda c: (c.score_us, c.members))
 
 
+def offer_reduced_products(candidates: Candidates) -> None:
+    """Offers every product together with all reductions of its rows and sums of its columns: a part of these alone stores elements."""
+    units = candidates.units
+    for whole in candidates.reduced:
+        members = tuple(dict.fromkeys(units.unit_of[n] for n in whole if n in units.unit_of))
+        candidates.offer(members, "rows")
+
+
 def _refusal(candidates: Candidates, pattern: Pattern, known: Known) -> Rejected | None:
     """The reason why a pattern does not have the form of a walk or of a chain. Patterns that are equal up to names are examined once."""
     whole = candidates.units.graph

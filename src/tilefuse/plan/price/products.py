@@ -19,6 +19,7 @@ from tilefuse.passes.device.padding import product_operands, product_sizes
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.chains import find_chains
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
+from tilefuse.plan.reduced_products import find_reduced_products
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
@@ -47,12 +48,14 @@ class Products:
     alone: which of them may be a kernel of their own
     measured: calls whose time was measured; that of the others is predicted
     walks: sets of nodes that may share a kernel as a whole, with any products in them
+    reduced: sets of a product with the reductions of its rows and the sums of its columns
     """
 
     fusible: FusibleLibrary = never
     us: Callable[[Node], float] = nothing
     alone: FusibleLibrary = never
     walks: tuple[tuple[str, ...], ...] = ()
+    reduced: tuple[tuple[str, ...], ...] = ()
     measured: FusibleLibrary = never
 
     @cached_property
@@ -189,4 +192,5 @@ def matrix_products(graph: Graph, device: DeviceSpec, layouts: Layouts = NO_LAYO
         return fusible(node) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
 
     walks = (*find_walks(graph, device), *find_chains(graph, device))
-    return Products(fusible, lambda n: library_product_us(n, graph, device, layouts), alone, walks)
+    reduced = find_reduced_products(graph, device)
+    return Products(fusible, lambda n: library_product_us(n, graph, device, layouts), alone, walks, reduced)

@@ -5,8 +5,8 @@
     g[i] = y[i, c[i]]                       r[t, i] = sum j < W: c[i] = W t + j ? y[i, c[i]] : 0  g[i] = sum t: r[t, i]
 
 The product's kernel then writes a few values for each row and group instead of W, and a small kernel combines them: a cross-entropy without
-its scores. Where the scores are a result, because their gradient reads them later, the kernel writes them as well and nobody reads them for
-the reductions. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
+its scores. Where the scores are a result, because their gradient reads them later, the kernel writes them as well; the reductions read only partial
+results. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
 
@@ -163,7 +163,8 @@ def _top_of(name: str, body: Expr, reductions: dict[str, Expr], graph: Graph, ax
 def _cheaper(graph: Graph, rows: ReducedRows, device: DeviceSpec, prices: Prices) -> Graph:
     """The graph with partial results of the best width, or `graph` where storing the elements and reading them once costs less."""
     product = rows.product
-    stored_us = prices.product_us(product, graph) + prices.copy_us(product.type.num_bytes, 1)
+    stored, name = _as_stored(graph, rows)
+    stored_us = prices.product_us(stored.node_by_name[name], stored) + prices.copy_us(product.type.num_bytes, 1)
     best = (stored_us, graph)
     widest = device.fitted.pipelined.group_columns
     for width in (widest, widest // 2):

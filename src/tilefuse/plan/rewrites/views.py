@@ -65,8 +65,8 @@ def find_views(graph: Graph, layouts: Layouts, wanted: Layouts) -> dict[str, Vie
 
 
 def _possible_views(graph: Graph, layouts: Layouts, stored: AbstractSet[str]) -> dict[str, View]:
-    """Nodes that strides can express, whoever uses them: windows onto the memory of the first value of their chain, or else onto the
-    nearest one of `stored`."""
+    """Nodes that strides can express, with users of any kind: windows onto the memory of the first value of their chain, or else onto
+    the nearest one of `stored`."""
     views: dict[str, View] = {}
     for node in graph.nodes:
         if node.kind != "map" or not isinstance(node.body, Read):

@@ -26,7 +26,7 @@ from tilefuse.plan.generators.found import Found
 from tilefuse.plan.generators.packing import Group, packing, siblings
 from tilefuse.plan.generators.substitution import after_products, substitution
 from tilefuse.plan.generators.units import Units
-from tilefuse.plan.generators.walking import offer_walks
+from tilefuse.plan.generators.walking import offer_reduced_products, offer_walks
 from tilefuse.plan.pattern import Search, View
 from tilefuse.plan.price.price import Pricer
 from tilefuse.plan.select.components import select
@@ -85,6 +85,8 @@ class _Decision:
         candidates.allow(SEARCH.selection.new_structures)
         after_products(candidates)
         offer_walks(candidates)
+        candidates.allow(SEARCH.selection.new_structures)
+        offer_reduced_products(candidates)
         candidates.allow(SEARCH.selection.new_structures)
         exploratory(candidates, self.device)
         taken = self._selected(candidates, start, self.ceiling_bytes)

@@ -221,11 +221,12 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
     if isinstance(placed, Rejected):
         return placed
     elements, rows = placed
-    down = column_form(graph, sums, tuple(contractions), elements)
+    if sums and (rows.width or first.num_groups):
+        return Rejected(Reason.OTHER_TEMPLATE,
+                        f"%{sums[0].name} adds columns of a product whose rows lie in groups, or parts of which are reduced")
+    down = column_form(graph, sums, tuple(contractions), elements, rows)
     if isinstance(down, Rejected):
         return down
-    if down.points and (rows.points or first.num_groups):
-        return Rejected(Reason.OTHER_TEMPLATE, f"%{sums[0].name} adds columns of a product whose rows are reduced as well or lie in groups")
     products: list[Product] = []
     for name, column in elements.slices:
         right = operand_of(graph, layouts, contractions[name], "right", elements.extents, column)
@@ -235,7 +236,7 @@ def product_form(graph: Graph, layouts: Layouts) -> ProductForm | Rejected:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{name} multiplies {left.dtype} by {right.dtype}")
         products.append(Product(graph.node_by_name[name], contractions[name], column, right,
                                 scaled[name].of_slice(column) if name in scaled else None))
-    reduced = row_form(of_elements, elements, rows)
+    reduced = row_form(graph, elements, rows, down.points)
     return ProductForm(graph, tuple(products), elements.extents, elements.windows, left, elements.points,
                        _maps(graph, layouts, elements, reduced.elements), _beside(graph, layouts, elements, {**rows.points, **down.points}),
                        reduced, down)

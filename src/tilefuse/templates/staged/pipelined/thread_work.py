@@ -20,13 +20,13 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 def result_operations(form: ProductForm, device: DeviceSpec) -> int:
     """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
     narrow = form.left.dtype != F32
+    added = math.ceil(instructions_an_element() * len(form.down.points))
     if not form.reduced.stages:
-        added = math.ceil(instructions_an_element() * len(form.down.points))
         return operations(bodies(form.graph, form.graph.results), narrow) + added
     passes = [p for s in form.reduced.stages for p in s.passes]
     reduced = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
     combined = sum(device.fitted.pipelined.combined_operations * len(p.reductions) for p in passes)
-    return combined + operations([body for body in reduced if body is not None], narrow)
+    return combined + added + operations([body for body in reduced if body is not None], narrow)
 
 
 def values_of_results(form: ProductForm) -> frozenset[str]:

@@ -11,6 +11,7 @@ from tests.unit.templates.staged.pipelined.row_graphs import (
     gated_norm,
     in_groups,
     in_sequences,
+    norm_gradient,
     residual_norm,
     scores,
     soft,
@@ -136,6 +137,10 @@ ROW_CASES: dict[str, RowCase] = {
                                                                     Pipelined(128, 128, 64, 2, 2, 1, 3)),
     "groups of columns of padded scores in clusters": RowCase(lambda: stored_groups(200, 325, 16, 128, F16, 328),
                                                               Pipelined(64, 64, 64, 2, 2, 2, 4, True, 2)),
+    "norm's gradient with sums down columns": RowCase(lambda: norm_gradient(144, 72, 40), Pipelined(64, 128, 64, 2, 1, 1, 2), amplified=32),
+    "norm's gradient with sums down columns in turn in scattered clusters": RowCase(
+        lambda: norm_gradient(400, 136, 72, BF16), Pipelined(64, 64, 64, 2, 2, 1, 6, True, 3, scattered=True), amplified=32),
+    "norm's gradient with sums down odd columns in clusters": RowCase(lambda: norm_gradient(80, 187, 16), IN_CLUSTERS, amplified=32),
     "sequences": RowCase(lambda: in_sequences(3, 30, 72, 40)),
     "blocks without columns": RowCase(lambda: residual_norm(70, 72, 16), Pipelined(64, 64, 64, 2, 1, 1, 4, cluster=4), amplified=16),
     "one column": RowCase(lambda: soft(67, 1, 16)),

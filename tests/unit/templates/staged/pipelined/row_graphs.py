@@ -10,6 +10,7 @@ from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32, I32, DType
 from tilefuse.ir.graph import Graph, Node, Type
 from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Index, Read, const
+from tilefuse.ir.text import parse_graph
 
 
 def residual_norm(rows: int, columns: int, inner: int, dtype: DType = F16, lead: tuple[int, ...] = ()) -> Graph:
@@ -107,3 +108,27 @@ def stored_groups(rows: int, columns: int, inner: int, width: int, dtype: DType 
         nodes = {n.name: n for n in groups.nodes}
         groups = replace(whole, nodes=tuple(nodes[n.name] if n.category == "reduce" else n for n in whole.nodes))
     return replace(groups, results=(y, *groups.results))
+
+
+def norm_gradient(rows: int, columns: int, inner: int, dtype: DType = F16) -> Graph:
+    """The gradient of a layer norm whose result went into a linear layer, added to another gradient; and sums of 16 rows for the gradients
+    of scale, shift and of a bias before the norm. A reduction of the rows stands between the product and the last of them."""
+    t, whole, share = dtype.name, f"[{rows}, {columns}]", 1.0 / columns
+    sums = {"scales": "mul(%d[16*g + t, j], %n[16*g + t, j])", "shifts": "%d[16*g + t, j]", "biases": "f32(%r[16*g + t, j])"}
+    part = f"f32[{rows // 16}, {columns}]"
+    lines = "".join(f"%{name}: {part} = reduce.sum [g, j] over [t < 16] {{ {body} }}\n" for name, body in sums.items())
+    types = ", ".join([f"{t}{whole}", *(part for _ in sums)])
+    operands = (f"%x: {t}[{rows}, {inner}], %w: {t}[{inner}, {columns}], %h: {t}{whole}, %scale: {t}[{columns}], %mean: f32[{rows}], "
+                f"%rate: f32[{rows}], %past: {t}{whole}")
+    return parse_graph(f"""graph @norm_gradient({operands}) -> ({types}) {{
+      %y: {t}{whole} = library.matmul (%x, %w)
+      %d: f32{whole} = map [i, j] {{ f32(%y[i, j]) }}
+      %n: f32{whole} = map [i, j] {{ mul(sub(f32(%h[i, j]), %mean[i]), %rate[i]) }}
+      %q: f32{whole} = map [i, j] {{ mul(%d[i, j], f32(%scale[j])) }}
+      %a: f32[{rows}] = reduce.sum [i] over [j < {columns}] {{ %q[i, j] }}
+      %b: f32[{rows}] = reduce.sum [i] over [j < {columns}] {{ mul(%q[i, j], %n[i, j]) }}
+      %c: f32{whole} = map [i, j] {{ sub(sub(%q[i, j], mul(%a[i], {share}:f32)), mul(%n[i, j], mul(%b[i], {share}:f32))) }}
+      %r: {t}{whole} = map [i, j] {{ {t}(add(f32(%past[i, j]), mul(%rate[i], %c[i, j]))) }}
+      {lines}
+      return %r, {", ".join("%" + name for name in sums)}
+    }}""")

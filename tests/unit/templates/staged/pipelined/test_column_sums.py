@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.pipelined.product_graphs import column_summed, gated, gelu_gradient, pair, plain
 from tests.unit.templates.staged.pipelined.row_cases import ROUNDOFF, RowCase
-from tests.unit.templates.staged.pipelined.row_graphs import soft
+from tests.unit.templates.staged.pipelined.row_graphs import stored_groups
 from tilefuse.base.candidate import Rejected
 from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
@@ -40,6 +41,12 @@ CASES: dict[str, RowCase] = {
     "tf32": RowCase(lambda: column_summed(pair(80, 72, 40, F32, precision="tf32")), Pipelined(64, 64, 32, 3, 1, 1, 2), amplified=32),
     "special rows": RowCase(lambda: column_summed(plain(80, 72, 72)), Pipelined(64, 64, 64, 2, 1, 1, 2), special=True),
 }
+
+
+def scores_last(rows: int, columns: int, inner: int) -> Graph:
+    """Groups of columns of a product, which is the last result."""
+    graph = stored_groups(rows, columns, inner, 32)
+    return replace(graph, results=(*graph.results[1:], graph.results[0]))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +103,8 @@ def test_explanations_tell_the_sums() -> None:
 
 
 @pytest.mark.parametrize(("graph", "told"), [
-    (lambda: column_summed(plain(72, 64, 64)), "does not"), (lambda: column_summed(soft(64, 64, 64)), "at another element"),
-], ids=["rows that are no whole groups", "a softmax"])
+    (lambda: column_summed(plain(72, 64, 64)), "does not"), (lambda: column_summed(scores_last(64, 64, 64)), "parts of which are reduced"),
+], ids=["rows that are no whole groups", "groups of columns"])
 def test_patterns_that_are_none(graph: Callable[[], Graph], told: str) -> None:
     """The reason names what stands in the way."""
     rejected = schedule_product(graph(), {}, H200)

@@ -48,11 +48,12 @@ class ColumnForm:
     points: Mapping[str, Point]
 
 
-def column_form(graph: Graph, sums: tuple[Node, ...], products: tuple[str, ...], elements: Elements) -> ColumnForm | Rejected:
-    """Where column sums lie, or why a kernel does not add them beside `elements`."""
+def column_form(graph: Graph, sums: tuple[Node, ...], products: tuple[str, ...], elements: Elements,
+                reduced: RowPoints) -> ColumnForm | Rejected:
+    """Where column sums lie, or why a kernel does not add them beside `elements`. reduced: reductions of whole rows, for them to read."""
     points: dict[str, Point] = {}
     for node in sums:
-        place = point_of(graph, products, node, elements.extents, RowPoints({}, {}))
+        place = point_of(graph, products, node, elements.extents, reduced)
         if isinstance(place, Rejected):
             return place
         point, sizes = place

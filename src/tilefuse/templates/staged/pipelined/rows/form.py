@@ -140,10 +140,10 @@ def is_of_row(e: Affine, width: int) -> bool:
     return "within" not in substitute(e, {COLUMN: axis("group") * width + axis("within")}, {"within": width}).axes()
 
 
-def row_form(graph: Graph, elements: Elements, rows: RowPoints) -> RowForm:
-    """The stages of products' reductions. rows: where these lie."""
+def row_form(graph: Graph, elements: Elements, rows: RowPoints, down: Mapping[str, Point]) -> RowForm:
+    """The stages of products' reductions. rows: where these lie; down: axes of sums down the columns, behind all stages."""
     results, points = elements.points, rows.points
-    reader = _Reader(graph, frozenset(p for p, _ in elements.slices), elements.extents, {**points, **results}, rows.width)
+    reader = _Reader(graph, frozenset(p for p, _ in elements.slices), elements.extents, {**points, **results, **down}, rows.width)
     reductions = [n.name for n in graph.nodes if n.name in points]
     of_tiles = tuple(r for r in results if r not in points and reader.reaches([r], ""))
     stages: list[RowStage] = []
@@ -156,14 +156,14 @@ def row_form(graph: Graph, elements: Elements, rows: RowPoints) -> RowForm:
         for group, needed in ((here, squares), (squares, ())):
             if not group:
                 continue
-            target = reader.nearest(source, [*needed, *later, *of_tiles], number - 1)
+            target = reader.nearest(source, [*needed, *later, *of_tiles, *down], number - 1)
             computed = reader.computed([*group, *([target] if target else [])], source)
             passes.append(RowPass(group, group is squares, source, target, computed))
             source = target
         values = reader.row_values(number)
         stages.append(RowStage(here, values, tuple(passes), _totals(graph, here, squares)))
     places = {n: next(iter(p)) for n, p in reader.places.items() if len(p) == 1}
-    return RowForm(tuple(stages), source, points, places, of_tiles, reader.computed(of_tiles, source), rows.width)
+    return RowForm(tuple(stages), source, points, places, of_tiles, reader.computed((*of_tiles, *down), source), rows.width)
 
 
 def _by_squares(graph: Graph, node: Node) -> bool:
