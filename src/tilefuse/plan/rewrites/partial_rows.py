@@ -5,8 +5,8 @@
     g[i] = y[i, c[i]]                       r[t, i] = sum j < W: c[i] = W t + j ? y[i, c[i]] : 0  g[i] = sum t: r[t, i]
 
 The product's kernel then writes a few values for each row and group instead of W, and a small kernel combines them: a cross-entropy without
-its scores. Where the scores are a result, because their gradient reads them later, the kernel writes them as well; the reductions read only partial
-results. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
+its scores. Where the scores are a result, because their gradient reads them later, the kernel writes them as well; the reductions read
+only partial results. Source of the combination: Milakov and Gimelshein 2018, arXiv:1805.02867.
 """
 from __future__ import annotations
 
