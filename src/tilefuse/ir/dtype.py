@@ -8,21 +8,22 @@ or bool, after an explicit conversion, so that precision is visible in the graph
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DType:
-    """One data type. Units: `bits` in bits. `kind` is "float", "int", "uint", "bool" or "complex"."""
+    """One data type. Units: `bits` in bits, `itemsize` bytes of one element in memory. `kind` is "float", "int", "uint", "bool" or
+    "complex"."""
 
     name: str
     bits: int
     kind: str
+    # Stored: prices of a plan ask it a hundred thousand times.
+    itemsize: int = field(init=False, compare=False)
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element in memory."""
-        return max(self.bits // 8, 1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "itemsize", max(self.bits // 8, 1))
 
     @property
     def is_float(self) -> bool:

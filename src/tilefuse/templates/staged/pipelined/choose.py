@@ -54,7 +54,7 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
         if isinstance(plan, Rejected):
             why = why or plan
             continue
-        plan = with_work(plan, boundary, device)
+        plan = with_work(plan, boundary, flops, device)
         # Where memory or power decides, the tile whose blocks end first at the clock that its power leaves; of tiles that are alike, the
         # one whose products take least.
         power = relative_power(plan.choice, len(form.products), device)

@@ -14,9 +14,11 @@ from math import prod
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, FAST_SUMS, GROUP, INNER, ROW, SPLIT, Contraction, any_contraction_of, warpgroup_arithmetic
 from tilefuse.ir.affine import Affine, axis, row_major_strides
+from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.ir.scalar import Expr
+from tilefuse.ir.scalar import Expr, reads
+from tilefuse.templates.staged.pipelined.bodies import Producing, bodies
 from tilefuse.templates.staged.pipelined.columns.form import ColumnForm, column_form, column_sums, without_sums
 from tilefuse.templates.staged.pipelined.elements import Elements, Point, boundary_reads, elements_of
 from tilefuse.templates.staged.pipelined.exact.block_scales import ScaledContraction, scaled_contraction
@@ -101,6 +103,17 @@ class ProductForm:
     def nodes(self) -> tuple[Node, ...]:
         """Nodes of the products, each once."""
         return tuple({p.node.name: p.node for p in self.products}.values())
+
+    @cached_property
+    def values_of_results(self) -> frozenset[str]:
+        """Values that maps on the sums read, and the biases of products."""
+        read = (v for body in bodies(self.graph, self.graph.results) for v in reads(body))
+        return frozenset((*read, *(p.contraction.bias for p in self.products if p.contraction.bias)))
+
+    @cached_property
+    def producing_by_operand(self) -> dict[str, Producing]:
+        """Computation of one element of each operand that maps of the kernel compute, by the operand's value."""
+        return {o.value: Producing.of(o.element, self.graph, o.dtype != F32) for o in self.operands if o.element is not None}
 
     @cached_property
     def inner(self) -> int:

@@ -28,7 +28,7 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     stream_us,
     streaming_cycles,
 )
-from tilefuse.templates.staged.pipelined.thread_work import producing_cycles, result_operations, values_of_results
+from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
 
 # Products of the parts of f32 operands.
 PRODUCTS_OF_PARTS = 3
@@ -36,10 +36,9 @@ PRODUCTS_OF_PARTS = 3
 ACCESSES_OF_PARTS = 3
 
 
-def with_work(plan: ProductPlan, boundary: Work, device: DeviceSpec) -> ProductPlan:
-    """The plan with its operations and its work. boundary: the work of its boundary values."""
+def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec) -> ProductPlan:
+    """The plan with its operations and its work. boundary: the work of its boundary values; flops: `result_operations` of its form."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    flops = result_operations(form, device)
     main, ending = _main_loop(plan, device), _ending(plan, flops, device)
     meetings = _meetings(choice, len(plan.rights), device)
     # Parts whose blocks take one each meet when all have been multiplied.
@@ -301,7 +300,7 @@ def _load_wait(plan: ProductPlan, device: DeviceSpec) -> float:
     """
     fitted, form = device.fitted.pipelined, plan.form
     fetched = {f.source.name for f in plan.fetched}
-    sizes = [v.type.num_elements for v in form.graph.inputs if v.name in values_of_results(form) and v.name not in fetched]
+    sizes = [v.type.num_elements for v in form.graph.inputs if v.name in form.values_of_results and v.name not in fetched]
     if not sizes:
         return 0.0
     return fitted.result_load_cycles if max(sizes) >= form.num_leads * form.rows * form.columns else fitted.shared_load_cycles

@@ -2,15 +2,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.graph import Graph
-from tilefuse.ir.ops import flops_of
-from tilefuse.ir.scalar import Expr, Lookup, reads, walk
-from tilefuse.ir.short_forms import short_flops
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.bodies import bodies, operations
 from tilefuse.templates.staged.pipelined.columns.sums import instructions_an_element
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operands import access_bytes, chunks_together, fillings_of
@@ -29,12 +25,6 @@ def result_operations(form: ProductForm, device: DeviceSpec) -> int:
     return combined + added + operations([body for body in reduced if body is not None], narrow)
 
 
-def values_of_results(form: ProductForm) -> frozenset[str]:
-    """Values that maps on the sums read, and the biases of products."""
-    values = {v for body in bodies(form.graph, form.graph.results) for v in reads(body)}
-    return frozenset(values | {p.contraction.bias for p in form.products if p.contraction.bias})
-
-
 def producing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles of producing threads that load or compute one filling: for each group of chunks the latency of its loads, then its elements.
 
@@ -47,7 +37,7 @@ def producing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
 
 def _group_waits(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
     """Latency of all groups of a thread's loads. A place that data give is loaded before the element at it."""
-    one_after_another = 1 if tile.operand.element is None else _loads_in_a_row(plan.form.graph, tile.operand.element)
+    one_after_another = 1 if tile.operand.element is None else plan.form.producing_by_operand[tile.operand.value].loads_in_a_row
     groups = _chunks_of_thread(tile) // chunks_together(plan.form, tile, device)
     return groups * one_after_another * device.fitted.pipelined.load_cycles
 
@@ -58,7 +48,7 @@ def _element_cycles(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) ->
     if element is None:
         loads = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // access_bytes(plan.form, tile.operand))
         return loads * fitted.computed_instructions * WARPGROUP / fitted.computing_per_cycle
-    own = operations([element, *bodies(plan.form.graph, reads(element))], tile.operand.dtype != F32)
+    own = plan.form.producing_by_operand[tile.operand.value].operations
     elements = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize)
     return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.computing_per_cycle
 
@@ -69,29 +59,6 @@ def _chunks_of_thread(tile: OperandTile) -> int:
     return -(-chunks // WARPGROUP)
 
 
-def _loads_in_a_row(graph: Graph, element: Expr) -> int:
-    """Loads that wait for each other: of an element at a place that data give, those of the place first."""
-    looked_up = any(isinstance(e, Lookup) for x in (element, *bodies(graph, reads(element))) for e in walk(x))
-    return 2 if looked_up else 1
-
-
 def _loaded(plan: ProductPlan) -> tuple[OperandTile, ...]:
     """Operands that producing threads load or compute."""
     return tuple(t for way in fillings_of(plan) if way.threads > 1 for t in way.tiles)
-
-
-def bodies(graph: Graph, values: Iterable[str]) -> list[Expr]:
-    """Bodies of the maps that values are computed from, down to products and boundary values, each once."""
-    body_by_name: dict[str, Expr] = {}
-    stack = list(values)
-    while stack:
-        node = graph.node_by_name.get(stack.pop())
-        if node is not None and node.body is not None and node.name not in body_by_name:
-            body_by_name[node.name] = node.body
-            stack.extend(node.reads())
-    return list(body_by_name.values())
-
-
-def operations(expressions: Sequence[Expr], narrow: bool) -> int:
-    """Operations of some expressions. narrow: their results have 16 bits."""
-    return sum(short_flops(e) if narrow else flops_of(e) for e in expressions)

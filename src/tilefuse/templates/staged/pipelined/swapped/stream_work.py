@@ -10,10 +10,10 @@ from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import reads
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.bodies import bodies, operations
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import REGISTER_TYPES, ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.thread_work import bodies, operations
 
 # Slots that products in flight read: that of the step at hand, and that of the step before.
 IN_USE = 2
