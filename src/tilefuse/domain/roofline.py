@@ -146,7 +146,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         global_us=_global_us(work, share, device),
         l2_us=work.traffic_factor * work.l2_bytes / l2_bytes_per_s * 1e6 if l2_bytes_per_s else 0.0,
         shared_us=work.shared_bytes / shared_bytes_per_s * 1e6 if shared_bytes_per_s else 0.0,
-        arithmetic_us=max(work.stage_us, computed_us, _side_by_side_us(work.blocks, device)),
+        arithmetic_us=max(work.stage_us, computed_us, powered_us(_side_by_side_us(work.blocks, device), work.energy_pj, device)),
         launch_us=launches_us(work.launches, device),
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
@@ -157,6 +157,21 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))
+
+
+def powered_us(blocks_us: float, energy_pj: float, device: DeviceSpec) -> float:
+    """Time of blocks at the clock that their power leaves.
+
+        energy ~ clock ^ a,  time ~ 1 / clock,  energy / time = the limit:      time = cycles ^ w * energy ^ (1 - w),  w = a / (1 + a)
+
+    blocks_us: their time at the usual clock. energy_pj: their energy at that clock, whose voltage sinks with it.
+    Units: microseconds; picojoules. Source: `PowerFigures`.
+    """
+    figures = device.fitted.power
+    limited_us = energy_pj / (figures.limit_w - figures.idle_w) / 1e6
+    if limited_us <= blocks_us:
+        return blocks_us
+    return float(blocks_us**figures.cycle_share * limited_us ** (1.0 - figures.cycle_share))
 
 
 def _ending_us(endings: Sequence[Ending], device: DeviceSpec) -> float:

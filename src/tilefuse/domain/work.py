@@ -144,6 +144,7 @@ class Work:
     scattered_adds    elements added at places that data give
     partial_sectors   sectors of which a store writes a part
     operations        operations by unit; units work side by side
+    energy_pj         energy of busy tensor cores and of the bytes they need: the device's power limit bounds its time from below
     endings           how the kernel's sums end, one for each part that ends in such a way
     blocks            cycles and waits of blocks of stages, one record for each part of the kernel
     stage_us          a latency chain, or a measured time of arithmetic, that traffic and operations hide
@@ -155,7 +156,7 @@ class Work:
     flight_bytes      bytes of copies that a block has in flight, where rings of slots state them; else they follow from `read_bytes`
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
 
-    Units: bytes; microseconds.
+    Units: bytes; microseconds; picojoules.
     """
 
     launches: int = 1
@@ -167,6 +168,7 @@ class Work:
     scattered_adds: int = 0
     partial_sectors: int = 0
     operations: tuple[Operations, ...] = ()
+    energy_pj: float = 0.0
     endings: tuple[Ending, ...] = ()
     blocks: tuple[BlockWork, ...] = ()
     stage_us: float = 0.0
@@ -185,7 +187,8 @@ class Work:
     def scaled(self, parts: int, whole: int) -> Work:
         """Work of `parts` units of which this work's kernel has `whole`: bytes and operations in proportion."""
         counts = {name: getattr(self, name) * parts // whole for name in COUNTS}
-        return replace(self, operations=tuple(replace(o, count=o.count * parts // whole) for o in self.operations), **counts)
+        return replace(self, operations=tuple(replace(o, count=o.count * parts // whole) for o in self.operations),
+                       energy_pj=self.energy_pj * parts / whole, **counts)
 
 
 # Fields of `Work` that add up over the parts of a kernel.
@@ -199,5 +202,6 @@ def summed(parts: Iterable[Work]) -> Work:
     for o in (o for w in works for o in w.operations):
         count_by_unit[o.unit, o.efficiency] = count_by_unit.get((o.unit, o.efficiency), 0) + o.count
     return Work(operations=tuple(Operations(count, *unit) for unit, count in count_by_unit.items()),
-                endings=tuple(e for w in works for e in w.endings), blocks=tuple(b for w in works for b in w.blocks),
+                energy_pj=sum(w.energy_pj for w in works), endings=tuple(e for w in works for e in w.endings),
+                blocks=tuple(b for w in works for b in w.blocks),
                 **{name: sum(getattr(w, name) for w in works) for name in COUNTS})

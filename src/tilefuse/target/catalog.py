@@ -14,6 +14,7 @@ from typing import Any
 from tilefuse.base.errors import OptionError, nearest
 from tilefuse.target.capabilities import Capability, arch_of, capabilities_of
 from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.target.fitted.figures import H100_FIGURES
 
 # A copy kernel reaches this part of the memory's rated bandwidth. Source: one H200, 4.264 of 4.8 TB/s at 1 GiB, 2026-11-21.
 REACHED_FRACTION = 4.264 / 4.8
@@ -40,6 +41,7 @@ def _scaled_curve(global_bytes_per_s: float) -> tuple[tuple[int, float], ...]:
 H100 = replace(
     H200, name="h100", resident_clusters=(), l2_bytes=52428800, memory_bytes=85899345920, global_bytes_per_s=3.35e12 * REACHED_FRACTION,
     transfer_curve=_scaled_curve(3.35e12 * REACHED_FRACTION), saturating_bytes=int(H200.saturating_bytes * 3.35 / 4.8),
+    fitted=H100_FIGURES,
     origins=(("global_bytes_per_s", _DATA_SHEET), ("shared_bytes_per_block", _PROPERTIES), ("launch_us", _AS_H200),
              ("transfer_curve", "the H200's, scaled"), ("matrix_flops_per_s", _AS_H200),
              ("graph_launch_us", _AS_H200), ("resident_curve", _AS_H200), ("saturating_bytes", "the H200's, scaled"),

@@ -44,7 +44,7 @@ def scaled_scores(batch: int, rows: int, columns: int, inner: int, dtype: DType 
 
 # Each with sizes of a model, and with small ones of the same form for the checking executor, which no tile divides.
 MODEL_SIZED = {
-    "linear, bias, gelu": (lambda: linear_gelu(512, 16384, 4096), lambda: linear_gelu(200, 136, 72)),
+    "linear, bias, gelu": (lambda: linear_gelu(8192, 4096, 1024), lambda: linear_gelu(200, 136, 72)),
     "linear, bias, gelu in bf16": (lambda: linear_gelu(8192, 14336, 4096, BF16), lambda: linear_gelu(200, 136, 72, BF16)),
     "linear, residual": (lambda: linear_residual(8192, 4096, 4096), lambda: linear_residual(200, 136, 72)),
     "projection to heads": (lambda: queries(8, 512, 32, 128, 4096), lambda: queries(2, 70, 3, 24, 64)),

@@ -15,7 +15,7 @@ from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.text.edit import plan_of_outline, setting_of_plan
 from tilefuse.plan.text.text import parse_plan, print_plan
-from tilefuse.target.device import H200
+from tilefuse.target.catalog import H100
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.template import plan_of
 
@@ -44,19 +44,19 @@ SHARED: dict[str, tuple[Callable[[], Graph], int]] = {
 def test_products_of_one_left_operand_are_one_kernel(name: str) -> None:
     """It holds all products, costs less than their calls and kernels for the maps, and its text gives it back."""
     graph, num_products = SHARED[name][0](), SHARED[name][1]
-    plan = plan_graph(graph, {}, H200, Options())
+    plan = plan_graph(graph, {}, H100, Options())
     (kernel,) = plan.kernels
     assert not plan.library_calls and isinstance(kernel.program.choice, Pipelined)
     assert len(plan_of(kernel.program).form.products) == num_products
-    apart = plan_graph(graph, {}, H200, Options().with_overrides(stitch=False))
-    calls_us = sum(library_product_us(n, graph, H200) for n in graph.nodes if n.category == "library")
+    apart = plan_graph(graph, {}, H100, Options().with_overrides(stitch=False))
+    calls_us = sum(library_product_us(n, graph, H100) for n in graph.nodes if n.category == "library")
     assert apart.library_calls and kernel.cost.us < calls_us + sum(k.cost.us for k in apart.kernels)
-    again = plan_of_outline(parse_plan(print_plan(plan)), setting_of_plan(plan, H200, Options()))
+    again = plan_of_outline(parse_plan(print_plan(plan)), setting_of_plan(plan, H100, Options()))
     assert [k.program.notation for k in again.kernels] == [kernel.program.notation]
 
 
 def test_a_feed_forward_block_is_two_kernels() -> None:
     """The gated pair with its product of both, then the projection back with the residual."""
-    plan = plan_graph(feed_forward(4096, 4096, 11008), {}, H200, Options())
+    plan = plan_graph(feed_forward(4096, 4096, 11008), {}, H100, Options())
     assert not plan.library_calls
     assert [len(plan_of(k.program).form.products) for k in plan.kernels] == [2, 1]

@@ -74,7 +74,8 @@ def _tiled_work(sizes: ProductSizes, tile: tuple[int, int], tiles: int, pieces: 
     area, piece = prod(tile), -(-sizes.inner // pieces)
     rate = operations_per_s(sizes.unit, device)
     share = min(1.0, blocks * area / tiling.full_tile) ** tiling.exponent * most_efficiency
-    busy_us = 2 * blocks * area * piece * device.num_multiprocessors / (rate * share) * 1e6 + tiling.inner_us * piece
+    operations = 2 * blocks * area * (piece + tiling.result_inner) * device.num_multiprocessors
+    busy_us = operations / (rate * share) * 1e6 + tiling.inner_us * piece
     sums_bytes = 2 * pieces * sizes.batch * sizes.rows * sizes.columns * DTYPES["f32"].itemsize if pieces > 1 else 0
     operands = tiling.operand_share * tiles * sum(tile) * sizes.inner * sizes.itemsize
     sums_us = price_work(Work(launches=0, l2_bytes=sums_bytes), device).l2_us

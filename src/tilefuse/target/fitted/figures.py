@@ -9,7 +9,8 @@ from tilefuse.target.fitted.chains import ChainFigures
 from tilefuse.target.fitted.endings import EndingFigures
 from tilefuse.target.fitted.evidence import NO_RECORD, measured
 from tilefuse.target.fitted.pipelined_walks import WalkFigures
-from tilefuse.target.fitted.pipelines import PipelinedFigures
+from tilefuse.target.fitted.pipelines import H100PipelinedFigures, PipelinedFigures
+from tilefuse.target.fitted.power import H100PowerFigures, PowerFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
@@ -57,6 +58,7 @@ class FittedFigures:
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
+    power: PowerFigures = PowerFigures()
     attention: AttentionFigures = AttentionFigures()
     chains: ChainFigures = ChainFigures()
     walks: WalkFigures = WalkFigures()
@@ -71,3 +73,4 @@ class FittedFigures:
 
 
 H200_FIGURES = FittedFigures()
+H100_FIGURES = FittedFigures(power=H100PowerFigures(), pipelined=H100PipelinedFigures())

@@ -14,9 +14,7 @@ _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/sp
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
 _LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
-_ENERGY = ("one H200, e5314384, 8192 x 8192 by 8192 bf16 (benchmarks/results/pipelined-h200-20261123.txt), over tiles of 128 x 256: "
-           "256 x 128 1.025, 64 x 256 1.062, 128 x 128 1.059; one H100, fc4f755d (products-h100-20261124.txt): 1.041, 1.108 to 1.131, "
-           "1.145 to 1.233")
+_TILES = "one H200, 372 tiles of 40 products in bf16, f16 and tf32 (benchmarks/results/tiles-h200-20261124.txt; `PowerFigures`)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
 
 
@@ -66,13 +64,6 @@ class PipelinedFigures:
     split_instructions: float = measured(
         5.0, "instructions an element", "Low part of an f32 operand's element: load, difference, rounding, store, addresses.",
         "assembler, sm_90a")
-    usual_tile: tuple[int, int] = measured(
-        (128, 256), "rows, columns", "Tile of the large products whose rate the device's record has.", _ENERGY)
-    copied_energy: float = measured(
-        10.2, "multiply-adds an element", "Energy of an element that is copied from L2 into a slot: the clock sinks to the power limit.",
-        _ENERGY)
-    read_energy: float = measured(
-        12.0, "multiply-adds an element", "Energy of an element that an instruction reads from shared memory.", _ENERGY)
     port_bytes_per_cycle: float = measured(
         102.0, "bytes a cycle", "Rate of a port to L2.", _TIMED)
     multiprocessors_a_port: int = measured(
@@ -155,6 +146,14 @@ class PipelinedFigures:
     lone_array: float = measured(
         1.8, "1", "Time of expanding over that of two register arrays in turn, where products wait for each part that is expanded.",
         _GENERATED + ": 9.4 and 17.5 elements a cycle")
+    copy_cycles: float = measured(
+        970.0, "cycles", "Latency of a tensor copy from L2 while all multiprocessors copy.",
+        f"{_TILES}; one H100, scattered rows of 16384 x 3072 by 768 in tiles of 128 x 128 with five and four slots 119.5 and 128.9 us "
+        "(scattered-rows-h100-20261124.txt)")
+    turn_cycles: float = measured(
+        0.0, "cycles", "Wait between the last product of a warpgroup and the first of the other, which takes its turn.", _TILES)
+    kept_l2_share: float = measured(
+        0.4, "1", "Share of L2 in which operands of the tiles at work stay until further tiles need them.", _TILES)
     tile_cycles: float = measured(
         240.0, "cycles", "Wait between the last product of a tile and the first of the next.", _TIMED)
     exchange_cycles: float = measured(
@@ -199,3 +198,12 @@ class PipelinedFigures:
         1024, "bytes", "Shared memory that a pipeline takes beside its slots: transaction barriers, padding.", "printed kernels")
     parts: PartFigures = field(default=PartFigures())
     overlap: PipelineOverlapFigures = field(default=PipelineOverlapFigures())
+
+
+@dataclass(frozen=True, slots=True)
+class H100PipelinedFigures(PipelinedFigures):
+    """Those of an H100."""
+
+    turn_cycles: float = measured(
+        1500.0, "cycles", "Wait between the last product of a warpgroup and the first of the other, which takes its turn.",
+        "one H100, 134 tiles of 14 products in bf16 and f16 (benchmarks/results/products-h100-20261124.txt)")

@@ -8,7 +8,7 @@ from math import isqrt
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import ROW, SPLIT, any_contraction_of, warpgroup_arithmetic
-from tilefuse.domain.roofline import blocks_us, price_work
+from tilefuse.domain.roofline import blocks_us, powered_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
@@ -19,7 +19,7 @@ from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operand import runs_along_inner
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_tiles_of, why_no_copies
-from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us, relative_power, with_work
+from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES
@@ -41,9 +41,8 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
     forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
-    floor_us = price_work(floor_work(form, boundary), device).us
     shapes = [wanted] if wanted is not None else list(_shapes(form, device))
-    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, floor_us, device), n, c) for n, c in enumerate(shapes)):
+    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, boundary, device), n, c) for n, c in enumerate(shapes)):
         turned = forms[choice.swapped]
         if best is not None and bound[:2] > best[0][:2]:
             break
@@ -55,10 +54,9 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
             why = why or plan
             continue
         plan = with_work(plan, boundary, flops, device)
-        # Where memory or power decides, the tile whose blocks end first at the clock that its power leaves; of tiles that are alike, the
-        # one whose products take least.
-        power = relative_power(plan.choice, len(form.products), device)
-        rank = price_work(plan.work, device).us, power * sum(blocks_us(b, device) for b in plan.work.blocks), bound[2], number
+        # Where memory decides, the tile whose blocks and whose energy take least; of tiles that are alike, the one whose products do.
+        beside = powered_us(sum(blocks_us(b, device) for b in plan.work.blocks), plan.work.energy_pj, device)
+        rank = price_work(plan.work, device).us, beside, bound[2], number
         if best is None or rank < best[0]:
             best = (rank, plan)
     return best[1] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")

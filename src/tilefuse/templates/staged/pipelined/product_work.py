@@ -7,19 +7,21 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2
 
-from tilefuse.domain.roofline import clock_hz, launches_us
-from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.domain.roofline import clock_hz, launches_us, powered_us, price_work
+from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import SHARED_BYTES_PER_CYCLE
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
+from tilefuse.templates.staged.pipelined.energy import PRODUCTS_OF_PARTS, energy_pj, repeated_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
+    IN_USE,
     lane_paths,
     last_filling_cycles,
     refill_cycles,
@@ -30,8 +32,6 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
 )
 from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
 
-# Products of the parts of f32 operands.
-PRODUCTS_OF_PARTS = 3
 # An element of a slot is written by a copy and read for its low part, which is written.
 ACCESSES_OF_PARTS = 3
 
@@ -47,32 +47,26 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     once = fitted.fill_cycles + _first_slot_cycles(plan, device) + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
-        stages, once = (_in_turn(main, ending),), once + _alone(ending)
+        stages, once = (_in_turn(main, ending, _beside_cycles(choice, flops, device), device),), once + _alone(ending)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, plan.turns, stages, (StageWork((), once),), fitted.overlap)
     product_flops = _product_flops(form)
-    # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
-    busy = min(choice.blocks, device.num_multiprocessors)
-    multiplied = product_flops * (PRODUCTS_OF_PARTS if form.splits_operands else 1)
-    operations = (Operations(multiplied, _unit(form), _pace(main, plan, flops, device) * device.num_multiprocessors / busy),)
+    energy = energy_pj(form, choice, boundary.global_bytes, flops, device) / _share_of_groups(plan, device)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes, scattered=choice.scattered)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
-    work = replace(boundary, grid=launch, blocks=(blocks,), operations=operations, behind=behind, traffic_factor=runs,
+    missed = repeated_bytes(form, choice, device)
+    work = replace(boundary, grid=launch, blocks=(blocks,), energy_pj=energy, behind=behind,
+                   traffic_factor=runs * (boundary.global_bytes + missed) / max(boundary.global_bytes, 1),
                    flight_bytes=choice.slots * _slot_bytes(plan),
                    shared_bytes=2 * plan.num_tiles * choice.split * plan.fillings * _slot_bytes(plan))
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def floor_work(form: ProductForm, boundary: Work) -> Work:
-    """Work that every choice does at least. boundary: the work of its boundary values."""
-    return replace(boundary, operations=(Operations(_product_flops(form), _unit(form)),))
-
-
-def least_us(form: ProductForm, choice: Pipelined, flops: int, floor_us: float,
+def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Work,
              device: DeviceSpec) -> tuple[float, float, float]:
     """Lower bounds on the price of a choice with any number of slots, on the time of its blocks, and on that of their products alone.
 
-    flops: operations on one element of the results. floor_us: the price of `floor_work`. Units: microseconds.
+    flops: operations on one element of the results. boundary: the work of the boundary values. Units: microseconds.
     Source: the cycles of `with_work`, of which the bounds leave out waits, stores from registers, and operands that threads compute.
     """
     fitted = device.fitted.pipelined
@@ -93,11 +87,13 @@ def least_us(form: ProductForm, choice: Pipelined, flops: int, floor_us: float,
     behind = meetings + ending if meetings and turns == 1 else 0.0
     beside = 0.0 if behind else meetings + ending
     # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
-    cycles = turns * max(main, (main + beside) / 2) + beside if choice.pingpong else turns * (main + beside)
+    turn = main + fitted.turn_cycles
+    cycles = turns * max(turn, (turn + beside) / 2) + beside if choice.pingpong else turns * (main + beside)
     us_of, stream = fitted.overlap.counted_share / clock_hz(device) * 1e6, stream_us(form, choice, device) * clock_hz(device) / 1e6
     blocks_us = us_of * (max(cycles, stream) + fitted.fill_cycles)
     multiplying = turns * fillings * max(products / _rate(form, device), fitted.step_cycles)
-    return (max(floor_us, blocks_us + launches_us(1, device)) + behind / clock_hz(device) * 1e6, blocks_us,
+    computed = powered_us(blocks_us, energy_pj(form, choice, boundary.global_bytes, flops, device), device) + launches_us(1, device)
+    return (max(price_work(boundary, device).us, computed) + behind / clock_hz(device) * 1e6, blocks_us,
             us_of * max(multiplying, stream))
 
 
@@ -110,10 +106,6 @@ def _least_result_cycles(form: ProductForm, choice: Pipelined, flops: int, devic
 
 def _product_flops(form: ProductForm) -> int:
     return 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
-
-
-def _unit(form: ProductForm) -> str:
-    return "tf32" if form.left.dtype == F32 else form.left.dtype.name
 
 
 def _rate(form: ProductForm, device: DeviceSpec) -> float:
@@ -138,8 +130,8 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
-        *lane_paths(plan, device))
+        (("threads", _producing_behind_first(plan, device)),), (("l2", _copying_cycles(plan, device)),),
+        *((("global", c),) for c in streaming_cycles(plan, device)), *lane_paths(plan, device))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
     elif plan.form.adds_partial_sums:
@@ -147,6 +139,12 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
         adding = plan.fillings * (fitted.added_cycles + _adding_cycles(plan, device))
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", adding)))
     return StageWork(paths, refill_cycles(plan, device))
+
+
+def _copying_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Cycles in which the slots ahead of the products are filled for a tile, each a copy's latency after products have read it."""
+    ahead = plan.choice.slots - IN_USE
+    return plan.fillings * device.fitted.pipelined.copy_cycles / ahead if ahead > 0 else 0.0
 
 
 def _first_slot_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -233,16 +231,6 @@ def _ending(plan: ProductPlan, flops: int, device: DeviceSpec) -> StageWork:
                      fitted.tile_cycles + _result_loads(plan) * _load_wait(plan, device) + len(plan.exchanges) * exchange)
 
 
-def _pace(main: StageWork, plan: ProductPlan, flops: int, device: DeviceSpec) -> float:
-    """Share of the tensor cores' rate that is left while other warpgroups compute maps of results: both use the registers' ports.
-
-    flops: operations of the maps on one element. Warpgroups that share a tile wait for its results instead, which takes no less.
-    """
-    tensor = sum(cycles for path in main.paths for unit, cycles in path if unit == "tensor")
-    instructions = plan.choice.rows * plan.choice.result_columns * flops / WARPGROUP
-    return _share_of_groups(plan, device) * tensor / (tensor + device.fitted.pipelined.beside_cycles * instructions)
-
-
 def _share_of_groups(plan: ProductPlan, device: DeviceSpec) -> float:
     """Share of the tensor cores' rate that tiles of groups keep: few rows have a right operand in common, so that small tiles read more."""
     if plan.form.num_groups < 2:
@@ -251,34 +239,28 @@ def _share_of_groups(plan: ProductPlan, device: DeviceSpec) -> float:
     return float(device.fitted.pipelined.grouped_half ** max(halvings, 0.0))
 
 
-def relative_power(choice: Pipelined, products: int, device: DeviceSpec) -> float:
-    """Power of the tensor cores at work with a tile's operands on the way to them, over that of the tiles of a large library product, at
-    least 1: the clock sinks by as much. Prices leave it out, and of tiles with one price the one with the least time by this is taken."""
-    usual = _energy(*device.fitted.pipelined.usual_tile, 1, device)
-    return max(_energy(choice.rows, choice.columns, products, device) / usual, 1.0)
+def _beside_cycles(choice: Pipelined, flops: int, device: DeviceSpec) -> float:
+    """Cycles that the products of a tile lose to the maps of another warpgroup's results: both use the registers' ports.
+
+    flops: operations of the maps on one element.
+    """
+    return device.fitted.pipelined.beside_cycles * choice.rows * choice.result_columns * flops / WARPGROUP
 
 
-def _energy(rows: int, columns: int, products: int, device: DeviceSpec) -> float:
-    """Energy of a multiply-add of a tile with its share of copies into slots and of reads from shared memory. Units: multiply-adds."""
-    fitted = device.fitted.pipelined
-    copied = (rows + products * columns) / (products * rows * columns)
-    read = (WARPGROUP_ROWS + columns) / (WARPGROUP_ROWS * columns)
-    return 1.0 + fitted.copied_energy * copied + fitted.read_energy * read
-
-
-def _in_turn(main: StageWork, ending: StageWork) -> StageWork:
+def _in_turn(main: StageWork, ending: StageWork, beside_cycles: float, device: DeviceSpec) -> StageWork:
     """A tile of two warpgroups that take turns: its results beside the main loop of the next tile, which is the other warpgroup's.
 
         warpgroup 0    |--- main 0 ---|- results 0 -|    |--- main 2 ---|
         warpgroup 1                   |--- main 1 ---|- results 1 -|
 
-    Stores take the port's time from copies. Results that take longer than a main loop keep their warpgroup from its next turn, once for two
-    tiles.
+    beside_cycles: cycles that products lose to the maps. Stores take the port's time from copies. Results that take longer than a main
+    loop keep their warpgroup from its next turn, once for two tiles.
     """
     stored = sum(cycles for path in ending.paths for unit, cycles in path if unit == "l2")
-    paths = tuple(tuple((unit, cycles + stored if unit == "l2" else cycles) for unit, cycles in path) for path in main.paths)
-    beside = StageWork(paths, main.wait_cycles)
-    return replace(beside, wait_cycles=main.wait_cycles + max(_alone(ending) - _alone(beside), 0.0) / 2)
+    beside_by_unit = {"l2": stored, "tensor": beside_cycles}
+    paths = tuple(tuple((unit, cycles + beside_by_unit.get(unit, 0.0)) for unit, cycles in path) for path in main.paths)
+    beside = StageWork(paths, main.wait_cycles + device.fitted.pipelined.turn_cycles)
+    return replace(beside, wait_cycles=beside.wait_cycles + max(_alone(ending) - _alone(beside), 0.0) / 2)
 
 
 def _alone(stage: StageWork) -> float:

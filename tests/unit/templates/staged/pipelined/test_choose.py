@@ -11,7 +11,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.choose import candidates
-from tilefuse.templates.staged.pipelined.product_work import floor_work, least_us
+from tilefuse.templates.staged.pipelined.product_work import least_us
 from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.template import plan_of
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
@@ -37,9 +37,9 @@ def test_no_other_tile_takes_less_time(name: str) -> None:
     form = plan_of(chosen).form
     others = [p for c in candidates(form, H200) if isinstance(p := schedule_product(graph, {}, H200, c), TileProgram)]
     assert len(others) > 5
-    flops, floor_us = result_operations(form, H200), price_work(floor_work(form, boundary_work(form.graph)), H200).us
+    flops, boundary = result_operations(form, H200), boundary_work(form.graph)
     for other in others:
-        price_us, blocks, _ = least_us(plan_of(other).form, plan_of(other).choice, flops, floor_us, H200)
+        price_us, blocks, _ = least_us(plan_of(other).form, plan_of(other).choice, flops, boundary, H200)
         assert own_us(other) >= price_us * (1 - 1e-12)
         assert sum(blocks_us(b, H200) for b in plan_of(other).work.blocks) >= blocks * (1 - 1e-12)
     assert own_us(chosen) == min(map(own_us, others))
