@@ -41,8 +41,8 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     why: Rejected | None = None
     boundary = boundary_work(form.graph)
     forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
-    shapes = [wanted] if wanted is not None else list(_shapes(form, device))
-    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, boundary, device), n, c) for n, c in enumerate(shapes)):
+    floor, shapes = price_work(boundary, device), [wanted] if wanted is not None else list(_shapes(form, device))
+    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, floor, device), n, c) for n, c in enumerate(shapes)):
         turned = forms[choice.swapped]
         if best is not None and bound[:2] > best[0][:2]:
             break

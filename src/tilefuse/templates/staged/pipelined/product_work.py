@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2
 
-from tilefuse.domain.roofline import clock_hz, launches_us, powered_us, price_work
+from tilefuse.domain.roofline import Parts, clock_hz, launches_us, powered_us
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
@@ -62,11 +62,11 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Work,
+def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Parts,
              device: DeviceSpec) -> tuple[float, float, float]:
     """Lower bounds on the price of a choice with any number of slots, on the time of its blocks, and on that of their products alone.
 
-    flops: operations on one element of the results. boundary: the work of the boundary values. Units: microseconds.
+    flops: operations on one element of the results. boundary: the price of the boundary values. Units: microseconds.
     Source: the cycles of `with_work`, of which the bounds leave out waits, stores from registers, and operands that threads compute.
     """
     fitted = device.fitted.pipelined
@@ -93,7 +93,7 @@ def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Work,
     blocks_us = us_of * (max(cycles, stream) + fitted.fill_cycles)
     multiplying = turns * fillings * max(products / _rate(form, device), fitted.step_cycles)
     computed = powered_us(blocks_us, energy_pj(form, choice, boundary.global_bytes, flops, device), device) + launches_us(1, device)
-    return (max(price_work(boundary, device).us, computed) + behind / clock_hz(device) * 1e6, blocks_us,
+    return (max(boundary.us, computed) + behind / clock_hz(device) * 1e6, blocks_us,
             us_of * max(multiplying, stream))
 
 

@@ -37,9 +37,9 @@ def test_no_other_tile_takes_less_time(name: str) -> None:
     form = plan_of(chosen).form
     others = [p for c in candidates(form, H200) if isinstance(p := schedule_product(graph, {}, H200, c), TileProgram)]
     assert len(others) > 5
-    flops, boundary = result_operations(form, H200), boundary_work(form.graph)
+    flops, floor = result_operations(form, H200), price_work(boundary_work(form.graph), H200)
     for other in others:
-        price_us, blocks, _ = least_us(plan_of(other).form, plan_of(other).choice, flops, boundary, H200)
+        price_us, blocks, _ = least_us(plan_of(other).form, plan_of(other).choice, flops, floor, H200)
         assert own_us(other) >= price_us * (1 - 1e-12)
         assert sum(blocks_us(b, H200) for b in plan_of(other).work.blocks) >= blocks * (1 - 1e-12)
     assert own_us(chosen) == min(map(own_us, others))
