@@ -21,6 +21,13 @@ class WalkFigures:
     bias_instructions: float = measured(
         1.5, "instructions a score", "Read of a bias from its ring in pairs, and its conversion.",
         "assembler, sm_90a: LDS for two scores, HADD2 or PRMT")
+    bias_loads: int = measured(
+        28, "loads a thread", "Loads of a bias that producing threads have in flight.", "assumption: as many registers, of those below")
+    loading_registers: int = measured(
+        56, "registers a thread", "Registers of producers that load biases: a multiple of 8.", "assembler, sm_90a")
+    bias_fill_cycles: float = measured(
+        0.22, "cycles an element", "Producing threads load an element of a bias and store it.",
+        "assumption: 28 loads of 128 threads in flight, 700 cycles until they have arrived and are stored")
     load_cycles: float = measured(
         0.25, "cycles a score and multiprocessor", "Load of a value with rows and columns by the thread that needs it: the 32 lanes "
         "of a warp have elements of eight rows, whose lines come one after another.",

@@ -1,8 +1,9 @@
-"""Biases and masks in memory that tensor copies bring beside the keys: a ring of tiles of rows and columns, one filling a turn.
+"""Biases and masks in memory that a ring brings beside the keys: tiles of rows and columns, one filling a turn.
 
     s[r, c] + bias[head, r, c]      a box of the tile's rows and the turn's columns, read from shared memory in pairs of columns
 
-Other values that scores depend on are loaded by the threads that need them.
+Tensor copies fill it, or producing threads where no tensor map describes the value (`loaded.py`). Other values that scores depend on are
+loaded by the threads that need them.
 """
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ from tilefuse.ir.affine import Affine, axis, bounds, linearise, number, row_majo
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Guard, Read, children
+from tilefuse.kernel.pipeline import WARPGROUP
 from tilefuse.templates.staged.online.products import LEAD, ROW, WALK, OnlineForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.walked.limit import vanishes
 from tilefuse.templates.staged.walked.operand import WalkOperand
+
+# Threads that fill a slot where no tensor copy does.
+LOADING_THREADS = WARPGROUP
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, Walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import with_work
 
-# Slots of a ring of biases: one is filled while the other is read.
-BIAS_SLOTS = 2
+# Slots of a ring of biases that are tried: with two, one is filled while the other is read; with none, threads load what they need.
+BIAS_SLOTS = (2, 1, 0)
 
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
@@ -53,7 +53,7 @@ def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     longest = min(padded(online.length, step), MOST_COLUMNS)
     columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
-    rings = (BIAS_SLOTS, 0) if form.biases else (0,)
+    rings = BIAS_SLOTS if form.biases else (0,)
     for warpgroups, c, left_slots, bias_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1), rings):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)
@@ -100,11 +100,11 @@ def _fit(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: Device
 def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
     """Why a plan does not fit the device: tensor maps, registers, shared memory."""
     for of, tile in zip(plan.brought, plan.tiles, strict=True):
-        wrong = why_no_map_of(of.sizes, tile)
+        wrong = "" if plan.is_loaded(tile) else why_no_map_of(of.sizes, tile)
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + device.fitted.walks.registers
-    _, most = consumer_registers(plan.choice, device)
+    _, most = consumer_registers(plan, device)
     if registers > min(most, device.max_registers_per_thread):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.choice.columns} columns, and {most} are left")
     if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:

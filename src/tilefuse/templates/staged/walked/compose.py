@@ -10,6 +10,7 @@ The last turn comes first: it alone reaches over the end of the walked axis, and
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import partial
 
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
@@ -33,7 +34,9 @@ from tilefuse.templates.staged.online.ends import INFINITY
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
 from tilefuse.templates.staged.online.products import LEAD, OnlineForm
+from tilefuse.templates.staged.walked.bias import LOADING_THREADS
 from tilefuse.templates.staged.walked.limit import without_mask
+from tilefuse.templates.staged.walked.loaded import load_bias
 from tilefuse.templates.staged.walked.once import keep_lead_values
 from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
@@ -53,7 +56,7 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     with w.nested() as roles:
         _tiles(w)
         settle_stores(w)
-    pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
+    pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(plan, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
@@ -182,7 +185,13 @@ class _Tile:
     def _biases(self, turn: Affine) -> dict[str, str]:
         """Fillings of the rings of biases for a turn: the names of their slots."""
         w = self.w
-        return {tile.key: w.produce(of, tile, w.first_row, turn * self.plan.choice.columns) for of, tile in w.biases.values()}
+        first, slots = turn * self.plan.choice.columns, dict[str, str]()
+        for bias, tile in w.biases.values():
+            if self.plan.is_loaded(tile):
+                slots[tile.key] = w.fill(tile, partial(load_bias, w, bias, tile, first_column=first), LOADING_THREADS)
+            else:
+                slots[tile.key] = w.produce(bias.of, tile, w.first_row, first)
+        return slots
 
     def _reduce(self, turn: Affine, form: OnlineForm, biases: dict[str, str]) -> dict[str, DeferredTop]:
         """Maxima, sums and powers of a turn; the maxima with factors that wait."""

@@ -19,7 +19,7 @@ from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.plan import OperandTile, why_no_map_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.limit import turns_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -57,6 +57,15 @@ class WalkPlan:
         if tile in self.biases:
             return self.choice.bias_slots
         return self.choice.left_slots if tile.key == LEFT else self.choice.slots
+
+    def is_loaded(self, tile: OperandTile) -> bool:
+        """Whether producing threads load a bias: no tensor map describes it."""
+        return tile in self.biases and bool(why_no_map_of(self.form.biases[self.biases.index(tile)].of.sizes, tile))
+
+    @property
+    def loads(self) -> bool:
+        """Whether producing threads load something."""
+        return any(self.is_loaded(t) for t in self.biases)
 
     @property
     def brought(self) -> tuple[WalkOperand, ...]:
@@ -139,9 +148,10 @@ def _lines(of: WalkOperand, lines: int) -> int:
     return padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
 
 
-def consumer_registers(choice: PipelinedWalk, device: DeviceSpec) -> tuple[int, int]:
+def consumer_registers(plan: WalkPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
-    producing = device.fitted.pipelined.copying_registers
+    choice = plan.choice
+    producing = device.fitted.walks.loading_registers if plan.loads else device.fitted.pipelined.copying_registers
     started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
     left = started * choice.num_threads - producing * WARPGROUP

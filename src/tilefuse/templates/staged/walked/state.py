@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
@@ -35,7 +35,7 @@ class WalkState(OnlineState):
                                       swizzle=SWIZZLE_LINE_BYTES) for r in walk.staged}
         self.lead = number(0)
         # Biases that rings bring, by their reads.
-        self.biases = {bias.read: (bias.of, tile) for bias, tile in zip(walk.form.biases, walk.biases, strict=False)}
+        self.biases = {bias.read: (bias, tile) for bias, tile in zip(walk.form.biases, walk.biases, strict=False)}
 
     @contextlib.contextmanager
     def taking(self, form: OnlineForm) -> Iterator[None]:
@@ -50,11 +50,20 @@ class WalkState(OnlineState):
 
     def produce(self, of: WalkOperand, tile: OperandTile, first_line: Affine, first_inner: Affine) -> str:
         """A filling of an operand's ring: the tile from a line and an element of the inner axis on. The name of its slot."""
+        def copied(slot: Affine) -> None:
+            self._copy(of, tile, slot, first_line, first_inner)
+
+        return self.fill(tile, copied)
+
+    def fill(self, tile: OperandTile, body: Callable[[Affine], None], threads: int = 1) -> str:
+        """A filling of a tile's ring by so many threads. body: writes the slot of that number."""
         slot = self.fresh(f"{tile.key}_slot")
         with self.nested() as produced:
             produced.extents[slot] = self.walk.slots(tile)
-            self._copy(of, tile, axis(slot), first_line, first_inner)
-        self.emit(Produce(tile.key, slot, tuple(produced.statements)))
+            if threads > 1:
+                produced.extents["thread"] = threads
+            body(axis(slot))
+        self.emit(Produce(tile.key, slot, tuple(produced.statements), threads))
         self.frame.extents[slot] = self.walk.slots(tile)
         return slot
 
