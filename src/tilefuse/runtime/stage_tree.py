@@ -28,7 +28,8 @@ def tree_lines(tree: Mapping[str, Any]) -> list[str]:
 def _lines(part: Mapping[str, Any], indent: str) -> Iterator[str]:
     if part["kind"] == "loop":
         steps = f" in steps of {part['step']}" if part["step"] > 1 else ""
-        yield f"{indent}loop {part['axis']}{steps}, {part['times']} time{'' if part['times'] == 1 else 's'}"
+        times = part.get("note") or f"{part['times']} time{'' if part['times'] == 1 else 's'}"
+        yield f"{indent}loop {part['axis']}{steps}, {times}"
         for inner in part["body"]:
             yield from _lines(inner, indent + INDENT)
         return

@@ -56,12 +56,14 @@ class TreeStage:
 
 @dataclass(frozen=True, slots=True)
 class TreeLoop:
-    """Stages that a block runs again for each step along an axis. times: 0 where it differs from block to block. Units: elements."""
+    """Stages that a block runs again for each step along an axis. times: 0 where it differs from block to block; `note` then says how often
+    all blocks do. Units: elements."""
 
     axis: str
     step: int
     times: int
     body: tuple[TreeStage | TreeLoop, ...]
+    note: str = ""
 
 
 # Stages and loops, in the order in which a block runs them.

@@ -64,7 +64,8 @@ def tree_data(tree: StageTree | None, names: Mapping[str, str]) -> dict[str, Any
 
 def _part(part: TreeStage | TreeLoop, names: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(part, TreeLoop):
-        return {"kind": "loop", "axis": part.axis, "step": part.step, "times": part.times, "body": [_part(p, names) for p in part.body]}
+        return {"kind": "loop", "axis": part.axis, "step": part.step, "times": part.times, "note": part.note,
+                "body": [_part(p, names) for p in part.body]}
     return {"kind": part.kind, "by": part.by, "barrier": part.barrier,
             "values": [{"value": names.get(v.value, v.value), "level": v.level.value, "tile": list(v.tile), "bytes": v.shared_bytes,
                         "slots": v.slots, "place": names.get(v.place, v.place), "written": v.written} for v in part.values]}

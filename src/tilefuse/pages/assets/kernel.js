@@ -117,7 +117,7 @@ const sidePanel = {
   tree(t) {
     const slots = v => v.slots > 1 ? `${v.slots} slots of ${bytesText(v.bytes / v.slots)}` : bytesText(v.bytes);
     const value = v => el("div", { class: "wrap", text: `%${v.value} [${v.tile.join(", ")}] ${v.level}${v.place ? ` in the place of %${v.place}` : v.bytes ? `, ${slots(v)}` : ""}${v.written ? ", written" : ""}` });
-    const part = s => s.kind === "loop" ? el("li", {}, `loop ${s.axis}${s.step > 1 ? ` in steps of ${s.step}` : ""}, ${counted(s.times, "time")}`, el("ul", {}, s.body.map(part)))
+    const part = s => s.kind === "loop" ? el("li", {}, `loop ${s.axis}${s.step > 1 ? ` in steps of ${s.step}` : ""}, ${s.note || counted(s.times, "time")}`, el("ul", {}, s.body.map(part)))
       : el("li", {}, `${s.barrier ? "barrier, then " : ""}${s.kind}${s.by ? ` by ${s.by}` : ""}`, s.values.map(value));
     const turns = t.tiles > t.blocks ? ` take ${t.tiles} tiles in turn` : "";
     return el("div", {}, el("p", { class: "hint", text: `block tile ${t.tile.map(([a, n]) => `${a} ${n}`).join(", ")}; ${counted(t.blocks, "block")}${t.cluster > 1 ? ` in clusters of ${t.cluster}` : ""}${turns}; ` +

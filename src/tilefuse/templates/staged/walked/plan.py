@@ -20,8 +20,9 @@ from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile, why_no_map_of
+from tilefuse.templates.staged.walked.conditions import Bounds
 from tilefuse.templates.staged.walked.form import WalkForm
-from tilefuse.templates.staged.walked.limit import turns_of
+from tilefuse.templates.staged.walked.limit import Turns, turns_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
@@ -89,16 +90,25 @@ class WalkPlan:
 
     def turns(self, row_tile: int) -> int:
         """Turns of a tile of rows: between the first and the last column that one of its rows has."""
-        if self.form.limit is None:
-            return self.most_turns
-        rows = self.choice.rows
-        turns = turns_of(self.form.limit.bounds, row_tile * rows, rows, self.choice.columns, self.form.online.length)
+        turns = self._turns_of(row_tile)
         return turns.end - turns.first
+
+    def _turns_of(self, row_tile: int) -> Turns:
+        rows, online, limit = self.choice.rows, self.form.online, self.form.limit
+        return turns_of(Bounds() if limit is None else limit.bounds, row_tile * rows, rows, self.choice.columns, online.length)
 
     @property
     def all_turns(self) -> int:
         """Turns of all tiles."""
+        if self.form.limit is None:
+            return self.num_tiles * self.most_turns
         return self.form.online.num_leads * sum(self.turns(n) for n in range(self.row_tiles))
+
+    @property
+    def whole_turns(self) -> int:
+        """Turns of all tiles that the mask cuts nothing of."""
+        turns = (self._turns_of(n) for n in range(self.row_tiles))
+        return self.form.online.num_leads * sum(t.whole_end - t.whole_first for t in turns)
 
     @property
     def inner(self) -> int:

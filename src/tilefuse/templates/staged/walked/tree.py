@@ -18,7 +18,7 @@ def walk_tree(plan: WalkPlan) -> StageTree:
     scores, sums = (choice.rows, choice.columns), (choice.rows, weighted.width)
     totals = tuple(TreeStage("reduce", (TreeValue(t.value, Level.WARP, (choice.rows,), written=t.value in results),)) for t in form.totals)
     result = TreeValue(weighted.value, Level.REGISTER, sums, stage_bytes.get(weighted.value, 0), written=weighted.value in results)
-    turn = (_copy(plan, plan.keys), _copy(plan, plan.values),
+    turn = (_copy(plan, plan.keys), _copy(plan, plan.values), *(_copy(plan, t) for t in plan.biases),
             TreeStage("product", (TreeValue(score.value, Level.REGISTER, scores),), TENSOR_CORES), *totals,
             TreeStage("map", (TreeValue(weighted.total.value, Level.REGISTER, scores),)),
             TreeStage("product", (result,), TENSOR_CORES))
@@ -27,12 +27,19 @@ def walk_tree(plan: WalkPlan) -> StageTree:
                     for values, tile in ((form.row_results, (choice.rows,)), (form.width_results, sums))
                     for name, _ in values if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0
-    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn), *written)
+    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn, _turns(plan)), *written)
     turns = -(-plan.num_tiles // choice.blocks)
     return StageTree((("row", choice.rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
+
+
+def _turns(plan: WalkPlan) -> str:
+    """Turns that a mask leaves of those of all tiles; "" without one."""
+    if plan.form.limit is None:
+        return ""
+    return f"{plan.all_turns} of {plan.num_tiles * plan.most_turns} turns of all tiles, {plan.whole_turns} of them without the mask"
 
 
 def _copy(plan: WalkPlan, tile: OperandTile) -> TreeStage:
     slots = plan.slots(tile)
     value = TreeValue(tile.operand.value, Level.SHARED, (tile.lines, tile.depth), tile.slot_bytes * slots, slots)
-    return TreeStage("copy", (value,), "tensor copies")
+    return TreeStage("copy", (value,), "threads" if plan.is_loaded(tile) else "tensor copies")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
+from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.staged.walked.walk_cases import CASES, Case, drawn
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import attention
@@ -23,6 +24,8 @@ from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.walked.compose import compose_walk
+from tilefuse.templates.staged.walked.form import WalkForm, walk_form
+from tilefuse.templates.staged.walked.limit import turns_of
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.program import schedule_walk, walk_by_hand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
@@ -120,8 +123,31 @@ def test_masks_end_rows() -> None:
 
     assert plan().all_turns == 2 * 8 * 16
     assert plan(causal=True).all_turns == 2 * sum(2 * n for n in range(1, 9))
+    assert "144 of 256 turns of all tiles, 112 of them without the mask" in str(walk_tree(plan(causal=True)))
     added = Case(lambda: masked(64, 64, 16, 16, F16), PipelinedWalk(32, 1, 1, 2, 1, 6), 0.0).program()
     assert pipelined_walk_of(added).form.limit is None
+
+
+@pytest.mark.parametrize(("scores", "rows", "columns", "window"), [
+    (("window",), 512, 64, 100), (("window",), 500, 32, 1), (("around",), 512, 64, 64), (("around",), 330, 48, 7),
+    (("prefix",), 512, 64, 130), (("prefix", "around"), 512, 64, 64),
+])
+def test_turns_of_masks(scores: tuple[str, ...], rows: int, columns: int, window: int) -> None:
+    """The turns with elements, and those without a hidden one, of the first tiles: never fewer, never more than every element says."""
+    form = walk_form(Variant(scores, rows=rows, keys=rows, window=window).graph(), {})
+    assert isinstance(form, WalkForm) and form.limit is not None
+    found = [turns_of(form.limit.bounds, 64 * n, 64, columns, rows) for n in range(-(-rows // 64))]
+    kept = np.ones((64 * len(found), -(-rows // columns) * columns), dtype=bool)
+    row, column = np.indices(kept.shape)
+    for name in scores:
+        kept &= {"window": (column <= row) & (row - column < window), "around": abs(row - column) <= window,
+                 "prefix": (column <= row) | (column < window)}[name]
+    kept &= column < rows
+    for n, t in enumerate(found):
+        tiles = kept[64 * n:64 * n + 64].reshape(64, -1, columns)
+        some, all_ = tiles.any((0, 2)), tiles.all((0, 2))
+        assert (t.first, t.end) == (int(some.argmax()), len(some) - int(some[::-1].argmax()))
+        assert all(all_[t.whole_first:t.whole_end]) and t.whole_end - t.whole_first == all_[:t.end - 1].sum()
 
 
 def test_tiles_that_a_mask_shortens_are_shared_evenly() -> None:
