@@ -34,8 +34,9 @@ def test_kernel_compiles_without_spills(name: str) -> None:
     source = print_cuda(compose_product(program, H200), H200)
     code, report = assembled(source, "sm_90a")
     assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
-    assert products_in(code, program.name)["HGMMA"] and copies_in(code, program.name)["UTMALDG"]
-    assert f"tf_wgmma_n{plan_of(program).choice.columns}_" in source
+    by_warps = plan_of(program).choice.by_warps
+    assert bool(products_in(code, program.name)["HGMMA"]) is not by_warps and copies_in(code, program.name)["UTMALDG"]
+    assert ("tf_warp_product<" if by_warps else f"tf_wgmma_n{plan_of(program).choice.columns}_") in source
     body = source.split("__global__")[1]
     assert ("tf_widen_pair(" in body) == name.startswith("weights of 8 bits")
     assert ("tf_scale_pair(" in body) == (name == "weights of 8 bits with scales")
@@ -49,3 +50,19 @@ def test_threads_that_compute_rows_compile_without_spills(warpgroups: int) -> No
     assert isinstance(program, TileProgram), program
     _, report = assembled(print_cuda(compose_product(program, H200), H200), "sm_90a")
     assert without_spills(report), report[-600:]
+
+
+@pytest.mark.parametrize(("graph", "choice"), [
+    (lambda: of_bytes(16, 11008, 4096), Pipelined(128, 16, 256, 5, 2, 1, 86, swapped=True, by_warps=True)),
+    (lambda: of_bytes(1, 11008, 4096, "f16"), Pipelined(64, 8, 256, 4, 1, 1, 172, swapped=True, by_warps=True, resident=2)),
+    (lambda: dequantised(24, 11008, 4096), Pipelined(128, 24, 256, 4, 2, 1, 86, swapped=True, by_warps=True)),
+    (lambda: of_halves(16, 14336, 4096, 64), Pipelined(128, 16, 256, 8, 2, 1, 112, swapped=True, by_warps=True)),
+], ids=["bytes", "bytes, one row, two blocks at once", "scales, 24 rows", "weights of 4 bits"])
+def test_products_of_single_warps_compile_without_spills(graph: Callable[[], Graph], choice: Pipelined) -> None:
+    """No instruction of a warpgroup; a block of two at once has half the registers."""
+    program = schedule_product(graph(), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    source = print_cuda(compose_product(program, H200), H200)
+    code, report = assembled(source, "sm_90a")
+    assert without_spills(report), report[-600:]
+    assert "tf_warp_product<" in source and not products_in(code, program.name)

@@ -5,7 +5,7 @@ It covers touches of memory held in register arrays, lanes of a vector, results,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -80,6 +80,7 @@ class KernelWriter:
         self.chunk_values: dict[int, tuple[Reg, int]] = {}  # scanned values: arrays over chunks and lanes
         self.running: list[Running] = []
         self.spare_lanes = False  # lanes outside a row are computed like the others, from arbitrary data, and their results are unused
+        self.settled: Set[str] = frozenset()  # values that the kernel may fetch while the kernel ahead of it runs
         self.row_axis = ""  # axis of the rows if rows begin or end inside vectors: lanes outside a row are then skipped
         self.lane_values: dict[int, Reg] = {}  # column values: arrays over the lanes of a vector
         self.lane_expressions: dict[object, Reg] = {}  # values of parts of bodies: arrays over the lanes of a vector

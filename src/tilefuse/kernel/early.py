@@ -37,10 +37,21 @@ from tilefuse.kernel.visit import parts, statements
 PAST_CACHE_BYTES = 16
 
 
+class PrefetchOnly(frozenset[str]):
+    """Names in a kernel's graph of the values that it may prefetch into L2 while the previous kernel still runs, and not read.
+
+    Prefetches change no value, and writes of all multiprocessors arrive in L2: a prefetched line is never old.
+    """
+
+
 def before_waiting(kernel: Kernel) -> tuple[Stmt, ...]:
     """Statements that may run while the previous kernel still runs; () for a kernel that waits first."""
     place = next((n for n, s in enumerate(kernel.body) if isinstance(s, AwaitEarlier)), 0)
-    return kernel.body[:place]
+    pipeline = kernel.pipeline
+    if pipeline is None or not pipeline.early:
+        return kernel.body[:place]
+    copies = tuple(s for s in statements(pipeline.body) if isinstance(s, TensorCopy) and s.ahead)
+    return (*(s for s in kernel.body if s is not pipeline), *copies)
 
 
 def fetched_early(kernel: Kernel) -> frozenset[str]:
@@ -53,15 +64,19 @@ def fetched_early(kernel: Kernel) -> frozenset[str]:
 def untimely(kernel: Kernel, settled: Set[str]) -> list[str]:
     """Illegal work of the kernel before it has waited, one line each; empty for a correct kernel.
 
-    settled: names in the kernel's graph of the values that neither this kernel nor the previous one writes.
+    settled: names in the kernel's graph of the values that neither this kernel nor the previous one writes, or that it may prefetch.
     """
-    violations = [f"waits {n} times, or in a branch" for n in (sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body)),)
-             if n > 1 or n != sum(isinstance(s, AwaitEarlier) for s in kernel.body)]
+    waits = sum(isinstance(s, AwaitEarlier) for s in statements(kernel.body))
+    most = 0 if kernel.pipeline is not None and kernel.pipeline.early else 1
+    violations = []
+    if waits > most or waits != sum(isinstance(s, AwaitEarlier) for s in kernel.body):
+        violations.append(f"waits {waits} times, or in a branch")
     buffers = kernel.addressed
     for s in statements(before_waiting(kernel)):
         for name, is_safe in _touched(s, kernel):
             buffer = buffers[name]
-            if buffer.space == "global" and not (is_safe and buffer.origin in settled):
+            is_legal = is_safe and buffer.origin in settled and (isinstance(s, Prefetch) or not isinstance(settled, PrefetchOnly))
+            if buffer.space == "global" and not is_legal:
                 violations.append(f"{type(s).__name__} touches {name} before the kernel ahead has ended")
     return violations
 
@@ -78,7 +93,9 @@ def _touched(s: Stmt, kernel: Kernel) -> Iterator[tuple[str, bool]]:
               | ClusterLoad(buffer=buffer) | ClusterStore(buffer=buffer) | LastBlock(counter=buffer)):
             yield buffer, False
         case BulkCopy():
-            yield s.buffer, False
+            yield s.shared, True
+            # The copy engine reads past L1.
+            yield s.buffer, True
         case Barrier(counter=counter) if counter:
             yield counter, False
         case TensorCopy(map=name, buffer=shared):

@@ -57,6 +57,8 @@ class Pipeline(Generic[S]):
     where producers could wait for it.
 
     producer_registers, consumer_registers  registers per thread of each role (setmaxnreg): multiples of 8 in 24 .. 256, or both 0
+    early  producers start the copies that are marked `ahead`, of the first filling of each slot, before they wait for the kernel ahead;
+           consumers wait first. No statement of the body waits then, and no statement ahead of the pipeline touches global memory
     """
 
     rings: tuple[Ring, ...]
@@ -64,6 +66,7 @@ class Pipeline(Generic[S]):
     consumer_threads: int
     producer_registers: int = 0
     consumer_registers: int = 0
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,8 @@ class WarpgroupProduct:
     inner           a multiple of 32 bytes
     left_registers  `left` is a register array of 16-bit elements in the accumulator's layout, with `inner` columns; `left_index`,
                     `left_panel` and `left_turned` are unused
+    by_warps        each warp multiplies its 16 of every 64 rows itself and loads the right operand for that (mma.sync): the products are
+                    complete behind the statement. Requires: `left_registers`, `right_turned`, panels of 128 bytes
     arithmetic      "tf32" for f32 operands, of which the unit reads the first 11 significant bits; "" for others
     term            number of this product in its sum: number 0 overwrites the accumulator instead of adding to it. None: always adds.
     """
@@ -196,6 +201,7 @@ class WarpgroupProduct:
     left_registers: bool = False
     arithmetic: str = ""
     term: Affine | None = None
+    by_warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from tilefuse.kernel.ir import (
     Stmt,
 )
 from tilefuse.kernel.pipeline import (
+    SWIZZLE_LINE_BYTES,
     SWIZZLE_ROWS,
     SWIZZLES,
     TILE_ALIGNMENT_BYTES,
@@ -81,6 +82,7 @@ def pipeline_faults(kernel: Kernel) -> list[str]:
     if pipeline is not None:
         faults += _multicasts(pipeline)
         faults += [*_threads(kernel, pipeline), *(f for ring in pipeline.rings for f in _ring(ring, buffers)), *_roles(pipeline)]
+        faults += _begins_ahead(pipeline)
         faults += [f for s in statements(pipeline.body) if isinstance(s, WarpgroupProduct) for f in _product(s, buffers)]
     return faults
 
@@ -114,6 +116,14 @@ def _tensor_copies(body: tuple[Stmt, ...], producers: int) -> Iterator[str]:
             yield f"TensorCopy of map {s.map} stands in {where}"
         for inner in bodies(s):
             yield from _tensor_copies(inner, s.threads if isinstance(s, Produce) else producers)
+
+
+def _begins_ahead(pipeline: Pipeline[Stmt]) -> Iterator[str]:
+    """Copies that begin ahead elsewhere than at the head of a filling, where producers find them before the kernel ahead has ended."""
+    own = {id(c) for p in statements(pipeline.body) if isinstance(p, Produce) for c in p.body}
+    for c in statements(pipeline.body):
+        if isinstance(c, TensorCopy) and c.ahead and (not pipeline.early or id(c) not in own or c.multicast or c.barrier is not None):
+            yield f"TensorCopy of map {c.map} begins ahead in a branch, in other blocks, or in a pipeline that does not begin early"
 
 
 def _multicasts(pipeline: Pipeline[Stmt]) -> Iterator[str]:
@@ -269,9 +279,11 @@ def _product(s: WarpgroupProduct, buffers: dict[str, Buffer]) -> Iterator[str]:
     narrow = left_type in NARROW_FLOATS
     if not narrow and (s.left_registers or s.left_turned or not s.right_turned):
         yield f"{where}: operands of {left_type} lie in shared memory with contiguous inner axes"
+    if s.by_warps and not (narrow and s.left_registers and s.right_turned and right.swizzle == SWIZZLE_LINE_BYTES):
+        yield f"{where}: warps multiply operands in registers by turned 16-bit ones in panels of {SWIZZLE_LINE_BYTES} bytes"
     sides = [(s.right, s.right_index, not s.right_turned)] + ([] if s.left_registers else [(s.left, s.left_index, s.left_turned)])
     for name, index, across in sides:
-        if not _starts_whole(index, panel_width(buffers[name].swizzle, itemsize), across, itemsize):
+        if not _starts_whole(index, panel_width(buffers[name].swizzle, itemsize), across or s.by_warps, itemsize):
             yield f"{where}: {name}[{index}] is not the start of a swizzle's rows or of an instruction's inner elements"
 
 

@@ -106,6 +106,7 @@ class TensorCopy:
                boxes of all of them. Their threads have met since the destination was last used anywhere, and once before the first copy.
     team       if positive, the first of every `team` threads starts its own copy on its own barrier
     cache      "" or "last" as in `Load`, or "first": lines leave L2 before others
+    ahead      in a `Produce` of a pipeline that begins early: the first filling of each slot starts before the kernel ahead has ended
     """
 
     map: str
@@ -117,6 +118,7 @@ class TensorCopy:
     multicast: int = 0
     team: int = 0
     cache: str = ""
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,6 +317,8 @@ class CheckedPrinter(HostPrinter):
             who = self._who(name) if name in self.spread else "0"
             self.out.line(f"{self._register_name(name)}.product_{use}({who}, {count // WARPGROUP});")
         self.out.line("check.issue_product();")
+        if s.by_warps:
+            self.out.line("check.wait_products(0u);")
 
     def products_wait(self, s: WarpgroupWait) -> None:
         """Prints the wait, after which sums may be read and operands overwritten."""

@@ -187,7 +187,8 @@ class _CudaPrinter:
             self.out.line(f"tf_tensor_prefetch({identifier(m.name)});")
         if self.kernel.pipeline is not None:
             self.pipeline.make_barriers(self.kernel.pipeline)
-        if self.kernel.launch.early and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
+        in_roles = self.kernel.pipeline is not None and self.kernel.pipeline.early
+        if self.kernel.launch.early and not in_roles and not any(isinstance(s, AwaitEarlier) for s in self.kernel.body):
             self.out.line("tf_wait_for_earlier_kernel();")
 
     def _checked(self, e: InRange, index: str) -> str:

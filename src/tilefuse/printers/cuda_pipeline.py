@@ -34,11 +34,13 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
 )
 from tilefuse.kernel.pipeline_roles import absent_tree, consumer_tree, producer_tree
+from tilefuse.kernel.tensor_map import TensorCopy
 from tilefuse.kernel.visit import index_names, statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.host_pipeline import ring_name
 from tilefuse.printers.support.warpgroup_text import instruction_name
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import COLUMN_STEP
 
 
 class StatementPrinter(Protocol):
@@ -68,7 +70,7 @@ def check_device(kernel: Kernel, device: DeviceSpec) -> None:
         raise UnsupportedDeviceError(f"kernel {kernel.name} contains {kind}, which {device.arch} does not have",
                                      hint="warpgroup products need compute capability 9.0, pipelines 9.0 or newer")
     threads = kernel.launch.num_threads
-    launched = min(device.registers_per_multiprocessor // threads // 8 * 8, device.max_registers_per_thread)
+    launched = min(device.registers_per_multiprocessor // (threads * max(kernel.min_blocks, 1)) // 8 * 8, device.max_registers_per_thread)
     if pipeline.producer_registers > launched:
         raise InternalError(f"kernel {kernel.name}: {pipeline.producer_registers} registers per producer, which gives registers away; "
                             f"a block of {threads} threads starts with {launched} each")
@@ -86,6 +88,8 @@ class CudaPipeline:
     consumers  number of consumer threads in their tree; 0 elsewhere
     warpgroups  consumer warpgroups of the pipeline
     arrays     register arrays in scope, in order of declaration
+    ahead      rings whose first fillings begin before the kernel ahead has ended
+    is_ahead   whether the statements at hand are those of that beginning
     """
 
     def __init__(self, printer: StatementPrinter) -> None:
@@ -96,6 +100,8 @@ class CudaPipeline:
         self.consumers = 0
         self.warpgroups = 0
         self.arrays: list[str] = []
+        self.ahead: frozenset[str] = frozenset()
+        self.is_ahead = False
         kernel = printer.kernel
         products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
         self.sums = {s.accumulator for s in products}
@@ -167,10 +173,13 @@ class CudaPipeline:
                 with out.block("" if producers == WARPGROUP else f"if (threadIdx.x {last})"), self._threads(producers):
                     out.line(f"const {self.printer.scope.index_type} thread = threadIdx.x - {s.consumer_threads};")
                     self._counters(s.rings, "1u")
+                    self._begin_ahead(s)
                     self.printer.body(producer_tree(s.body))
         with out.otherwise(), self._threads(s.consumer_threads):
             if s.consumer_registers:
                 out.line(f"tf_raise_registers<{s.consumer_registers}>();")
+            if self.ahead:
+                out.line("tf_wait_for_earlier_kernel();")
             self._counters(s.rings, "0u")
             for r in s.rings:
                 out.line(f"int {ring_name(r.name)}_open = 0;")
@@ -183,6 +192,33 @@ class CudaPipeline:
         if self._shares_slots(s):
             # Other blocks still arrive at this block's barriers.
             out.line("tf_cluster_barrier();")
+
+    def _begin_ahead(self, s: Pipeline[Stmt]) -> None:
+        """Prints the copies that fill slots for the first time, then the wait for the kernel ahead; nothing where kernels wait first."""
+        out = self.printer.out
+        if not (s.early and self.printer.kernel.launch.early):
+            return
+        self.ahead = frozenset(p.ring for p in statements(s.body) if isinstance(p, Produce) and _copies_ahead(p))
+        for ring in sorted(self.ahead):
+            out.line(f"int {ring_name(ring)}_ahead = 0;")
+        self.is_ahead = True
+        with out.block(""):
+            self.printer.body(producer_tree(s.body))
+        self.is_ahead = False
+        out.line("tf_begun:")
+        out.line("tf_wait_for_earlier_kernel();")
+
+    def _produce_ahead(self, s: Produce[Stmt], ring: Ring) -> None:
+        """Prints the copies of one filling that begin ahead, into the slot of this number; after the last slot their end."""
+        out, name = self.printer.out, ring_name(ring.name)
+        out.line(f"if ({name}_ahead == {ring.slots}) goto tf_begun;")
+        with out.block("" if self.printer.scope.extents["thread"] == s.threads else f"if (thread < {s.threads})"), self._threads(s.threads):
+            out.line(f"const {self.printer.scope.index_type} {identifier(s.slot)} = {name}_ahead;")
+            self.printer.scope.extents[s.slot] = ring.slots
+            self.full = f"{name}_full + {name}_ahead"
+            self.printer.body(_copies_ahead(s))
+            self.full = ""
+        out.line(f"++{name}_ahead;")
 
     def _counters(self, rings: tuple[Ring, ...], phase: str) -> None:
         for r in rings:
@@ -255,12 +291,22 @@ class CudaPipeline:
     def _produce(self, s: Produce[Stmt]) -> None:
         out, name = self.printer.out, ring_name(s.ring)
         ring = self.rings[s.ring]
+        if self.is_ahead:
+            if s.ring in self.ahead:
+                self._produce_ahead(s, ring)
+            return
         is_role = self.printer.scope.extents["thread"] == s.threads
         with out.block("" if is_role else f"if (thread < {s.threads})"), self._threads(s.threads):
             self._slot(s.slot, ring)
             self.full = f"{name}_full + {name}_slot"
             out.line(f"tf_bulk_wait({name}_empty + {name}_slot, {name}_phase);")
-            self.printer.body(s.body)
+            begun = _copies_ahead(s) if s.ring in self.ahead else ()
+            if begun:
+                with out.block(f"if ({name}_ahead == 0)"):
+                    self.printer.body(begun)
+                with out.otherwise():
+                    out.line(f"--{name}_ahead;")
+            self.printer.body(tuple(inner for inner in s.body if inner not in begun))
             if any(isinstance(inner, (Store, VectorStore, AsyncCopy, Atomic)) for inner in statements(s.body)):
                 out.line("tf_proxy_fence();")
             out.line(f"tf_slot_arrive({self.full});")
@@ -303,6 +349,9 @@ class CudaPipeline:
     def _product(self, s: WarpgroupProduct) -> None:
         """Prints the instructions of one group: for every step along the inner axis, one for each 64 rows."""
         out, scope = self.printer.out, self.printer.scope
+        if s.by_warps:
+            self._product_of_warps(s)
+            return
         right = self.printer.buffers[s.right]
         left_type = right.dtype.name if s.left_registers else self.printer.buffers[s.left].dtype.name
         itemsize = right.dtype.itemsize
@@ -328,19 +377,36 @@ class CudaPipeline:
                     out.line(f"{function}{flags}({sums}, {_sum('tf_left', offset // SWIZZLE_CHUNK_BYTES)}, {right_at}, {keep});")
             out.line("tf_products_end();")
 
+    def _product_of_warps(self, s: WarpgroupProduct) -> None:
+        """Prints the call that multiplies the rows of each warp."""
+        scope, right = self.printer.scope, self.printer.buffers[s.right]
+        keep = "1" if s.term is None else f"{scope.operand(s.term)} != 0"
+        tiles, columns, panel_bytes = s.rows // WARPGROUP_ROWS, s.columns // COLUMN_STEP, s.right_panel * right.dtype.itemsize
+        self.printer.out.line(f"tf_warp_product<{tiles}, {columns}, {s.inner}, {panel_bytes}>({identifier(s.accumulator)}, "
+                              f"{identifier(s.left)}, {self._place(right, s.right_index)}, {keep});")
+
+    def _place(self, b: Buffer, index: Affine) -> str:
+        """Text of the address of an element of a buffer."""
+        text = self.printer.scope.text(index)
+        return identifier(b.name) if text == "0" else f"{identifier(b.name)} + {text}"
+
     def _operand(self, name: str, b: Buffer, index: Affine, panel: int, across: bool) -> None:
         """Prints the descriptor of an operand. across: rows (columns) are contiguous, not the inner axis."""
         panel_bytes, group_bytes = panel * b.dtype.itemsize, SWIZZLE_ROWS * max(b.swizzle, SWIZZLE_CHUNK_BYTES)
         # Without a swizzle, the leading offset is that of core matrices along the inner axis, and the stride offset the other one.
         leading, stride = (group_bytes, panel_bytes) if across and not b.swizzle else (panel_bytes, group_bytes)
-        text = self.printer.scope.text(index)
-        place = identifier(b.name) if text == "0" else f"{identifier(b.name)} + {text}"
+        place = self._place(b, index)
         self.printer.out.line(f"const unsigned long long {name} = tf_operand<{b.swizzle}>({place}, {leading}, {stride});")
 
 
 def _producing_threads(s: Pipeline[Stmt]) -> dict[str, int]:
     """Threads that fill each ring."""
     return {p.ring: p.threads for p in statements(s.body) if isinstance(p, Produce)}
+
+
+def _copies_ahead(s: Produce[Stmt]) -> tuple[Stmt, ...]:
+    """The copies of a filling that begin ahead in a pipeline that begins early."""
+    return tuple(inner for inner in s.body if isinstance(inner, TensorCopy) and inner.ahead)
 
 
 def _turns_of(s: Pipeline[Stmt]) -> list[EachWarpgroup[Stmt]]:

@@ -348,6 +348,9 @@ class Program:
                 raise
             raise OutOfMemoryError(f"the constants of program {self.spec.name} do not fit in the memory of {self.device}",
                                    notes=[str(error).splitlines()[0]]) from error
+        if bound and self.device.type == "cuda":
+            # Kernels fetch constants before they wait for the kernel ahead: that may be no writer of these.
+            torch.cuda.synchronize(self.device)
         return bound
 
     def _load(self) -> list[Any]:

@@ -16,6 +16,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.affine import evaluate
 from tilefuse.ir.graph import Graph
+from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.memory import SECTOR_BYTES
 
@@ -145,3 +146,8 @@ def flat_bytes(access: Access, order: tuple[str, ...], points: int, domain: Doma
     # Windows share their elements, which neighbouring threads find in the first-level cache.
     once = access.guarded or not access.written and not along <= set(order)
     return min(moved, size_bytes) if once and not access.dynamic else moved
+
+
+def pending_bytes(device: DeviceSpec) -> float:
+    """Share of L2 that operands may take which are prefetched while the kernel ahead runs. Units: bytes."""
+    return device.l2_bytes * device.fitted.traffic.pending_l2_share

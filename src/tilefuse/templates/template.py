@@ -52,6 +52,7 @@ class Overlaps:
     waits_itself     it may begin before the kernel ahead ends whatever it moves: its loads wait, and nothing of it stands in the way
     fetches_settled  it may fetch operands that the kernel ahead does not write while that kernel still runs
     one_wave         its blocks, one a multiprocessor at most, take all tiles in turn, and each waits once
+    prefetches       it has a use for prefetches into L2 alone (`PrefetchOnly`), which may be of operands that the kernel ahead writes
     """
 
     walks_memory: bool
@@ -59,6 +60,7 @@ class Overlaps:
     waits_itself: bool
     fetches_settled: bool
     one_wave: bool = False
+    prefetches: bool = False
 
 
 class KernelTemplate(ABC, Generic[C]):

@@ -51,6 +51,7 @@ class WalkTemplate(KernelTemplate[C]):
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The kernel of one walk."""
         writer = KernelWriter(program, device, taken)
+        writer.settled = settled
         self.write(writer, self.choice_of(program))
         return writer.finish()
 

@@ -127,6 +127,32 @@ def layer_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
     return Pattern(graph, smooth, lambda arrays: layer_norm_bounds(arrays, dtype))
 
 
+def normed_product(rows: int, length: int, dtype: str = "f32") -> Pattern:
+    """The RMS norm of a vector times each row of a matrix, and a residual: all rows share the norm."""
+    acc = computed(dtype)
+    graph = parse_graph(f"""graph @normed_product(%x: {dtype}[1, {length}], %s: {dtype}[{length}], %w: {dtype}[{rows}, {length}],
+                                %r: {dtype}[1, {rows}]) -> ({dtype}[1, {rows}]) {{
+      %q: {acc}[1] = reduce.sum [i] over [k < {length}] {{ mul({wide("%x[0, k]", dtype)}, {wide("%x[0, k]", dtype)}) }}
+      %f: {acc}[1] = map [i] {{ rsqrt(add(mul(%q[0], {1 / length}:{acc}), 0.00001:{acc})) }}
+      %n: {acc}[1, {length}] = map [i, j] {{ mul(mul({wide("%x[0, j]", dtype)}, %f[0]), {wide("%s[j]", dtype)}) }}
+      %t: {acc}[1, {rows}] = reduce.sum [i, j] over [k < {length}] {{ mul(%n[0, k], {wide("%w[j, k]", dtype)}) }}
+      %y: {dtype}[1, {rows}] = map [i, j] {{ {narrow(f'add(%t[0, j], {wide("%r[0, j]", dtype)})', dtype)} }}
+      return %y
+    }}""")
+    return Pattern(graph, smooth, lambda arrays: [normed_product_bound(arrays, dtype)])
+
+
+def normed_product_bound(arrays: Arrays, dtype: str) -> np.ndarray:
+    """A sum of n terms has error n u of their magnitudes; each term has the errors of the norm's factor and of three products."""
+    x, s, w, r = (arrays[n].astype(np.float64) for n in "xswr")
+    n, unit = x.shape[1], ROUNDOFF[computed(dtype)]
+    factor = 1 / np.sqrt((x * x).mean() + 1e-5)
+    terms = np.abs(x[0] * factor * s) @ np.abs(w).T
+    y = (x[0] * factor * s) @ w.T + r[0]
+    error = terms * (2 * n + FUNCTION_ROUNDOFFS + 8) * unit + unit * np.abs(y)
+    return (error + (ROUNDOFF[dtype] * (np.abs(y) + error) if dtype != computed(dtype) else 0))[None] + SMALLEST[dtype]
+
+
 def residual_norm(rows: int, length: int, dtype: str = "f32") -> Pattern:
     """A sum that is a result, and its layer norm. The sum comes out with equal bits."""
     acc = computed(dtype)

@@ -15,7 +15,7 @@ from tilefuse.driver.lowering.walk_ends import backward_steps
 from tilefuse.ir.graph import Type
 from tilefuse.ir.layouts import strides_of
 from tilefuse.kernel.asynchronous import LetNextStart
-from tilefuse.kernel.early import before_waiting, fetched_early, untimely
+from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
 from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
 from tilefuse.kernel.visit import statements, value_identifiers
@@ -72,10 +72,12 @@ class _Lowering:
         self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up)
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
-        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool], int] = {}
-        self.composed: dict[tuple[int, frozenset[str]], Kernel] = {}
+        self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool, bool], int] = {}
+        self.composed: dict[tuple[int, frozenset[str], bool], Kernel] = {}
         self.unwritten = unwritten_inputs(plan, self.in_place)
         self.inputs = inputs_by_value(plan)
+        constants = {i.name for i in plan.graph.inputs if i.constant}
+        self.constants = self.unwritten & {value for value, base in self.inputs.items() if base in constants}
         self.backwards = backward_steps(plan, device)
         self.calls_library = any(isinstance(s, LibraryCall) for s in plan.steps)
 
@@ -109,17 +111,21 @@ class _Lowering:
     def _settled(self, kernel: PlannedKernel, steps: Sequence[Step], before: PlannedKernel | None) -> frozenset[str]:
         """Boundary values that a kernel may fetch while its predecessor still runs: inputs that neither of the two writes.
 
-        Empty for the program's first kernel: the previous program may still be writing the inputs. Earlier writers of an input have ended
-        before the predecessor ended, also in a previous run of the program, such as a training step that updates weights.
+        The previous program may still be writing the inputs of the program's first kernel, which prefetches these at most; constants are
+        the program's own memory, complete before its first call. Earlier writers of an input have ended before the predecessor ended, also
+        in a previous run of the program, such as a training step that updates weights.
         """
         if self.options.early_start != "inputs":
             return frozenset()
         ahead = steps[-1] if steps else None
-        if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
-            return frozenset()
-        if not self._overlaps(kernel.program).fetches_settled or not self._starts_early(kernel.program):
+        overlaps = self._overlaps(kernel.program)
+        if not overlaps.fetches_settled or not self._starts_early(kernel.program):
             return frozenset()
         bound = (there for _, there in kernel.binding)
+        if not isinstance(ahead, KernelStep) or not self.codes[ahead.kernel].launch.num_blocks:
+            constants = frozenset(here for here, there in kernel.binding if there in self.constants)
+            names = PrefetchOnly(here for here, there in kernel.binding if there in self.unwritten)
+            return constants or (names if overlaps.prefetches else frozenset())
         unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), bound, self.inputs, self.in_place)
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
@@ -127,11 +133,11 @@ class _Lowering:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
         overlaps = self._overlaps(program)
-        if overlaps.one_wave:
-            return program.bytes_moved <= self.device.fitted.pipelined.most_early_bytes
+        if overlaps.one_wave and program.bytes_moved <= self.device.fitted.pipelined.most_early_bytes:
+            return True
         if overlaps.waits_itself and not self.calls_library:
             return waits_itself(program.bytes_moved, program.launch)
-        return program.bytes_moved <= MAX_EARLY_BYTES
+        return not overlaps.one_wave and program.bytes_moved <= MAX_EARLY_BYTES
 
     @staticmethod
     def _overlaps(program: TileProgram) -> Overlaps:
@@ -147,8 +153,9 @@ class _Lowering:
         composed = self._composed(kernel, settled)
         fetched = fetched_early(composed)
         if fetched != settled:
-            composed, settled = self._composed(kernel, fetched), fetched
-        key = (id(kernel.program), joined, settled, backwards)
+            settled = PrefetchOnly(fetched) if isinstance(settled, PrefetchOnly) else fetched
+            composed = self._composed(kernel, settled)
+        key = (id(kernel.program), joined, settled, isinstance(settled, PrefetchOnly), backwards)
         number = self.number_of.get(key)
         if number is None:
             number = self.number_of[key] = len(self.codes)
@@ -165,7 +172,8 @@ class _Lowering:
 
     def _composed(self, planned: PlannedKernel, settled: frozenset[str]) -> Kernel:
         """The kernel IR of a planned kernel; one that fetches `settled` values early has a name of its own."""
-        kernel = self.composed.get((id(planned.program), settled))
+        only = isinstance(settled, PrefetchOnly)
+        kernel = self.composed.get((id(planned.program), settled, only))
         if kernel is None:
             with trace.current().span("compose", "codegen", kernel=planned.program.name):
                 kernel = compose(planned.program, self.device, settled)
@@ -173,14 +181,14 @@ class _Lowering:
             if wrong:
                 raise InternalError(f"kernel {kernel.name} begins too early: {'; '.join(wrong)}")
             if before_waiting(kernel):
-                fetched = {fetched_early(k) for (program, _), k in self.composed.items() if program == id(planned.program)}
+                fetched = {fetched_early(k) for (program, *_), k in self.composed.items() if program == id(planned.program)}
                 others = len(fetched - {frozenset(), fetched_early(kernel)})
                 kernel = replace(kernel, name=f"{kernel.name}_early{others + 1 if others else ''}")
             if not self.options.index_checks:
                 kernel = replace(kernel, checked=False)
             if not self._starts_early(planned.program):
                 kernel = started_late(kernel, planned.program.bytes_moved, self.device, self.options)
-            self.composed[id(planned.program), settled] = kernel
+            self.composed[id(planned.program), settled, only] = kernel
         return kernel
 
     def _add_code(self, planned: PlannedKernel, kernel: Kernel, joined: Mapping[str, str]) -> None:

@@ -72,6 +72,45 @@ TF_INLINE void tf_held_product(float* sum, const T* left, const T* right, int ri
   }
 }
 
+//@ tf_warp_product
+// One warp: sum[16 of 64 rows, 8 * N] += left * right, TILES times. left in the lanes' registers as sums lie there; right in shared memory,
+// turned, in panels of 128 bytes that lie PANEL bytes apart, each of whose 8 lines are swizzled. keep false: sum = the product.
+TF_INLINE void tf_panel_fragments(unsigned int (&b)[4], unsigned int address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3]) : "r"(address) : "memory");
+}
+template <int TILES, int N, int INNER, int PANEL, class T>
+TF_INLINE void tf_warp_product(float* sum, const T* left, const T* right, bool keep) {
+  const unsigned int lane = threadIdx.x & 31, line = lane & 7, chunk = (lane >> 3 & 1) ^ line;
+  // A lane's line of one of four tiles: both halves of 16 inner elements of 8 columns, then of the next 8 (a single 8: of 16 further elements).
+  const unsigned int second = N == 1 ? (lane >> 4) * 32 : (lane >> 4) * 1024;
+  const unsigned int own = ((unsigned int)__cvta_generic_to_shared(right) + line * 128 + chunk * 16) ^ (N == 1 ? second : 0u);
+  const unsigned int first = own + (N == 1 ? 0u : second);
+#pragma unroll
+  for (int n = 0; n < 4 * TILES * N; ++n) sum[n] = keep ? sum[n] : 0.0f;
+#pragma unroll
+  for (int k = 0; k < INNER; k += N == 1 ? 32 : 16) {
+    const unsigned int place = (first ^ (unsigned int)(k % 64 * 2)) + k / 64 * PANEL;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      // Of an odd number of columns' eights the last one's neighbour is one that is read twice.
+      unsigned int b[4];
+      tf_panel_fragments(b, N > 1 && n + 1 == N ? place + n * 1024 - second : place + n * 1024);
+#pragma unroll
+      for (int m = 0; m < TILES; ++m) {
+        const tf_left_words a(left + m * (INNER / 2) + k / 2);
+        tf_mma(sum + (m * N + n) * 4, a.of, b, T());
+        if (N == 1) {
+          const tf_left_words next(left + m * (INNER / 2) + k / 2 + 8);
+          tf_mma(sum + m * 4, next.of, b + 2, T());
+        } else if (n + 1 < N) {
+          tf_mma(sum + (m * N + n + 1) * 4, a.of, b + 2, T());
+        }
+      }
+    }
+  }
+}
+
 //@ tf_matrix_product
 // One warp: sum[M * N tiles] += left[16 * M, INNER] * right[INNER, 8 * N], both in shared memory with rows `stride` elements apart.
 template <int M, int N, bool LEFT_TURNED, bool RIGHT_TURNED, int INNER, class T>

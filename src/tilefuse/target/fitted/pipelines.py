@@ -13,6 +13,9 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
+_WARPS = ("one H200 (benchmarks/results/few-rows-early-h200-20261124.txt), int8, 16 rows, cycles of 1.43 GHz of a filling with 4 to 16 "
+          "parts: one warpgroup 1080 (4) and 1920 (8), two 910 (4) and 1680 (8), three 1120 (6), four 2540 (16); of 8, 32 and 64 columns "
+          "1330, 2280, 3700 (8)")
 _LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _TILES = "one H200, 372 tiles of 40 products in bf16, f16 and tf32 (benchmarks/results/tiles-h200-20261124.txt; `PowerFigures`)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
@@ -127,6 +130,10 @@ class PipelinedFigures:
     run_bytes: float = measured(
         8.0, "bytes", "Bytes that could be read in the time that a run of neighbours in global memory costs beside its own bytes.",
         _FEW_ROWS + ": runs of 128, 256 and 512 bytes 34.2, 32.6 and 32.1 us, 16 x 4096 by 14336")
+    idle_stream: float = measured(
+        0.12, "1", "Loss of the rate at which weights of few rows stream from memory, over the share of multiprocessors without a block.",
+        "one H200 (benchmarks/results/few-rows-early-h200-20261124.txt), 16 x 4096 by 4096 bf16 by 64 and by 128 blocks: 10.32, 9.96 us; "
+        "11.48, 8.77 where the first slots are filled before the kernel ahead has ended; 16 x 11008 by 4096 by 86 and 172: 24.6, 23.6")
     expanded_instructions: float = measured(
         4.0, "instructions an element", "Load and conversion of a narrow element to one of a left operand, beside its operators.",
         _GENERATED + ": int8, 16 x 11008 by 4096, 86 tiles of 128 columns 24.6 us")
@@ -140,6 +147,14 @@ class PipelinedFigures:
         46.0, "cycles", "Least time of a product of 64 rows whose left operand lies in registers, however few columns it has.",
         _LANES + ": 520 and 900 cycles of 1.755 GHz for 64 inner elements of two and of four warpgroups, the same for 8 and 16 columns, "
         "for f16 and bf16")
+    warp_step_cycles: float = measured(
+        370.0, "cycles", "Least time of a filling whose warps multiply left operands that they expand.", _WARPS)
+    warp_part_cycles: float = measured(
+        65.0, "cycles", "Time of a multiprocessor for 64 inner elements of 64 lines that single warps expand and multiply.", _WARPS)
+    warp_columns_cycles: float = measured(
+        39.0, "cycles", "The same for each eight columns: each warp reads them from shared memory.", _WARPS)
+    lone_warp_cycles: float = measured(
+        52.0, "cycles", "Further time of one warpgroup, whose warps wait for shared memory and for each other's instructions.", _WARPS)
     integers_per_cycle: float = measured(
         78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
         _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")

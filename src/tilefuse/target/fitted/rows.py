@@ -31,6 +31,9 @@ _CARRIED_REGISTERS = ("assembler, sm_90a, gradients of norms over 256 to 262144:
                       "f32 71 to 111, no spills; blocks of 512 threads run alone, those of 256 by twos")
 _LIGHT = ("one H200, gradients of RMS norm, us with 112 and with 131 blocks: 4096 f16 70.3, 75.2; 4096 bf16 71.6, 76.5; 8192 f16 71.5, "
           "74.2; two sums of layer norm 75.3, 73.4; f32 71.7, 71.4")
+_SHARED = ("one H200 (benchmarks/results/few-rows-early-h200-20261124.txt), RMS norm, 4096 x 4096 bf16, residual, us: 8 rows of a warp "
+           "with 1, 2 and 3 slots 11.2, 10.5, 11.2; 4 rows in 256 blocks 10.4, 16 rows 10.7, 8 rows of two warps 10.3; rows of four "
+           "warps 11.4; held rows with a norm each 13.9")
 _LONG_CLUSTERS = ("one H200, gradients, f32, us with 14 and with 15 clusters of 8: layer norm of 32768 69.7, 70.4; RMS norm of 32768 68.5, "
                   "69.6; layer norm of 65536 68.5, 69.2; 262144 with 6 and with 7 clusters of 16: 79.2, 83.8; 76.1, 78.4; 73.3, 75.2; "
                   "residual and layer norm 77.0, 78.7; clusters of 2 or 16-bit elements gain by more: 72.5 with 28, 71.6 with 30")
@@ -111,6 +114,15 @@ class NormFigures:
     held_bytes: int = measured(
         64 * 1024, "bytes a multiprocessor", "Rows that the blocks of a multiprocessor hold together at least: with fewer, memory waits "
         "while rows are reduced.", _HELD_NORMS)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRowFigures:
+    """Rows that are multiplied by a vector which their block prepares, in queues of teams."""
+
+    threads: int = measured(256, "threads a block", "Threads of a block.", _SHARED)
+    row_threads: int = measured(32, "threads a row", "Threads of a row whose block's rows fit the slots: no two warps meet.", _SHARED)
+    slots: int = measured(2, "slots", "Most slots of a team.", _SHARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +220,6 @@ class RowFigures:
     lanes: RowLaneFigures = RowLaneFigures()
     norms: NormFigures = NormFigures()
     queue: RowQueueFigures = RowQueueFigures()
+    shared: SharedRowFigures = SharedRowFigures()
     carried: CarriedFigures = CarriedFigures()
     exchange: ExchangeFigures = ExchangeFigures()

@@ -14,18 +14,34 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed, read_by
 from tilefuse.templates.rows.pipelined import choose_pipelined, from_queue, through_shared_memory
 from tilefuse.templates.rows.shape import RowShape
+from tilefuse.templates.rows.shared.prepared import prepared_values
+from tilefuse.templates.rows.shared.queue import shared_queue
 from tilefuse.templates.rows.starts import widest_run
 
 # Reductions whose result is the place of an element in its row.
 POSITIONS = ("argmax", "argmin")
 
 
+def choose_shared(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | None:
+    """Rows in queues, beside vectors that a block prepares for all of them; None where there are none, or on the host."""
+    if device.kind == "host" or not prepared_values(domain).vectors:
+        return None
+    rows_order, row_order = _orders(domain, touched)
+    last = tuple(a for a in row_order if domain.extents[a] > 1)[-1:]
+    width = widest_vector(touched, last, domain.num_reduced, vector_limit(touched, device))
+    return shared_queue(RowShape.of(domain, device, rows_order, row_order, width, kept_bytes_of(domain, touched)))
+
+
+def _orders(domain: Domain, touched: list[Access]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The kept and the reduced axes, in the order of memory."""
+    of_rows, of_row = ([a for a in touched if a.offset.axes() & set(axes)] for axes in (domain.kept, domain.reduced))
+    return (by_memory_order(domain.kept, of_rows, domain.extents),
+            domain.reduced if domain.has_scan else by_memory_order(domain.reduced, of_row, domain.extents))
+
+
 def choose_rows(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Rows | Rejected:
     """One thread a row on the host; on a device by the length of the row."""
-    kept = by_memory_order(domain.kept, [a for a in touched if a.offset.axes() & set(domain.kept)], domain.extents)
-    reduced = domain.reduced if domain.has_scan else by_memory_order(domain.reduced,
-                                                                     [a for a in touched if a.offset.axes() & set(domain.reduced)],
-                                                                     domain.extents)
+    kept, reduced = _orders(domain, touched)
     length, count = domain.num_reduced, domain.num_kept
     last = [a for a in reduced if domain.extents[a] > 1][-1:]
     multi = is_multi_stage(domain)

@@ -138,8 +138,8 @@ def _reduce_stages(state: RowState, early_outputs: list[Output]) -> None:
     depth, kept_axes = stages(domain), frozenset(domain.kept)
     joined: list[Instance] = []
     for stage in range(max(depth.values(), default=-1) + 1):
-        group = [domain.instances[k] for k in depth if depth[k] == stage]
-        if group == joined:
+        group = [domain.instances[k] for k in depth if depth[k] == stage and e.find(k) is None]
+        if not group or group == joined:
             continue
         e.hoist([u for i in group for u in i.uses], kept_axes)
         for i in group:

@@ -26,20 +26,27 @@ from tilefuse.domain.stages import stages
 from tilefuse.emit.kernel_writer import Held
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.asynchronous import BulkCopy, BulkWait
+from tilefuse.kernel.asynchronous import AwaitEarlier, BulkCopy, BulkWait
+from tilefuse.kernel.early import PrefetchOnly
 from tilefuse.kernel.ir import Barrier, Comment, Reg
 from tilefuse.templates.rows.compose_carried import declare_carried, write_carried
 from tilefuse.templates.rows.exchange import exchange_copies, meet_in_block
 from tilefuse.templates.rows.fetch_operands import RowScalars, column_operands
 from tilefuse.templates.rows.modes import HeldQueue, HeldTurns, PieceQueue, ReadAgain, RowQueue, Rows
 from tilefuse.templates.rows.reads import are_wide, column_touches, copies_of, fetched_touches
+from tilefuse.templates.rows.shared.ahead import prefetch_rows
+from tilefuse.templates.rows.shared.prepared import NOTHING, Prepared, prepare, prepared_values, read_by_rows
 from tilefuse.templates.rows.walk import RowState, fill_queued, in_row, team_threads
 
 
 def compose_turns(state: RowState, compose_row: Callable[[RowState], None]) -> None:
     """The prologue that fills the queue, the loop over this group's rows, and what was carried through it."""
     turns = num_turns(state)
-    queues, carried, columns, scalars = _begin(state)
+    prepared = prepared_values(state.writer.domain)
+    queues, carried, columns, scalars = _begin(state, prepared)
+    if prepared.vectors:
+        first = flat_axes(state.choice.kept_order, number(0), state.writer.domain.extents, state.writer.emitter.extents)
+        state = replace(state, prepared=prepare(state, prepared, first))
     with state.writer.emitter.loop("turn", turns) as turn:
         now = _row_of_turn(state, turn)
         scalars.advance(now.kept_env, _legal_row(state, turn + 1, state.row_of_block))
@@ -105,9 +112,9 @@ def compose_ahead(state: RowState, reduce_row: Callable[[RowState], None], finis
     write_carried(state, carried)
 
 
-def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held], RowScalars]:
+def _begin(state: RowState, prepared: Prepared = NOTHING) -> tuple[dict[Touch, str], dict[int, Reg], list[Held], RowScalars]:
     """The queue of every operand with its first copies on their way, the sums that rows carry on, and operands of columns and of the first
-    row."""
+    row. Copies of settled operands stand ahead of the wait for the kernel ahead."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     turns = num_turns(state)
@@ -116,14 +123,20 @@ def _begin(state: RowState) -> tuple[dict[Touch, str], dict[int, Reg], list[Held
         elements = c.rows * state.share * c.vector // num_pieces(state)
         queues = {t: w.shared(t.value + "_queue", t.dtype, c.slots * elements) for t in fetched_touches(domain)}
         w.num_barriers = c.slots * num_teams(c)
+        begun, only = all(t.value in w.settled for t in queues), isinstance(w.settled, PrefetchOnly)
+        if begun and only:
+            prefetch_rows(state, queues)
+            e.emit(AwaitEarlier())
         units = "rows" if num_pieces(state) == 1 else "pieces of rows"
         e.emit(Comment(f"{', '.join('%' + t.value for t in queues)}: the first {c.slots} {units} start on their way to shared memory"))
         with e.loop("ahead", min(c.slots, turns * num_pieces(state)), unroll=True) as ahead:
             _start_copies(state, queues, ahead, ahead)
+        if begun and not only:
+            e.emit(AwaitEarlier())
     if c.cluster > 1:
         e.emit(Comment("every block of the cluster runs before another writes to its shared memory"), Barrier("cluster", memory=False))
     carried = declare_carried(state)
-    columns = column_operands(state)
+    columns = column_operands(state, read_by_rows(domain, prepared) if prepared.vectors else None)
     scalars = RowScalars(state)
     scalars.start(_legal_row(state, number(0), state.row_of_block))
     return queues, carried, columns, scalars

@@ -8,6 +8,8 @@
 """
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilefuse.domain.access import flat_axes
 from tilefuse.domain.resolved import Resolved, Touch, Use, resolved_walk, unguarded_touches
 from tilefuse.emit.kernel_writer import Held, reachable
@@ -18,8 +20,8 @@ from tilefuse.templates.rows.modes import AheadQueue, PieceQueue, RowQueue
 from tilefuse.templates.rows.walk import RowState, in_row, lane_env_of, vector_at
 
 
-def column_operands(state: RowState) -> list[Held]:
-    """Vectors along the row that all rows share, loaded into registers once."""
+def column_operands(state: RowState, read: Collection[Touch] | None = None) -> list[Held]:
+    """Vectors along the row that all rows share, loaded into registers once. read: those that rows read; None for all."""
     w, c = state.writer, state.choice
     e, domain = w.emitter, w.domain
     reduced = set(domain.reduced)
@@ -32,7 +34,7 @@ def column_operands(state: RowState) -> list[Held]:
         room = max(room, 4 * column_bytes - carried)
     for t in w.touches(i.body for i in domain.instances):
         size = t.dtype.itemsize * c.chunks * c.vector
-        of_column = t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1
+        of_column = (read is None or t in read) and t.offset.axes() and t.offset.axes() <= reduced and domain.num_kept > 1
         if of_column and size <= room and w.runs(t, c.vector, state.lane, probe):
             operands.append(t)
             room -= size

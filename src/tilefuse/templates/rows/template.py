@@ -1,12 +1,15 @@
 """Reductions along memory as a template."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses
 from tilefuse.domain.online import with_online_sums
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Ending
+from tilefuse.domain.work import Ending, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -17,13 +20,15 @@ from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.overwrites import has_one_value_a_row, reads_end_at_sums
 from tilefuse.templates.request import WalkedPattern
-from tilefuse.templates.rows.choose import choose_rows
+from tilefuse.templates.rows.choose import choose_rows, choose_shared
 from tilefuse.templates.rows.choose_carried import choose_carried
 from tilefuse.templates.rows.compose import compose_rows
 from tilefuse.templates.rows.legality import row_refusal
-from tilefuse.templates.rows.modes import Held, Rows, Split, Streamed
+from tilefuse.templates.rows.modes import Held, RowQueue, Rows, Split, Streamed
 from tilefuse.templates.rows.neighbours import rows_neighbours
 from tilefuse.templates.rows.packing import row_part_refusal, row_thread_loss, rows_with_threads
+from tilefuse.templates.rows.reads import fetched_touches
+from tilefuse.templates.rows.shared.prepared import prepared_reads, prepared_values
 from tilefuse.templates.rows.text.notation import RowsNotation
 from tilefuse.templates.template import Overlaps, Resources
 from tilefuse.templates.walk import WalkTemplate
@@ -35,11 +40,24 @@ class RowsTemplate(WalkTemplate[Rows]):
     record = Rows
     notation = RowsNotation()
 
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """The walk's work. Of rows beside a prepared vector all bytes of the queue are in flight, and each row reads the vector."""
+        work, choice, domain = super().work(program, device), self.choice_of(program), program.domain
+        prepared = prepared_values(domain).vectors if choice.slots else ()
+        if not prepared:
+            return work
+        queued = sum(t.dtype.itemsize for t in fetched_touches(domain))
+        vectors = sum(v.node.type.dtype.itemsize for v in prepared)
+        return replace(work, flight_bytes=choice.slots * choice.rows * domain.num_reduced * queued,
+                       shared_bytes=work.shared_bytes + domain.num_kept * domain.num_reduced * vectors)
+
     def walk_traffic(self, choice: Rows, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each block reads its rows once, and what all rows share again."""
         domain = program.domain
         tiles = -(-domain.num_kept // choice.rows)
-        moved = sum(_read_again(a, domain, tiles, device.fitted.traffic) for a in accesses(domain))
+        once = prepared_reads(domain) if choice.groups else frozenset()
+        moved = sum(_read_again(a, domain, program.launch.num_blocks if a.value in once else tiles, device.fitted.traffic)
+                    for a in accesses(domain))
         staged = 2 * program.bytes_read if choice.slots else 0
         lanes = min(choice.threads, WARP) * choice.vector
         down = run_of(choice.kept_order, max(WARP // choice.threads, 1), domain)
@@ -63,7 +81,9 @@ class RowsTemplate(WalkTemplate[Rows]):
     def overlaps(self, choice: Rows) -> Overlaps:
         """Blocks of one row or a few walk memory by their numbers; rows in turns and clusters have an order of their own."""
         return Overlaps(walks_memory=True, turns=not choice.groups and choice.cluster == 1,
-                        waits_itself=isinstance(choice.mode, Held | Streamed) and choice.cluster == 1, fetches_settled=False)
+                        waits_itself=isinstance(choice.mode, Held | Streamed) and choice.cluster == 1 or waits_once(choice),
+                        fetches_settled=choice.slots > 0 and choice.cluster == 1,
+                        one_wave=waits_once(choice), prefetches=waits_once(choice))
 
     def write(self, writer: KernelWriter, choice: Rows) -> None:
         """The walks over a row, by its mode."""
@@ -91,7 +111,10 @@ class RowsTemplate(WalkTemplate[Rows]):
             return choose_carried(domain, device, pattern.accesses)
         if pattern.sums_columns:
             return Rejected(Reason.OTHER_TEMPLATE, "kept axes run along memory")
-        return choose_rows(domain, device, pattern.accesses)
+        choice, queued = choose_rows(domain, device, pattern.accesses), choose_shared(domain, device, pattern.accesses)
+        if queued is None or isinstance(choice, Rejected):
+            return choice if queued is None else queued
+        return min((choice, queued), key=lambda c: price_work(self.work(self._program(pattern, c, domain), device), device).us)
 
     def launch(self, choice: Rows, domain: Domain) -> Launch:
         """Blocks (or clusters) for all rows, or as many as walk them in turns."""
@@ -150,6 +173,11 @@ class RowsTemplate(WalkTemplate[Rows]):
     def thread_loss(self, choice: Rows, changed: Rows, device: DeviceSpec) -> float:
         """Less where only the rows a block change."""
         return row_thread_loss(choice, changed, device.fitted.packed)
+
+
+def waits_once(choice: Rows) -> bool:
+    """Whether all blocks run at once, each with several rows in queues of teams, and no sums are carried."""
+    return isinstance(choice.mode, RowQueue) and choice.rows > 1 and not choice.carried_rows
 
 
 def _read_again(access: Access, domain: Domain, tiles: int, fitted: TrafficFigures) -> int:

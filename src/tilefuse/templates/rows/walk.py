@@ -14,10 +14,12 @@ from tilefuse.emit.cascade import Cascade
 from tilefuse.emit.kernel_writer import Held, KernelWriter, reachable
 from tilefuse.emit.vector_operands import fill_guarded, guarded_elements, vector_operands
 from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import (
     Assign,
     Comment,
+    Declare,
     Reg,
     VectorLoad,
 )
@@ -90,12 +92,33 @@ class RowState:
     warp_tops: set[int] = field(default_factory=set)  # sums of exponentials relative to the maximum of their warp, not of their thread
     after_meeting: list[Callable[[], None]] = field(default_factory=list)  # what follows the next barrier of the row's threads
     split: tuple[Reg, list[Instance], dict[int, list[Reg]], dict[int, list[str]]] | None = None
+    prepared: dict[int, str] = field(default_factory=dict)  # vectors that all rows share: shared buffer by instance
     lead: Affine = number(0)  # what to add to a place in the walk for the row's element: rows that begin anywhere between vectors
 
     @property
     def fitted(self) -> RowFigures:
         """The device's fitted figures of row kernels."""
         return self.writer.device.fitted.rows
+
+    def load_prepared(self, vector: Affine) -> None:
+        """The elements that all rows share of one vector of the row, from shared memory into registers, where lanes read them."""
+        w = self.writer
+        for key, buffer in self.prepared.items():
+            i = w.domain.instances[key]
+            array = Reg(w.emitter.fresh(i.node.name + "_v"), i.node.type.dtype)
+            w.emitter.emit(Declare(array.name, array.dtype, self.choice.vector))
+            for first, width, place in self.accesses_of(i.node.type.dtype, vector):
+                w.emitter.emit(VectorLoad(array.name, number(first), buffer, place, width))
+            w.lane_values[key] = array
+
+    def accesses_of(self, dtype: DType, vector: Affine) -> list[tuple[int, int, Affine]]:
+        """(first lane, lanes, place in shared memory) of each access to a vector of prepared elements.
+
+        First accesses of all vectors lie next to each other, then the second ones, so that neighbouring threads access neighbouring words.
+        """
+        width = self.choice.vector
+        each = min(width, max(self.writer.device.vector_bytes // dtype.itemsize, 1))
+        return [(first, each, vector * each + first // each * (self.vectors * each)) for first in range(0, width, each)]
 
 
 
@@ -142,6 +165,7 @@ def needed_keys(state: RowState, keys: list[int]) -> list[int]:
     """Instances needed for `keys` that have no value yet, in evaluation order."""
     e = state.writer.emitter
     done = {i.key for i in state.writer.domain.instances if e.find(i.key) is not None} | set(state.writer.chunk_values)
+    done |= set(state.prepared)
     return [i.key for i in reachable(state.writer.domain, keys, done)]
 
 
@@ -278,6 +302,7 @@ def _one_vector(state: RowState, bodies: Sequence[Resolved], missing: list[Touch
         env = lane_env_of(state, vector, c.vector)
         restart_scans(state, True)
         local = _step_arrays(state, missing, env, 1)
+        state.load_prepared(vector)
         for h in local:
             if h.touch in state.queued:
                 fill_queued(state, h, number(0), chunk)

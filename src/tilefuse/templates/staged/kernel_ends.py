@@ -14,6 +14,7 @@ from tilefuse.kernel.ir import Buffer, Kernel, Stmt
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.target.memory import LINE_BYTES
+from tilefuse.templates.levels import pending_bytes
 from tilefuse.templates.staged.graph_values import GraphStatements
 
 
@@ -32,12 +33,18 @@ def prefetch_lines(w: GraphStatements, buffers: Sequence[Buffer], num_blocks: in
 def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num_threads: int) -> None:
     """Prefetches of settled operands, then the wait for the kernel ahead; nothing where none is prefetched.
 
-    settled: as of `KernelTemplate.compose`. Of the operands that lie densely in memory and are read whole, in order, those that together
-    fit the share of L2 that pending operands may take.
+    settled: as of `KernelTemplate.compose`.
     """
+    if prefetch_whole(w, settled, num_blocks, num_threads):
+        w.emit(AwaitEarlier())
+
+
+def prefetch_whole(w: GraphStatements, settled: Set[str], num_blocks: int, num_threads: int) -> bool:
+    """Prefetches of settled operands that lie densely in memory and are read whole: in order, those that together fit the share of L2 that
+    pending operands may take. The answer is whether there are any."""
     partly = {e.value for n in w.graph.nodes if n.body is not None for e in walk(n.body) if isinstance(e, Lookup)}
     w.frame.extents |= {"block": num_blocks, "thread": num_threads}
-    left_bytes = w.device.l2_bytes * w.device.fitted.traffic.pending_l2_share
+    left_bytes = pending_bytes(w.device)
     chosen: list[Buffer] = []
     for value in w.graph.inputs:
         buffer = w.buffers[value.name]
@@ -46,8 +53,7 @@ def prefetch_settled(w: GraphStatements, settled: Set[str], num_blocks: int, num
             left_bytes -= num_bytes
             chosen.append(buffer)
     prefetch_lines(w, chosen, num_blocks, num_threads)
-    if chosen:
-        w.emit(AwaitEarlier())
+    return bool(chosen)
 
 
 def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,

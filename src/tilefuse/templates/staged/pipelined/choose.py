@@ -12,6 +12,7 @@ from tilefuse.domain.roofline import blocks_us, powered_us, price_work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, SWIZZLE_ROWS, WARPGROUP_ROWS, panel_width
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import RESERVED_SHARED_BYTES
 from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.exact.block_scales import SLOT_INNER, scaled_contraction
@@ -155,10 +156,16 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
     return replace(shape, slots=slots)
 
 
+def _shared_room(choice: Pipelined, device: DeviceSpec) -> int:
+    """Shared memory for the slots of a block, beside its barriers. Units: bytes."""
+    shares = device.shared_bytes_per_multiprocessor // choice.resident - RESERVED_SHARED_BYTES
+    return min(device.shared_bytes_per_block, shares) - device.fitted.pipelined.barrier_bytes
+
+
 def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
     """Slots that shared memory holds beside so many stages for each result."""
     least = placed(form, choice, stages)
-    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.beside_bytes
+    room = _shared_room(choice, device) - least.beside_bytes
     most = SEARCH.pipelines.swapped_slots if choice.swapped else SEARCH.pipelines.slots
     return min(room // sum(t.slot_bytes for t in least.operands), most)
 
@@ -175,6 +182,12 @@ def _is_shared(form: ProductForm, choice: Pipelined) -> bool:
     """Whether the blocks of a cluster can bring parts of the left operand's tiles by tensor copies: whole repetitions of the swizzle."""
     left = placed(form, choice).left
     return choice.cluster_columns > 1 and left.panel_lines % (choice.cluster * SWIZZLE_ROWS) == 0 and not why_no_copies(form, left)
+
+
+def _expands_all(form: ProductForm, choice: Pipelined) -> bool:
+    """Whether consumers expand every left operand of the instructions, beside lines that lie along the inner axis."""
+    plan = placed(form, choice)
+    return choice.swapped and plan.left.operand.inner_is_contiguous and all(t.expanded is not None for t in plan.rights)
 
 
 def _group_band(row_tiles: int, rows: int, columns: int, pingpong: bool, device: DeviceSpec) -> int:
@@ -221,14 +234,18 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"tiles of {choice.rows} x {choice.depth}"),
              (not choice.scattered or choice.cluster_columns > 1 and not choice.multicast,
               f"scattered clusters of {choice.cluster} blocks, which exchange parts of rows alone"),
+             (not choice.by_warps or _expands_all(form, choice),
+              "single warps multiply only left operands that consumers expand, of products whose operands are swapped"),
              # The slots and accumulators of a block leave no place for another beside it.
              (not choice.scattered or choice.blocks <= device.num_multiprocessors,
               f"{choice.blocks} blocks that wait for each other, and {device.name} runs {device.num_multiprocessors} at once"),
+             (choice.resident >= 1 and (choice.resident == 1 or not choice.scattered),
+              f"{choice.resident} blocks at once on a multiprocessor"),
              (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
     for holds, problem in legal:
         if not holds:
             return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
-    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes
+    room = _shared_room(choice, device)
     plan = placed(form, choice)
     if plan.shared_bytes > room:
         plan = placed(form, choice, 1)
@@ -240,7 +257,7 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))
     if plan.shared_bytes > room:
-        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
+        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {room}")
     most = plan.most_items * choice.cluster
     return plan if choice.blocks <= most else placed(form, replace(choice, blocks=most), plan.stages)
 

@@ -37,6 +37,7 @@ from tilefuse.templates.staged.pipelined.rows.sums import reduce_rows
 from tilefuse.templates.staged.pipelined.rows.tile import row_tile
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
+from tilefuse.templates.staged.pipelined.swapped.ahead import fetched_ahead
 from tilefuse.templates.staged.pipelined.swapped.expand import ExpandedProducts
 
 
@@ -45,7 +46,9 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     plan = program.internal
     assert isinstance(plan, ProductPlan)
     w = ProductState(program, plan, device)
-    prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
+    w.ahead = fetched_ahead(plan, settled)
+    if not w.ahead:
+        prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
     begin_groups(w)
     # Inside the roles; producers are as many threads or fewer.
     cluster = plan.choice.cluster
@@ -58,7 +61,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     threads = plan.choice.consumer_threads
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles), any(t.parts > 1 for t in f.tiles))
                   for f in fillings_of(plan))
-    pipeline = Pipeline(rings, tuple(roles.statements), threads, *registers_of_roles(plan, device))
+    pipeline = Pipeline(rings, tuple(roles.statements), threads, *registers_of_roles(plan, device), early=bool(w.ahead))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
@@ -73,7 +76,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
                *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
                *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
-    return Kernel(program.name, buffers, launch, body, header, min_blocks=1, num_barriers=plan.num_signals,
+    return Kernel(program.name, buffers, launch, body, header, min_blocks=plan.choice.resident, num_barriers=plan.num_signals,
                   narrow=narrow, maps=tuple(w.maps.values()))
 
 
@@ -97,7 +100,8 @@ def _tiles(w: ProductState) -> None:
         own_column = w.simplified(first_column + finisher(w) * choice.result_columns)
         fetch_values(w, group, own_row, own_column)
         _main_loop(w, group, place, part)
-        w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
+        if not choice.by_warps:
+            w.emit(WarpgroupWait(0), *(ReleaseSlots(filling.ring) for filling in fillings_of(plan)))
         if plan.received is not None:
             receive_sums(w, w.turn)
         with w.when([Bound(axis("rank"), 0, choice.finishers)] if choice.finishers < choice.cluster_parts else []):
@@ -197,6 +201,7 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
             w.emit(Produce(filling.ring, slot, tuple(produced.statements), filling.threads))
         held_slots = 1
         if any(t.expanded for t in plan.rights):
+            held_slots = 0 if choice.by_warps else 1
             used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)

@@ -51,7 +51,7 @@ def producer_threads(plan: ProductPlan) -> int:
 def registers_of_roles(plan: ProductPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
     fitted, choice = device.fitted.pipelined, plan.choice
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
+    started = device.registers_per_multiprocessor // (choice.num_threads * choice.resident) // REGISTER_STEP * REGISTER_STEP
     started = min(started, device.max_registers_per_thread)
     # Producers give registers away: they cannot have more than the block starts with.
     producing = min(fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers, started)
@@ -83,7 +83,8 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
         coordinates[-2] = coordinates[-2] + start
         w.emit(TensorCopy(w.maps[tile.key].name, tuple(map(w.simplified, coordinates)), w.slots[tile.key].name,
                           w.simplified(slot * tile.elements + (start + panel * tile.panel_lines) * tile.width),
-                          multicast=(1 << tile.parts) - 1 if tile.parts > 1 else 0, cache=_cache(w, tile)))
+                          multicast=(1 << tile.parts) - 1 if tile.parts > 1 else 0, cache=_cache(w, tile),
+                          ahead=tile.key in w.ahead))
 
 
 def _cache(w: ProductState, tile: OperandTile) -> str:

@@ -28,9 +28,9 @@ from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.tree import product_tree
 
-SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "multicast", "scattered", "band", "cta_num", "cta_size")
+SETTINGS = ("slots", "warpgroups", "pingpong", "swapped", "multicast", "scattered", "by_warps", "resident", "band", "cta_num", "cta_size")
 # Settings that hold or do not.
-FLAGS = ("pingpong", "swapped", "multicast", "scattered")
+FLAGS = ("pingpong", "swapped", "multicast", "scattered", "by_warps")
 
 
 def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted: Pipelined | None = None) -> TileProgram | Rejected:
@@ -48,7 +48,8 @@ def schedule_product(graph: Graph, layouts: Layouts, device: DeviceSpec, wanted:
     return TileProgram(
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_product(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
-        parameters=(("band", choice.band), ("blocks", choice.blocks), ("cluster", choice.cluster),
+        parameters=(("band", choice.band), ("blocks", choice.blocks), *((("by_warps", 1),) if choice.by_warps else ()),
+                    ("cluster", choice.cluster), *((("resident", choice.resident),) if choice.resident > 1 else ()),
                     ("columns", choice.columns), ("depth", choice.depth), ("multicast", int(choice.multicast)),
                     ("pingpong", int(choice.pingpong)), ("rows", choice.rows),
                     ("scattered", int(choice.scattered)), ("slots", choice.slots), ("split", choice.split),
@@ -72,6 +73,7 @@ def template_of_product(plan: ProductPlan) -> Template:
                               (Level.REGISTER, Level.GLOBAL) if n.name in form.graph.results else (Level.REGISTER,)) for n in form.nodes)
     turns = tuple(Setting(name, True) for name in FLAGS if getattr(choice, name))
     return Template(products, (Setting("slots", choice.slots), Setting("warpgroups", choice.warpgroups), *turns,
+                               *((Setting("resident", choice.resident),) if choice.resident > 1 else ()),
                                Setting("band", choice.band), Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
 
@@ -94,7 +96,8 @@ def product_by_hand(program: TileProgram, template: Template, device: DeviceSpec
                        numbers.get("slots", base.slots), warpgroups, numbers.get("band", base.band), numbers.get("cta_num", base.blocks),
                        bool(numbers.get("pingpong", base.pingpong)), numbers.get("cluster", base.cluster),
                        bool(numbers.get("swapped", base.swapped)), numbers.get("split", base.split),
-                       bool(numbers.get("multicast", base.multicast)), bool(numbers.get("scattered", base.scattered)))
+                       bool(numbers.get("multicast", base.multicast)), bool(numbers.get("scattered", base.scattered)),
+                       bool(numbers.get("by_warps", base.by_warps)), numbers.get("resident", base.resident))
     where: Span | None = template.schedules[0].span if template.schedules else None
     if numbers.get("cta_size", choice.num_threads) != choice.num_threads:
         raise UserError(f"{numbers['cta_size']} threads a block, and {warpgroups} warpgroups with one that produces are "

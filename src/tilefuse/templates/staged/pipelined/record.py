@@ -30,6 +30,8 @@ class Pipelined(WithRoles):
     multicast   each block of a cluster brings a part of the left operand's tiles to all of them
     scattered   the blocks of a cluster lie on any multiprocessors, as many as its columns need, and exchange through global memory. All
                 blocks run at once, because they wait for each other. Hardware's clusters leave some multiprocessors idle
+    resident    blocks that a multiprocessor holds at once: of this kernel, or one of it and one of the next kernel, which begins early
+    by_warps    single warps multiply left operands that consumers expand in registers (mma.sync)
     """
 
     template: ClassVar[str] = "pipelined"
@@ -47,6 +49,8 @@ class Pipelined(WithRoles):
     split: int = 1
     multicast: bool = False
     scattered: bool = False
+    by_warps: bool = False
+    resident: int = 1
 
     @property
     def cluster_columns(self) -> int:

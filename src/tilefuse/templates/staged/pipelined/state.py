@@ -57,6 +57,8 @@ class ProductState(GraphStatements):
         self.row_tiles: Affine | None = None
         self.tables = table_buffers(self, plan.tables) if plan.tables is not None else None
         self.exchanged = [self._exchanged(e) for e in plan.exchanges]
+        # Operands whose first tiles come before the kernel ahead has ended.
+        self.ahead: frozenset[str] = frozenset()
         self.met = self._meetings()
         self.received = self._receiving()
         self.workspaces, self.counter = self._workspaces()

@@ -47,7 +47,7 @@ class PipelinedTemplate(OwnLaunchTemplate[Pipelined]):
 
     def overlaps(self, choice: Pipelined) -> Overlaps:
         """Blocks take tiles in bands."""
-        return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=True, one_wave=True)
+        return Overlaps(walks_memory=False, turns=False, waits_itself=choice.swapped, fetches_settled=True, one_wave=True)
 
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""

@@ -22,9 +22,10 @@ from tilefuse.templates.staged.pipelined.record import Pipelined
 
 
 def swapped(columns: int, depth: int = 64, slots: int = 3, warpgroups: int = 1, blocks: int = 2, split: int = 1,
-            cluster: int = 1) -> Pipelined:
+            cluster: int = 1, by_warps: bool = False, resident: int = 1) -> Pipelined:
     """Tiles of 64 columns of the product for each warpgroup by `columns` of its rows."""
-    return Pipelined(64 * warpgroups, columns, depth, slots, warpgroups, 1, blocks, cluster=cluster, swapped=True, split=split)
+    return Pipelined(64 * warpgroups, columns, depth, slots, warpgroups, 1, blocks, cluster=cluster, swapped=True, split=split,
+                     by_warps=by_warps, resident=resident)
 
 
 SWAPPED_CASES = {
@@ -54,6 +55,17 @@ SWAPPED_CASES = {
     "weights of 8 bits in parts of a cluster": Case(lambda: dequantised(13, 136, 528), swapped(16, 128, 2, 2, 4, 2, 2), by_threads=1),
     "weights of 4 bits": Case(lambda: of_halves(2, 24, 256, 64), swapped(8, 256, 2), by_threads=1),
     "weights of 4 bits in groups, an odd end": Case(lambda: of_halves(9, 72, 544, 32, "bf16"), swapped(16, 256, 2, 1, 1), by_threads=1),
+    "single warps, one row, bytes": Case(lambda: of_bytes(1, 72, 272), swapped(8, 128, 2, by_warps=True), by_threads=1),
+    "single warps, bytes": Case(lambda: of_bytes(11, 136, 304, "f16"), swapped(16, 128, 3, 2, by_warps=True), by_threads=1),
+    "single warps, three eights of rows": Case(lambda: of_bytes(19, 136, 304), swapped(24, 256, 2, 2, by_warps=True), by_threads=1),
+    "single warps, rows in their own order": Case(lambda: of_bytes(150, 136, 272), swapped(128, 128, 2, 2, by_warps=True)),
+    "single warps, scales": Case(lambda: dequantised(7, 72, 144), swapped(8, 128, by_warps=True), by_threads=1),
+    "single warps, parts of a cluster": Case(lambda: dequantised(13, 136, 528), swapped(16, 128, 2, 2, 4, 2, 2, True), by_threads=1),
+    "single warps, parts in memory": Case(lambda: of_bytes(11, 72, 528), swapped(16, 128, 2, 1, 4, 2, by_warps=True), by_threads=1),
+    "single warps, weights of 4 bits": Case(lambda: of_halves(9, 72, 544, 32, "bf16"), swapped(16, 256, 2, 1, 1, by_warps=True),
+                                            by_threads=1),
+    "two blocks at once": Case(lambda: plain(13, 200, 264, BF16), swapped(16, 128, 3, blocks=4, split=2, cluster=2, resident=2)),
+    "two blocks at once, single warps": Case(lambda: of_bytes(11, 136, 304), swapped(16, 128, 3, by_warps=True, resident=2), by_threads=1),
     "rows of many tensors, one computed": Case(lambda: stacked(11, 72, 136), swapped(16, 128), by_threads=1),
     "weights of 32 bits, padded": Case(lambda: widened(64, 72, 72), swapped(64), by_threads=2),
     "chosen": Case(lambda: plain(16, 4096, 64, BF16)),

@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.templates.host_build import compiler, run
 from tests.unit.templates.staged.chain.chain_graphs import layers
-from tests.unit.templates.staged.pipelined.product_graphs import gated, looked_up, pair, plain, queries_keys_values
+from tests.unit.templates.staged.pipelined.product_graphs import gated, looked_up, of_bytes, pair, plain, queries_keys_values
+from tests.unit.templates.staged.pipelined.swapped_cases import swapped
 from tests.unit.templates.staged.pipelined.test_pipelined import ROUNDOFF, drawn
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.options import Options
@@ -23,8 +24,9 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.scalar import const
 from tilefuse.ir.text import parse_graph
 from tilefuse.kernel.asynchronous import AwaitEarlier, Prefetch
-from tilefuse.kernel.early import before_waiting, fetched_early, untimely
+from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel, Stmt, Store
+from tilefuse.kernel.pipeline_rules import pipeline_faults
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
 from tilefuse.printers.cuda import print_cuda
@@ -146,6 +148,64 @@ def test_large_weights_are_not_prefetched() -> None:
     for rows, prefetched in ((limit // 2 // 4096, True), (limit // 2 // 4096 + 8, False)):
         kernel = compose(product(plain(128, rows, 4096)), H200, frozenset({"w"}))
         assert (fetched_early(kernel) == {"w"}) is prefetched
+
+
+# -- few rows, whose weights fill the slots ahead ------------------------------------------------------------------------------
+
+FEW_ROWS: dict[str, tuple[Callable[[], TileProgram], str]] = {
+    "parts of a cluster": (lambda: product(plain(5, 200, 264), swapped(8, blocks=4, split=2, cluster=2)), "w"),
+    "several tiles a block": (lambda: product(gated(5, 200, 264), swapped(8, blocks=2)), "w"),
+    "columns contiguous": (lambda: product(plain(5, 200, 264, F16, (False, False)), swapped(8)), "w"),
+    "fewer fillings than slots": (lambda: product(plain(5, 72, 64), swapped(8, slots=3)), "w"),
+    "weights of 8 bits": (lambda: product(of_bytes(5, 72, 272), swapped(8, 128)), "w"),
+    "single warps": (lambda: product(of_bytes(5, 136, 272), swapped(8, 128, 2, 2, by_warps=True)), "w"),
+    "a pair": (lambda: product(pair(7, 72, 136), swapped(8)), "gate up"),
+}
+
+
+@pytest.mark.parametrize("name", FEW_ROWS)
+def test_weights_of_few_rows_fill_the_slots_before_the_wait(name: str) -> None:
+    """Producers start these copies, wait, and start the others; consumers wait at their head, and nobody waits in between."""
+    made, weights = FEW_ROWS[name][0](), frozenset(FEW_ROWS[name][1].split())
+    kernel = compose(made, H200, weights | {"bias"})
+    assert fetched_early(kernel) == weights and untimely(kernel, weights) == []
+    assert untimely(kernel, frozenset()) and untimely(kernel, PrefetchOnly(weights))
+    text = print_cuda(kernel, H200)
+    producers, _, consumers = text[text.index('extern "C"'):].partition("tf_raise_registers")
+    before, wait, after = producers.partition("tf_wait_for_earlier_kernel();")
+    assert wait and after.count("tf_wait_for_earlier_kernel();") == 0 and consumers.count("tf_wait_for_earlier_kernel();") == 1
+    assert all(f", {w}_map, " in before for w in weights) and ", x_map, " not in before
+    assert "goto tf_begun;" in before and "_ahead == 0)" in after
+    late = print_cuda(replace(kernel, launch=replace(kernel.launch, early=False)), H200)
+    assert "tf_wait_for_earlier_kernel();" not in late and "tf_begun" not in late
+    waits_first = compose(made, H200)
+    assert before_waiting(waits_first) == () and not any(isinstance(s, TensorCopy) and s.ahead for s in statements(waits_first.body))
+
+
+def test_copies_that_begin_ahead_stand_at_the_head_of_a_filling() -> None:
+    """A wait beside them, and a pipeline that does not begin early, are found."""
+    kernel = compose(FEW_ROWS["several tiles a block"][0](), H200, frozenset({"w"}))
+    pipeline = kernel.pipeline
+    assert pipeline is not None and not pipeline_faults(kernel)
+    assert untimely(replace(kernel, body=(AwaitEarlier(), *kernel.body)), frozenset({"w"}))
+    late = replace(kernel, body=(*kernel.body[:-1], replace(pipeline, early=False)))
+    assert any("begins ahead" in fault for fault in pipeline_faults(late))
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", ["several tiles a block", "weights of 8 bits"])
+def test_kernels_whose_weights_come_ahead_compute_their_products(name: str, tmp_path: Path) -> None:
+    """No finding of the checking mode, and every element of the result."""
+    made = FEW_ROWS[name][0]()
+    kernel, values = compose(made, H200, frozenset({"w"})), drawn(made.graph)
+    inputs = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
+    memory, status, report = run(kernel, inputs, tmp_path, check=True)
+    assert status == 0, report
+    doubled = {n: v if v.dtype.kind in "iu" else v.astype(np.float64) for n, v in values.items()}
+    name_by_origin = {b.origin: b.name for b in kernel.parameters}
+    for result, value in zip(made.graph.results, interpret(in_double(made.graph), doubled), strict=True):
+        error = np.abs(memory[name_by_origin[result]].astype(np.float64) - np.asarray(value).ravel()).max()
+        assert error <= 4 * ROUNDOFF[made.graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
 
 
 # -- in programs -------------------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class ExpandedProducts:
         w = self.w
         uses = len(self.plan.rights) * self.parts
         dtype = self.plan.left.operand.dtype
-        in_turn = uses % EXPANDED_ARRAYS == 0 and self.plan.choice.split == 1
+        in_turn = uses % EXPANDED_ARRAYS == 0 and self.plan.choice.split == 1 and not self.plan.choice.by_warps
         arrays = [Reg(w.fresh("expanded"), dtype) for _ in range(EXPANDED_ARRAYS if in_turn else 1)]
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
@@ -82,7 +82,8 @@ class ExpandedProducts:
             for part in range(self.parts):
                 for total, tile in zip(w.totals, self.plan.rights, strict=True):
                     array = self.arrays[uses % len(self.arrays)]
-                    w.emit(WarpgroupWait(len(self.arrays) - 1))
+                    if not self.plan.choice.by_warps:
+                        w.emit(WarpgroupWait(len(self.arrays) - 1))
                     if tile.expanded is not None:
                         self._expand(tile, array, slot_by_key[tile.key], part, first_inner)
                     w.emit(self._product(total, tile, array, part, step, slot_by_key))
@@ -99,7 +100,7 @@ class ExpandedProducts:
         if tile.expanded is not None:
             return WarpgroupProduct(total.name, array.name, number(0), 0, False, w.slots[right.key].name, right_index,
                                     right.panel_lines * right.width, right.operand.inner_is_contiguous, self.rows, choice.columns, inner,
-                                    left_registers=True, term=term)
+                                    left_registers=True, term=term, by_warps=choice.by_warps)
         first = self.group * (self.rows * (tile.width if tile.operand.inner_is_contiguous else tile.depth))
         left_index = slot_by_key[tile.key] * tile.elements + first + self._inner_place(tile, part)
         return WarpgroupProduct(total.name, w.slots[tile.key].name, left_index, tile.panel_lines * tile.width,

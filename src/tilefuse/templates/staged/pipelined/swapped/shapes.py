@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from math import lcm
 
@@ -43,13 +44,16 @@ def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]
     if form.reduced.stages:
         return
     panel = _whole_panel(form)
+    expands = form.left.inner_is_contiguous and all(p.right.stored is not None for p in form.products)
     for warpgroups, columns in product(SEARCH.pipelines.swapped_warpgroups, _columns(form)):
         rows = WARPGROUP_ROWS * warpgroups
         tiles = form.num_leads * -(-form.rows // rows) * -(-form.columns // columns)
         for panels in SEARCH.pipelines.swapped_panels:
             whole = Pipelined(rows, columns, panels * panel, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
-            yield whole
-            yield from split_shapes(form.inner, whole, tiles, device)
+            for by_warps in (True, False) if expands else (False,):
+                shape = replace(whole, by_warps=by_warps)
+                yield shape
+                yield from split_shapes(form.inner, shape, tiles, device)
 
 
 def _columns(form: ProductForm) -> tuple[int, ...]:

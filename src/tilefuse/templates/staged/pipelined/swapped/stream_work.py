@@ -9,6 +9,7 @@ from tilefuse.domain.work import Unit
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.scalar import reads
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
+from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.bodies import bodies, operations
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -35,6 +36,8 @@ def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float
         longest = max(longest, 1.0 + device.fitted.pipelined.run_bytes / (run * itemsize))
     lines, tile = (form.rows, choice.rows) if choice.swapped else (form.columns, choice.columns)
     items = form.num_leads * -(-lines // tile) * choice.split
+    idle = 1.0 - min(choice.blocks, device.num_multiprocessors) / device.num_multiprocessors
+    longest *= 1.0 + device.fitted.pipelined.idle_stream * idle
     # The last turn takes as long as a full one.
     return transfer_us(int(num_bytes), device) * longest * -(-items // choice.blocks) * choice.blocks / items
 
@@ -77,16 +80,22 @@ def last_filling_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
 
 
 def lane_paths(plan: ProductPlan, device: DeviceSpec) -> tuple[tuple[tuple[Unit, float], ...], ...]:
-    """Main loop of a tile whose lanes expand 16 neighbours at once: products with left operands in registers, which have a least time, and
-    the chain of one warpgroup. Both take longer where one register array serves all parts."""
-    if not plan.left.by_lanes:
-        return ()
+    """Main loop of a tile whose lanes expand 16 neighbours at once, or whose warps multiply: products with left operands in registers,
+    and the chain of one warpgroup. Products of warpgroups have a least time, and take longer where one register array serves all parts."""
     fitted, choice = device.fitted.pipelined, plan.choice
     line_bytes = choice.depth * plan.left.operand.dtype.itemsize
-    alone = (fitted.lone_array if choice.split > 1 else 1.0) * plan.fillings * len(plan.rights)
     products = choice.rows // WARPGROUP_ROWS * (line_bytes // WARPGROUP_INNER_BYTES)
     parts = choice.warpgroup_rows // WARPGROUP_ROWS * (line_bytes // SWIZZLE_LINE_BYTES)
-    return ((("tensor", alone * products * fitted.register_product_cycles),), (("threads", alone * parts * fitted.lane_part_cycles),))
+    if choice.by_warps:
+        fillings, eights = plan.fillings * len(plan.rights), choice.columns // MMA_COLUMNS
+        together = fitted.warp_part_cycles + eights * fitted.warp_columns_cycles
+        alone = together + fitted.lone_warp_cycles
+        return ((("shared", fillings * (fitted.warp_step_cycles + choice.warpgroups * parts * together)),),
+                (("threads", fillings * (fitted.warp_step_cycles + parts * alone)),))
+    if not plan.left.by_lanes:
+        return ()
+    longer = (fitted.lone_array if choice.split > 1 else 1.0) * plan.fillings * len(plan.rights)
+    return ((("tensor", longer * products * fitted.register_product_cycles),), (("threads", longer * parts * fitted.lane_part_cycles),))
 
 
 def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
@@ -99,5 +108,5 @@ def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
             element = tile.expanded.element
             own = operations([element, *bodies(graph, reads(element))], tile.expanded.dtype != F32)
             instructions += tile.elements * tile.packing * (moving + own)
-    alone = fitted.lone_array if plan.choice.split > 1 else 1.0
+    alone = fitted.lone_array if plan.choice.split > 1 and not plan.choice.by_warps else 1.0
     return plan.fillings * instructions * alone / fitted.integers_per_cycle

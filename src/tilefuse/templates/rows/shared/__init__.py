@@ -1,0 +1,1 @@
+"""Rows beside vectors that all of them share and a block prepares once."""

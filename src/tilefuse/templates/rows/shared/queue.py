@@ -1,0 +1,35 @@
+"""Rows that are multiplied by a vector that all of them share: persistent blocks of several rows, whose first rows set out early.
+
+    block:  rows -> slots | norm of the shared vector, once -> shared memory | each warp: its row from its slot, times the vector
+"""
+from __future__ import annotations
+
+from tilefuse.templates.rows.legality import queue_refusal
+from tilefuse.templates.rows.modes import RowQueue, Rows
+from tilefuse.templates.rows.pipelined import fetches_wide
+from tilefuse.templates.rows.shape import RowShape
+from tilefuse.templates.rows.shared.prepared import prepared_values
+
+
+def shared_queue(row: RowShape) -> Rows | None:
+    """Rows in queues of teams, beside vectors that a block prepares for all of them; None where nothing is prepared, or no slot fits."""
+    domain, device, fitted = row.domain, row.device, row.fitted.shared
+    prepared = prepared_values(domain).vectors
+    if not prepared or not fetches_wide(domain, device, row.vector) or domain.num_reduced % row.vector:
+        return None
+    if row.vectors < fitted.row_threads:
+        return None
+    if queue_refusal(domain, device, row.reduced_order, domain.num_reduced) is not None:
+        return None
+    row_bytes = domain.num_reduced * sum(t.dtype.itemsize for t in row.fetched)
+    beside = domain.num_reduced * sum(v.node.type.dtype.itemsize for v in prepared) + row.fitted.queue.reserved_bytes
+    room = device.shared_bytes_per_block - beside
+    threads, best = fitted.row_threads, None
+    while threads <= fitted.threads:
+        rows = fitted.threads // threads
+        turns = -(-domain.num_kept // (rows * device.num_multiprocessors))
+        groups, slots = -(-domain.num_kept // (rows * turns)), min(max(room, 0) // (rows * row_bytes), turns, fitted.slots)
+        if slots and best is None or best is not None and slots > best.slots:
+            best = row.kernel(threads, -(-row.vectors // threads), RowQueue(groups, slots), rows=rows)
+        threads *= 2
+    return best
