@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import measured
 
-_TILES = "benchmarks/results/tiles-h200-20261124.txt"
+_TILES, _COMMAND = "benchmarks/results/tiles-h200-20261124.txt", "python -m benchmarks.products.tiles --fit"
 _FITTED = (
     f"one H200 ({_TILES}), 372 tiles of 40 products in bf16, f16 and tf32 at 1.3 to 1.7 GHz and 700 W, least squares beside cycles that "
     "were fitted before: root of the mean square of predicted over measured 5.2 %, quartiles 0.96 and 1.02, the tile of the least price "
@@ -25,12 +25,14 @@ class PowerFigures:
     idle_w: float = measured(
         120.0, "W", "Power beside that of a kernel's work: leakage, clocks, memory at rest.", "assumption; an idle H200 takes 81 W")
     cycle_share: float = measured(
-        0.58, "1", "Weight of the cycles in a time at the power limit, beside that of the energy: lower clocks take less voltage.", _FITTED)
+        0.58, "1", "Weight of the cycles in a time at the power limit, beside that of the energy: lower clocks take less voltage.", _FITTED,
+        _COMMAND)
     multiply_add_pj: tuple[tuple[str, float], ...] = measured(
         (("bf16", 2.18), ("f16", 2.5), ("tf32", 4.65), ("f8e4m3", 1.13), ("f8e5m2", 1.13), ("i8", 1.0), ("u8", 1.0)),
-        "pJ a multiply-add", "Energy of a multiply-add on the tensor cores, by the type of its operands.", _BYTES)
-    copied_byte_pj: float = measured(4.8, "pJ a byte", "Energy of a byte that a tensor copy brings from L2 into shared memory.", _FITTED)
-    shared_byte_pj: float = measured(1.3, "pJ a byte", "Energy of a byte that an instruction reads from shared memory.", _FITTED)
+        "pJ a multiply-add", "Energy of a multiply-add on the tensor cores, by the type of its operands.", _BYTES, _COMMAND)
+    copied_byte_pj: float = measured(4.8, "pJ a byte", "Energy of a byte that a tensor copy brings from L2 into shared memory.", _FITTED,
+                                    _COMMAND)
+    shared_byte_pj: float = measured(1.3, "pJ a byte", "Energy of a byte that an instruction reads from shared memory.", _FITTED, _COMMAND)
     memory_byte_pj: float = measured(
         80.0, "pJ a byte", "Energy of a byte of global memory that is read or written.",
         f"{_FITTED}; held near that of the literature: without, it is 129 pJ and the mean square 4.7 %")
