@@ -1,10 +1,13 @@
 """Pipelined walks compile for an H200: scores, powers and sums in registers, nothing spilled."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.compile_only.assembler import assembled, without_spills
 from tests.compile_only.machine_code import products_in
+from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import BF16, F16
@@ -33,3 +36,30 @@ def test_no_register_spills(width: int, causal: bool, choice: PipelinedWalk) -> 
     # by it in their last turn alone.
     forms = 3 if causal and choice.columns < choice.rows else 2
     assert products_in(code, kernel.name)["HGMMA"] == forms * (width + choice.columns) // 16
+
+
+LONG = Variant(batch=2, heads=32, rows=4096, keys=4096, inner=64, width=64)
+ROWS_OF_197 = Variant(("dense",), batch=64, heads=12, rows=197, keys=197, inner=64, width=64)
+
+
+@pytest.mark.parametrize(("variant", "choice"), [
+    (replace(LONG, scores=("window",), window=1024), PipelinedWalk(64, 3, 2, 4, 16, 132)),
+    (replace(LONG, scores=("prefix",), window=1000), PipelinedWalk(128, 2, 2, 4, 64, 132)),
+    (replace(LONG, scores=("slopes", "causal")), PipelinedWalk(128, 2, 2, 4, 64, 132)),
+    (replace(LONG, scores=("cap", "causal")), PipelinedWalk(128, 2, 2, 4, 64, 132)),
+    (replace(LONG, scores=("dense",), safe=True), PipelinedWalk(112, 3, 2, 2, 1, 132, bias_slots=2)),
+    (replace(LONG, scores=("hidden",)), PipelinedWalk(128, 2, 2, 2, 1, 132, bias_slots=2)),
+    (ROWS_OF_197, PipelinedWalk(112, 2, 2, 4, 1, 132, bias_slots=2)),
+    (ROWS_OF_197, PipelinedWalk(208, 2, 2, 2, 1, 132, bias_slots=1)),
+    (replace(LONG, logs="operator"), PipelinedWalk(112, 3, 2, 4, 1, 132)),
+    (replace(LONG, scores=("causal",), group=4), PipelinedWalk(128, 2, 2, 4, 64, 132)),
+], ids=["window", "prefix", "slopes", "cap", "bias", "mask", "bias by threads", "bias by threads, one slot", "logarithms", "groups"])
+def test_variants_spill_nothing(variant: Variant, choice: PipelinedWalk) -> None:
+    """Masks, biases in shared memory and functions of scores leave scores, powers and sums in registers."""
+    program = schedule_walk(variant.graph(), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    kernel = with_index_bits(compose_walk(program, H200))
+    assert kernel.index_bits == 32
+    _, report = assembled(print_cuda(kernel, H200), "sm_90a")
+    assert without_spills(report), report
+    assert "serialized" not in report
