@@ -85,7 +85,8 @@ def _possible_views(graph: Graph, layouts: Layouts, stored: AbstractSet[str]) ->
 
 def _allowed(graph: Graph, views: Mapping[str, View], value: str, result_layouts: Layouts, frozen: frozenset[str]) -> bool:
     for user in graph.users_by_name[value]:
-        if graph.node_by_name[user].category != "library" and user not in views:
+        # A view of the value's own memory needs that memory.
+        if graph.node_by_name[user].category != "library" and (user not in views or views[user].base == value):
             return False
     if value not in graph.results:
         return True

@@ -64,3 +64,10 @@ def test_a_reshape_of_a_value_that_is_stored_after_all_is_a_view_of_it() -> None
              "%t: f32[8, 24] = map [i, j] { %v[j, i] } %r: f32[24, 24] = library.aten.foo.default (%v, %t)")
     found = views_of(nodes, "%e, %r", "f32[6, 4, 8], f32[24, 24]")
     assert found == {"v": ("e", 0, (8, 1)), "t": ("e", 0, (1, 8))}, "a result must not overlap itself, and so has memory"
+
+
+def test_a_value_whose_own_memory_a_view_needs_is_no_view() -> None:
+    """A result that turns the input, and the operand that reshapes it: no strides give the operand in the input's memory."""
+    nodes = ("%v: f32[8, 6] = map [i, j] { %x[j, i] } %u: f32[4, 12] = map [i, j] { %v[2*i + (j // 6), (j % 6)] } "
+             "%r: f32[4, 4] = library.aten.foo.default (%u, %w)")
+    assert views_of(nodes, "%v, %r", "f32[8, 6], f32[4, 4]") == {"u": ("v", 0, (12, 1))}
