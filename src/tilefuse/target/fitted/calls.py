@@ -8,7 +8,8 @@ from tilefuse.target.fitted.evidence import NO_RECORD, measured
 _LSTM = "one H200, f32, a step of an LSTM of 32 x 512 as a call of 12.8 us and gates of 3.0 us or as one kernel: 40 steps took 224 us less"
 _UNALIGNED = ("one H200, cuBLAS of CUDA 13.0, 2026-11-22, us unaligned and padded: 12288 x 196 x 196 13.4, 6.5; 8192 x 196 x 256 12.8, "
               "4.8; 1024 x 1001 x 4096 72, 14; 4096 x 4096 x 1001 325, 45; 4096 x 197 x 197 13.4, 4.0 (f16); 82, 30; 268, 89; 10.7, 6.8 "
-              "(tf32)")
+              "(tf32). Not fitted: 4095 x 4099 x 4097 867 (bf16), 910 (f16), predicted 1262; 4093 x 517 x 1021 40.7 (bf16), predicted 51 "
+              "(products-h200-20261123.txt)")
 _SHORT = "one H200: 1500 products of 300 x 16 by 16 x 300 take about 345 us, and their bytes 143"
 _CONVOLUTIONS = ("one H200, cuDNN and torch 2.11, 2026-11-22, 64 to 512 channels, 14 x 14 to 112 x 112 places, batches of 2 and 32, graph"
                  " replays")
