@@ -34,7 +34,7 @@ from tilefuse.target.device import DeviceSpec
 # rewritings read and change them.
 DEVICE_PIPELINE = (
     "separate-updates,separate-fills,call-products,expand-attention,state-precision,multiply-windows,reduce-product-rows,split-long-scans,"
-    "sum-reduced-columns,split-cross-reductions,sum-product-columns,split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
+    "split-cross-reductions,sum-product-columns,split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
 MODULES = (attention, called_products, partial_rows, reduced_columns, cross, column_sums, layout)
