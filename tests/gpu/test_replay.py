@@ -464,7 +464,8 @@ def test_results_outlive_the_compiled_model(mode: str | None) -> None:
 
 
 def test_values_are_written_over_values_that_die() -> None:
-    """A device-bound call holds no more than torch.compile's program: the activation lies over the product of cuBLAS."""
+    """A device-bound call holds no more than torch.compile's program: an activation of the whole width lies over its product, if one is
+    stored at all."""
     from benchmarks.timing import peak_bytes
 
     model = nn.Sequential(nn.Linear(256, 4096), nn.GELU(), nn.Linear(4096, 256)).cuda().half().eval()
@@ -475,7 +476,7 @@ def test_values_are_written_over_values_that_die() -> None:
             torch.testing.assert_close(made(x), model(x), rtol=2e-2, atol=2e-2)
         held = peak_bytes(lambda: made(x), torch.device("cuda"))
     wide = 16384 * 4096 * 2
-    assert wide <= held < 1.2 * wide
+    assert held < 1.2 * wide
 
 
 def test_draws_differ_from_call_to_call() -> None:

@@ -61,6 +61,7 @@ def repeated_bytes(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> 
     anew = row_tiles * column_tiles / at_work * at_once
     stays = rows * row_bytes + column_tiles * column_bytes <= l2_bytes
     by_band = once if stays else row_tiles * row_bytes + column_tiles * column_bytes * row_tiles / rows
-    share = min(l2_bytes / at_once, 1.0)
+    # Operands computed from indices or single elements read nothing.
+    share = min(l2_bytes / at_once, 1.0) if at_once else 1.0
     brought = share * by_band + (1.0 - share) * anew
     return form.num_leads * max(brought - once, 0.0)

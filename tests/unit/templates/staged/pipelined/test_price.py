@@ -7,7 +7,12 @@ from statistics import quantiles
 import pytest
 
 from benchmarks.products.tiles import RECORD, TimedTile, fitted, timed_tiles, with_figures
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
+from tilefuse.templates.staged.pipelined.energy import repeated_bytes
+from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import plan_of
 
 # Cases of the record of each type and layout, large and small, with few rows, in batches.
 CASES = ("bf16/nt/4096x4096x4096", "bf16/nn/4096x4096x4096", "f16/nn/4096x4096x4096", "bf16/tt/4096x4096x4096", "bf16/nt/8192x8192x8192",
@@ -52,3 +57,17 @@ def test_least_squares_find_figures_again() -> None:
         return sum((t.price_us(device) / t.measured_us - 1) ** 2 for t in tiles)
 
     assert squares(fitted(tiles, away, ("bf16", "f16"), 5)) < 1.1 * squares({}) / 5
+
+
+def test_operands_of_vectors_read_nothing_again() -> None:
+    """Operands that are computed from a row's and a column's value have no bytes with both axes; the price used to divide by them."""
+    graph = parse_graph("""graph @outer(%u: f16[300], %v: f16[128], %w: f16[200]) -> (f16[300, 200]) {
+      %a: f16[300, 128] = map [i, k] { mul(%u[i], %v[k]) }
+      %b: f16[200, 128] = map [j, k] { add(%w[j], %v[k]) }
+      %p: f16[300, 200] = library.matmul (%a, %b) {transpose_a = false, transpose_b = true}
+      return %p
+    }""")
+    program = schedule_product(graph, {}, H200)
+    assert isinstance(program, TileProgram), program
+    plan = plan_of(program)
+    assert repeated_bytes(plan.form, plan.choice, H200) == 0
