@@ -62,8 +62,8 @@ def test_least_squares_find_figures_again() -> None:
 def test_operands_of_vectors_read_nothing_again() -> None:
     """Operands that are computed from a row's and a column's value have no bytes with both axes; the price used to divide by them."""
     graph = parse_graph("""graph @outer(%u: f16[300], %v: f16[128], %w: f16[200]) -> (f16[300, 200]) {
-      %a: f16[300, 128] = map [i, k] { mul(%u[i], %v[k]) }
-      %b: f16[200, 128] = map [j, k] { add(%w[j], %v[k]) }
+      %a: f16[300, 128] = map [i, k] { f16(mul(f32(%u[i]), f32(%v[k]))) }
+      %b: f16[200, 128] = map [j, k] { f16(add(f32(%w[j]), f32(%v[k]))) }
       %p: f16[300, 200] = library.matmul (%a, %b) {transpose_a = false, transpose_b = true}
       return %p
     }""")
