@@ -19,8 +19,8 @@ ROOMS = ("domain", "emit", "templates", "plan", "passes/device", "scripts")
 # Sizes of formats and of units of generated code, codes, column numbers, tolerances of arithmetic: no choice between kernels or plans.
 STRUCTURAL = frozenset({
     # codes, formats and digits
-    "CASES", "COLUMN", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "INNER", "KEY_DIGITS", "LARGEST_INT32", "ONE_ROW_BYTES", "RATIO_DIGITS",
-    "ROW", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS", "WEIGHT_OPERAND",
+    "CASES", "COLUMN", "FIELD_BYTES", "FIRST_RANK", "FORMAT", "INNER", "KEY_DIGITS", "LARGEST_INT32", "ONE_ROW_BYTES",
+    "RATIO_DIGITS", "ROW", "UNREACHED", "UNREACHED_INTEGER", "US_DIGITS", "WEIGHT_OPERAND",
     # rounding: equal sums of cycles, ties, tolerances of the solver, terms of one chain of additions, exponents before a rescale
     "LIMIT", "OUTER_STRETCH", "ROUNDING", "ROW_TOLERANCE", "SCORE_TOLERANCE_US", "STRETCH", "TIE",
     # what one step of a generated main loop holds

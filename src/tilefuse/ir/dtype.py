@@ -72,6 +72,9 @@ DTYPES: dict[str, DType] = {
     t.name: t for t in (F64, F32, F16, BF16, F8E4M3, F8E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL)
 }
 
+# Whole numbers that f32 holds exactly lie below this one.
+EXACT_F32 = 1 << 24
+
 # Not in `DTYPES`: no value of a graph has them.
 C64 = DType("c64", 64, "complex")
 C128 = DType("c128", 128, "complex")

@@ -86,7 +86,7 @@ def test_the_programs_of_the_page_on_scripts_run(folder: Path) -> None:
 def test_every_benchmark_that_a_page_names_exists(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     named = re.findall(r"`[^`]*python -m benchmarks ([^`]*)`", (ROOT / page).read_text(encoding="utf-8"))
     for words in map(str.split, named):
-        if words[0] in ("patterns", "models", "stitched", "workloads", "arrays", "blas", "calls", "sizes"):
+        if words[0] in ("patterns", "models", "stitched", "workloads", "arrays", "blas", "calls", "sizes", "products"):
             assert benchmarks([*words, "--list"]) == 0
             assert capsys.readouterr().out.strip()
         else:

@@ -85,6 +85,9 @@ class PipelineLimits:
     walk_warpgroups: int = bound(3, "warpgroups", "Most consumer warpgroups of a walk.",
                                  "scores, powers and sums of 64 rows leave registers for few columns")
     walk_slots: int = bound(4, "slots", "Most ring buffer slots of each walked operand.", _PLANNING)
+    bias_slots: tuple[int, ...] = bound(
+        (2, 1, 0), "slots", "Slots of a walk's ring of biases.",
+        "with two, one is filled while the other is read; with none, threads load their elements")
     walk_tiles: int = bound(64, "tiles a block", "Tiles of a block whose turns are added up one by one where a mask shortens some.",
                             "blocks with more have equally many turns, as far as prices go")
     warpgroup_tiles: tuple[tuple[int, int], ...] = bound(

@@ -41,8 +41,8 @@ def attention(n: Call) -> list[str] | Value:
 def _definition(n: Call, q: str, k: str, v: str, mask: str | None, causal: bool, cap: float) -> str:
     """The definition in products and maps, with zeros in rows that the masks hide whole."""
     b, dtype = n.b, n.b.dtype_of(q)
-    given = n.attr("scale")
-    scale = b.shape_of(q)[-1] ** -0.5 if given is None else float(given)
+    factor = n.attr("scale")
+    scale = b.shape_of(q)[-1] ** -0.5 if factor is None else float(factor)
     scores = b.elementwise("mul", b.matmul(q, k, transpose_b=True), b.full((1, 1, 1, 1), scale, dtype))
     if cap:
         limit = b.full((1, 1, 1, 1), cap, dtype)

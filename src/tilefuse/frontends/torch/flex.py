@@ -54,7 +54,7 @@ def definition(node: fx.Node, module_of: Callable[[Any], Any]) -> tuple[Callable
 
 
 def traced(function: Callable[..., Any], tensors: Sequence[Tensor]) -> fx.GraphModule:
-    """The operators of a function of such tensors. Torch's own decompositions take apart what has no lowering."""
+    """The operators of a function of such tensors. Torch's own decompositions take apart operators without a lowering."""
     table = {op: how for op, how in core_aten_decompositions().items() if str(op) not in TORCH_OPS}
     with FakeTensorMode():
         like = [torch.empty_strided(shape_of(t), strides_of(t), dtype=t.dtype, device=t.device) for t in tensors]
@@ -75,8 +75,8 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, score: Captured, mask: Captured,
     s = (q @ k.mT).to(work) * scale
     places = [torch.arange(n, device=q.device) for n in s.shape]
     s = _each(score, True)(s, *places).to(work)
-    kept = _each(mask, False)(*places)
-    s = torch.where(kept, s, -math.inf)
+    seen = _each(mask, False)(*places)
+    s = torch.where(seen, s, -math.inf)
     return (torch.ops.aten._safe_softmax(s, -1).to(q.dtype) @ v, torch.logsumexp(s, -1) / math.log(2), s.amax(-1) / math.log(2))
 
 

@@ -302,11 +302,11 @@ class _Walk:
 
     def _visit(self, graph: fx.Graph, operands: Sequence[Any], node: fx.Node) -> None:
         """Nodes of a definition; its results become those of `node`."""
-        given = iter(operands)
+        arguments = iter(operands)
         for inner in graph.nodes:
             match inner.op:
                 case "placeholder":
-                    self.value_of[inner] = next(given)
+                    self.value_of[inner] = next(arguments)
                 case "call_function":
                     self._call(inner)
                 case "output":

@@ -130,7 +130,7 @@ def _kernel(attention: AttentionCall, graph: Graph, device: DeviceSpec, prices: 
 def defined(attention: AttentionCall, graph: Graph) -> Graph:
     """The definition as a graph of its own, in normal form.
 
-    Inputs: q, k, v, and the mask, or what the maps behind it read, with "of_" before their names.
+    Inputs: q, k, v, and the mask, or the operands of the maps behind it, with "of_" before their names.
     """
     b = TensorBuilder("attention")
     types = {name: graph.type_of(v) for name, v in _operands(attention).items()}
@@ -147,12 +147,12 @@ def defined(attention: AttentionCall, graph: Graph) -> Graph:
         scores = _causal(b, scores)
     last = len(b.shape_of(scores)) - 1
     y = b.matmul(b.safe_softmax(scores, last) if attention.hidden_are_zeros else b.softmax(scores, last), v)
-    made = b.finish([y])
-    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind_maps(made, attention.mask, graph) if mask else made, PassContext())
+    written_out = b.finish([y])
+    return Pipeline.parse(DEFAULT_PIPELINE).run(_behind_maps(written_out, attention.mask, graph) if mask else written_out, PassContext())
 
 
 def maps_behind(value: str, graph: Graph) -> tuple[Node, ...]:
-    """Maps that a mask is computed by, in graph order: its kernel reads what they read, as where it is broadcast to all heads."""
+    """Maps that a mask is computed by, in graph order: its kernel reads their operands, as where it is broadcast to all heads."""
     names: dict[str, None] = {}
     stack = [value]
     while stack:

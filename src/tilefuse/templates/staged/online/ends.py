@@ -11,7 +11,7 @@ from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.scalar import Bound, Call, Expr, Read, const, walk
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Store, VectorStore
 from tilefuse.templates.staged.online.fragments import Fragment, over_lanes
-from tilefuse.templates.staged.online.late import VALUE_BY_FUNCTION, applied
+from tilefuse.templates.staged.online.late import CONDITIONAL, applied
 from tilefuse.templates.staged.online.lazy import LazyTop
 from tilefuse.templates.staged.online.products import ROW, WIDTH, Weighted
 from tilefuse.templates.staged.online.state import OnlineState
@@ -73,9 +73,9 @@ class WalkEnd:
     def _weighted_at(self, w: Weighted, here: Fragment, i: Affine) -> None:
         """Applies a row's late factors to its finished products, in their registers."""
         own, late = self.w.carried[w.value], list(w.total.late)
-        factors = [(fn, self.w.register(self.w.element(e), BOOL if fn in VALUE_BY_FUNCTION else own.dtype, "factor")) for fn, e in late]
+        factors = [(fn, self.w.register(self.w.element(e), BOOL if fn in CONDITIONAL else own.dtype, "factor")) for fn, e in late]
         # Rows of nothing but -inf are NaN, unless the definition makes them zeros.
-        end = next((n for n, (fn, _) in enumerate(late) if fn in VALUE_BY_FUNCTION), len(late))
+        end = next((n for n, (fn, _) in enumerate(late) if fn in CONDITIONAL), len(late))
         if w.total.top in self.lazy:
             factors.insert(end, ("mul", self.w.register(self.lazy[w.total.top].whole(i), own.dtype, "whole")))
         elif w.total.top and w.total.shift == self.w.form.reads[w.total.top]:

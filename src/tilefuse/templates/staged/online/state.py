@@ -12,6 +12,7 @@ from tilefuse.base.errors import InternalError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, bounds, linearise, number
+from tilefuse.ir.dtype import EXACT_F32
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
@@ -19,9 +20,6 @@ from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatement
 from tilefuse.templates.staged.online.plan import OnChip, OnlinePlan
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.online.turn_work import SPECIAL
-
-# Whole numbers that f32 holds exactly lie below this one.
-EXACT_F32 = 1 << 24
 
 
 class OnlineState(GraphStatements):
@@ -76,9 +74,9 @@ class OnlineState(GraphStatements):
         return reg
 
     @contextlib.contextmanager
-    def loop(self, stem: str, stop: int | Affine, *, unroll: bool = False, **more: Any) -> Iterator[Affine]:
+    def loop(self, stem: str, stop: int | Affine, *, unroll: bool = False, **options: Any) -> Iterator[Affine]:
         """As of `Statements`; the variables of unrolled loops are remembered."""
-        with super().loop(stem, stop, unroll=unroll, **more) as place:
+        with super().loop(stem, stop, unroll=unroll, **options) as place:
             self.unrolled |= place.axes() if unroll else frozenset()
             yield place
 

@@ -16,7 +16,7 @@ class Total:
     top     that maximum ("": none)
     shift   what the element subtracts before exp, the maximum itself or an expression of it: what has been summed up is multiplied by
             exp(old - new) when it changes
-    late    (function, row value): what is applied to the whole when it is done, in order; those of `late.py` take a condition
+    late    (function, row value): functions of the whole when it is done, in order; those of `late.py` take a condition
     """
 
     value: str

@@ -61,7 +61,7 @@ class Turn:
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
     def inputs_at_hand(self) -> AbstractContextManager[None]:
-        """Inside, what else scores depend on is there."""
+        """Within, the other values that scores depend on are there."""
         return contextlib.nullcontext()
 
     def each_column(self) -> AbstractContextManager[Affine]:
@@ -79,7 +79,7 @@ class Turn:
         return self.here.groups * self.here.vector
 
     def inputs_known(self, i: Affine, j: Affine) -> None:
-        """Makes known what else the score at a thread's row i and column j depends on, where it is at hand."""
+        """Makes known the other values that the score at a thread's row i and column j depends on, where they are at hand."""
 
     def _scores_known(self, place: Affine) -> None:
         w = self.w

@@ -136,7 +136,7 @@ def axes_of(e: Expr) -> frozenset[str]:
 
 
 def loads_of(form: OnlineForm, brought: Collection[Expr] = ()) -> int:
-    """Values with rows and columns that threads load for each score. brought: reads of what is on chip."""
+    """Values with rows and columns that threads load for each score. brought: reads of values on chip."""
     bodies = [t.body for t in (*form.totals, *(w.total for w in form.weighted))]
     loads = dict.fromkeys(e for body in bodies for e in walk(body) if isinstance(e, Read | Lookup) and e not in brought)
     inputs = {i.name for i in form.graph.inputs}

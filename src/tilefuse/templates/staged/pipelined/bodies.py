@@ -1,4 +1,4 @@
-"""Bodies of the maps of a pipelined product, behind its sums or before its operands, and what computing them takes."""
+"""Bodies of the maps of a pipelined product, behind its sums or before its operands, and the operations that they take."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

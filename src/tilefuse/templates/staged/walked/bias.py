@@ -39,8 +39,8 @@ def biases_of(graph: Graph, layouts: Layouts, online: OnlineForm) -> tuple[Bias,
     if len(online.tops) != 1 or not all(vanishes(t, online) for t in relative):
         return ()
     reads = dict.fromkeys(_reads(online.tops[0].body))
-    found = (_bias(graph, layouts, online, e) for e in reads if e.value not in graph.node_by_name)
-    return tuple(b for b in found if b is not None)
+    biases = (_bias(graph, layouts, online, e) for e in reads if e.value not in graph.node_by_name)
+    return tuple(b for b in biases if b is not None)
 
 
 def _reads(e: Expr) -> Iterator[Read]:

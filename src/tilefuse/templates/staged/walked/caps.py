@@ -16,7 +16,7 @@ from tilefuse.templates.staged.walked.limit import vanishes, with_bodies
 
 
 def with_short_caps(form: OnlineForm) -> OnlineForm:
-    """The form with every tanh of what maxima are of in its short form; the same form where anything else than powers reads it."""
+    """The form with every tanh below a maximum in its short form; the same form where anything else than powers reads it."""
     relative = (*form.sums, *(w.total for w in form.weighted))
     short_by_body = {t.body: _short(t.body) for t in form.tops}
     if all(body == short for body, short in short_by_body.items()) or not all(vanishes(t, form) for t in relative):

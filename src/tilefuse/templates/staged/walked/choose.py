@@ -21,9 +21,6 @@ from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, Walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import with_work
 
-# Slots of a ring of biases that are tried: with two, one is filled while the other is read; with none, threads load what they need.
-BIAS_SLOTS = (2, 1, 0)
-
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
     """The tiles whose work has the least price, or why there are none. fixed: tiles made by hand or by a tuner."""
@@ -53,7 +50,7 @@ def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     longest = min(padded(online.length, step), MOST_COLUMNS)
     columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
-    rings = BIAS_SLOTS if form.biases else (0,)
+    rings = SEARCH.pipelines.bias_slots if form.biases else (0,)
     for warpgroups, c, left_slots, bias_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1), rings):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)

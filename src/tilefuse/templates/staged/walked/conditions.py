@@ -1,10 +1,11 @@
-"""Conditions on row and column that a mask keeps scores by, as bounds of each row's columns.
+"""Conditions on row and column by which a mask keeps scores, as bounds of each row's columns.
 
     column <= row                        columns below row + 1
     row - column < w                     columns from row - w + 1 on
     column <= row  or  column < p        columns below the greater of row + 1 and p
 
-A condition is taken apart where `and` joins what is kept, and `or` what is hidden. Parts that bound no columns stay conditions.
+A condition is taken apart where `and` joins conditions that keep elements, and `or` conditions that hide them. Parts that bound no
+columns stay conditions.
 """
 from __future__ import annotations
 
@@ -13,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from tilefuse.ir.affine import Affine, bounds, number
-from tilefuse.ir.dtype import BOOL, DTYPES, I64, DType
+from tilefuse.ir.dtype import BOOL, DTYPES, EXACT_F32, I64, DType
 from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, const
 from tilefuse.templates.staged.online.products import ROW, WALK
-from tilefuse.templates.staged.online.state import EXACT_F32
 
 AND, OR = ("logical_and", "bit_and"), ("logical_or", "bit_or")
 NOT = ("logical_not", "bit_not")
@@ -68,19 +68,19 @@ class Mask:
     """A condition that keeps elements, or hides them; facts that guard an element keep it. Elsewhere it is -inf."""
 
     condition: Expr | tuple[Bound, ...]
-    kept: bool
+    keeps: bool
 
     def around(self, e: Expr, dtype: DType) -> Expr:
         """The element with this mask."""
         lowest = const(-float("inf"), dtype)
         if isinstance(self.condition, tuple):
             return Guard(self.condition, e, lowest)
-        return Call("select", (self.condition, *((e, lowest) if self.kept else (lowest, e))))
+        return Call("select", (self.condition, *((e, lowest) if self.keeps else (lowest, e))))
 
 
 @dataclass(frozen=True)
 class Unmasked:
-    """An element without masks. masks: all of them, the outermost last; rests: what of them is no bound of the columns of a row."""
+    """An element without masks. masks: all of them, the outermost last; rests: those that are no bounds of a row's columns."""
 
     core: Expr
     bounds: Bounds = field(default_factory=Bounds)
@@ -97,10 +97,10 @@ class Unmasked:
 
     def within(self, core: Expr, *others: Unmasked) -> Unmasked:
         """Another element that is -inf where this one is, or one of the others."""
-        made = replace(self, core=core)
+        both = replace(self, core=core)
         for o in others:
-            made = Unmasked(core, made.bounds.joined(o.bounds), made.masks + o.masks, made.rests + o.rests)
-        return made
+            both = Unmasked(core, both.bounds.joined(o.bounds), both.masks + o.masks, both.rests + o.rests)
+        return both
 
 
 def _around(e: Expr, masks: tuple[Mask, ...], dtype: DType) -> Expr:
@@ -119,15 +119,15 @@ class Conditions:
         """An element with its masks taken off."""
         match e:
             case Call("select", (condition, Const() as c, x)) if c.value == -float("inf"):
-                return self._without(condition, x, kept=False)
+                return self._without(condition, x, keeps=False)
             case Call("select", (condition, x, Const() as c)) if c.value == -float("inf"):
-                return self._without(condition, x, kept=True)
+                return self._without(condition, x, keeps=True)
             case Guard(facts, Const() as c, Const() as x) if c.value == -float("inf"):
-                return self._without(_condition(facts), x, kept=False)
+                return self._without(_condition(facts), x, keeps=False)
             case Guard(facts, x, Const() as c) if c.value == -float("inf"):
                 known = [(b, self._between(b)) for b in facts]
-                rest = tuple(b for b, found in known if found is None)
-                bounds_ = reduce(Bounds.joined, (found for _, found in known if found is not None), Bounds())
+                rest = tuple(fact for fact, edges in known if edges is None)
+                bounds_ = reduce(Bounds.joined, (edges for _, edges in known if edges is not None), Bounds())
                 own = Unmasked(x, bounds_, (Mask(facts, True),), (Mask(rest, True),) if rest else ())
                 inner = self.unmasked(x)
                 return inner.within(inner.core, own)
@@ -149,39 +149,39 @@ class Conditions:
                 return inner.within(const(0, DTYPES[fn]) if zero else Call(fn, (inner.core,)))
         return Unmasked(e)
 
-    def _without(self, condition: Expr, x: Expr, kept: bool) -> Unmasked:
+    def _without(self, condition: Expr, x: Expr, keeps: bool) -> Unmasked:
         inner = self.unmasked(x)
-        found, rest = self._split(condition, kept)
-        own = Unmasked(x, found, (Mask(condition, kept),), () if rest is None else (Mask(rest, kept),))
+        edges, rest = self._split(condition, keeps)
+        own = Unmasked(x, edges, (Mask(condition, keeps),), () if rest is None else (Mask(rest, keeps),))
         return inner.within(inner.core, own)
 
-    def _split(self, e: Expr, kept: bool) -> tuple[Bounds, Expr | None]:
-        """Bounds of what a condition keeps (or hides, if not `kept`), and the condition that is left; None: none is."""
+    def _split(self, e: Expr, keeps: bool) -> tuple[Bounds, Expr | None]:
+        """Bounds of the columns that a condition keeps (or hides, if not `keeps`), and the rest of the condition; None: no rest."""
         e = _plain(e)
         match e:
-            case Call(fn, (a, b)) if fn in (AND if kept else OR):
-                (one, first), (two, second) = self._split(a, kept), self._split(b, kept)
+            case Call(fn, (a, b)) if fn in (AND if keeps else OR):
+                (one, first), (two, second) = self._split(a, keeps), self._split(b, keeps)
                 rests = [r for r in (first, second) if r is not None]
                 return one.joined(two), Call(fn, tuple(rests)) if len(rests) == 2 else rests[0] if rests else None
             case Call(fn, (x,)) if fn in NOT:
-                found, rest = self._split(x, not kept)
-                return found, None if rest is None else Call(fn, (rest,))
-        own = self._clause(e, kept)
+                edges, rest = self._split(x, not keeps)
+                return edges, None if rest is None else Call(fn, (rest,))
+        own = self._clause(e, keeps)
         return (Bounds(), e) if own is None else (own, None)
 
-    def _clause(self, e: Expr, kept: bool) -> Bounds | None:
+    def _clause(self, e: Expr, keeps: bool) -> Bounds | None:
         """The bounds that a whole condition is; None where it is something else."""
         e = _plain(e)
         match e:
             case Call(fn, (a, b)) if fn in (*AND, *OR):
-                one, two = self._clause(a, kept), self._clause(b, kept)
+                one, two = self._clause(a, keeps), self._clause(b, keeps)
                 if one is None or two is None:
                     return None
-                return one.joined(two) if (fn in AND) == kept else one.either(two)
+                return one.joined(two) if (fn in AND) == keeps else one.either(two)
             case Call(fn, (x,)) if fn in NOT:
-                return self._clause(x, not kept)
+                return self._clause(x, not keeps)
             case Call(fn, (a, b)) if fn in OPPOSITE:
-                return self._comparison(fn if kept else OPPOSITE[fn], a, b)
+                return self._comparison(fn if keeps else OPPOSITE[fn], a, b)
         return None
 
     def _comparison(self, fn: str, a: Expr, b: Expr) -> Bounds | None:

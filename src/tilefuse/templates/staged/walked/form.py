@@ -26,7 +26,7 @@ class WalkForm:
     keys    over the walked axis, which are the scores' columns, and their inner axis
     values  over the columns of the weighted product and the walked axis, which is its inner axis
     limit   the mask that ends each row's columns, if there is one
-    biases  what tensor copies can bring for each score
+    biases  values for each score that tensor copies can bring
     """
 
     online: OnlineForm
@@ -88,11 +88,11 @@ def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOpera
     sizes, digits = {**extents, INNER: contraction.inner}, dict[str, Affine]()
     if operand.element is not None:
         split = with_digits(graph, layouts, operand, sizes)
-        more = None if split is None else digit_sizes(split[1], sizes)
-        if split is None or more is None:
+        digits_of_leads = None if split is None else digit_sizes(split[1], sizes)
+        if split is None or digits_of_leads is None:
             return Rejected(Reason.UNSUPPORTED_OP, f"%{operand.value} is computed, and tensor copies bring operands from memory")
         operand, digits = split[0], dict(split[1])
-        sizes |= more
+        sizes |= digits_of_leads
     return WalkOperand(operand, sizes, _leads(contraction), digits)
 
 

@@ -33,9 +33,9 @@ def with_digits(graph: Graph, layouts: Layouts, operand: Operand, sizes: Mapping
         if not isinstance(atom, str):
             digits[name] = Affine(((atom, 1),))
         stride_by_axis[name] = stride
-    made = replace(operand, value=element.value, element=None, stride_by_axis=stride_by_axis, first=offset.const, lone_reads=0,
+    led = replace(operand, value=element.value, element=None, stride_by_axis=stride_by_axis, first=offset.const, lone_reads=0,
                    inner_is_contiguous=stride_by_axis.get(INNER, 1) == 1)
-    return made, digits
+    return led, digits
 
 
 def _name(atom: FloorDiv | Mod, line: str) -> str | None:

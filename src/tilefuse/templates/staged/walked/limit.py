@@ -45,12 +45,12 @@ def with_limit(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
     """The form with the masks of its maxima's elements outside of these, and the masks that bound the columns of each row; None where
     they have none, or several."""
     conditions = Conditions({ROW: form.num_rows, WALK: form.length})
-    found = {t: conditions.unmasked(t.body) for t in form.tops}
+    unmasked_by_top = {t: conditions.unmasked(t.body) for t in form.tops}
     relative = (*form.sums, *(w.total for w in form.weighted))
     # Sums and products see hidden elements only through powers of the masked ones.
     if len({t.body for t in form.tops}) != 1 or not all(vanishes(t, form) for t in relative):
         return form, None
-    top, unmasked = next(iter(found.items()))
+    top, unmasked = next(iter(unmasked_by_top.items()))
     if unmasked.bounds == Bounds():
         return form, None
     limit = Limit(unmasked.bounds, unmasked.masked(top.dtype), unmasked.bare(top.dtype))

@@ -27,14 +27,14 @@ def load_bias(w: WalkState, bias: Bias, tile: OperandTile, slot: Affine, first_c
         loaded = w.fresh("loaded")
         w.emit(Declare(loaded, dtype, rows * chunks))
         with w.loop("i", rows, unroll=w.unroll) as i, w.loop("c", chunks, unroll=w.unroll) as c:
-            held = Reg(loaded, dtype, i * chunks + c)
+            register = Reg(loaded, dtype, i * chunks + c)
             row, column = w.first_row + _row(group, rows, i, warp), first_column + c * WARP + lane
             with w.at(**{ROW: row, WALK: column}):
                 load = Load(w.buffers[bias.read.value].name, dtype, w.global_offset(bias.read.value, bias.read.index))
             facts = (Bound(w.simplified(row), 0, bias.of.sizes[ROW]), Bound(w.simplified(column), 0, bias.of.sizes[INNER]))
-            w.emit(Assign(held, const(0, dtype)))
+            w.emit(Assign(register, const(0, dtype)))
             with w.when(facts):
-                w.emit(Assign(held, load))
+                w.emit(Assign(register, load))
         with w.loop("i", rows, unroll=w.unroll) as i, w.loop("c", chunks, unroll=w.unroll) as c:
             column = c * WARP + lane
             place = slot * tile.elements + column // tile.width * (tile.panel_lines * tile.width) + column % tile.width

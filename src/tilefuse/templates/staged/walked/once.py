@@ -12,7 +12,7 @@ from tilefuse.templates.staged.walked.state import WalkState
 
 
 def keep_lead_values(w: WalkState) -> None:
-    """Puts what depends on the lead place alone into registers, where it takes more than naming it."""
+    """Puts values that depend on the lead place alone into registers, where computing them takes more than naming them."""
     for e in dict.fromkeys(_lead_values(w.walk.form.online)):
         w.keep(e, w.element(e), "of_lead")
 

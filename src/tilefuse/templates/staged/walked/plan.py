@@ -70,7 +70,7 @@ class WalkPlan:
 
     @property
     def brought(self) -> tuple[WalkOperand, ...]:
-        """What each tile is of."""
+        """The operand of each tile."""
         return *self.form.operands, *(b.of for b in self.form.biases[:len(self.biases)])
 
     @property

@@ -98,19 +98,19 @@ class PipelinedTurn(Turn):
     def _pair(self, tile: OperandTile, g: Affine) -> Reg:
         """Registers with the neighbours of a group of columns, for each row of the thread."""
         w, here = self.w, self.here
-        held = Reg(w.fresh(f"{tile.operand.value}_pair"), tile.operand.dtype)
-        w.emit(Declare(held.name, held.dtype, here.rows * here.vector))
+        pair = Reg(w.fresh(f"{tile.operand.value}_pair"), tile.operand.dtype)
+        w.emit(Declare(pair.name, pair.dtype, here.rows * here.vector))
         column = here.column(g, number(0))
         for i in range(here.rows):
             place = column // tile.width * (tile.panel_lines * tile.width) + here.row(number(i)) * tile.width + column % tile.width
             at = w.simplified(axis(self.slots[tile.key]) * tile.elements + place)
-            w.emit(VectorLoad(held.name, number(i * here.vector), w.slots[tile.key].name, at, here.vector))
-        return held
+            w.emit(VectorLoad(pair.name, number(i * here.vector), w.slots[tile.key].name, at, here.vector))
+        return pair
 
     def inputs_known(self, i: Affine, j: Affine) -> None:
         """Makes the biases of a score known."""
-        for read, held in self.pairs.items():
-            self.w.remember(read, Reg(held.name, held.dtype, i * self.here.vector + j % self.here.vector))
+        for read, pair in self.pairs.items():
+            self.w.remember(read, Reg(pair.name, pair.dtype, i * self.here.vector + j % self.here.vector))
 
 
 def round_powers(w: WalkState, scores: Reg, powers: Reg, size: int) -> None:
