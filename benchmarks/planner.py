@@ -182,8 +182,8 @@ def _by_processes(processes: int, only: str, quick: bool, tiny: bool, budget_s: 
     plans, tuned = ([name for name, _ in listed(only, quick, tiny)] for listed in (sources, cases))
     ended: dict[str, tuple[list[Row], int]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        os.environ.setdefault(turns.VARIABLE, os.path.join(folder, "device.turns"))
-        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (budget_s,))
+        lock = os.environ.get(turns.VARIABLE) or os.path.join(folder, "device.turns")
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, (budget_s, lock))
         slow_first = sorted(plans, key=lambda name: not any(long in name for long in LONG))
         asked = {pool.submit(_measured, name, name in plans, quick, tiny): name for name in (*slow_first, *tuned)}
         try:
@@ -197,9 +197,10 @@ def _by_processes(processes: int, only: str, quick: bool, tiny: bool, budget_s: 
     return [row for name in (*plans, *tuned) if name in ended for row in ended[name][0]], sum(bad for _, bad in ended.values())
 
 
-def _begin(budget_s: float) -> None:
-    """In a measuring process: its bench."""
+def _begin(budget_s: float, lock: str) -> None:
+    """In a measuring process: its bench. lock: the file of the turns on the device."""
     global _bench
+    os.environ[turns.VARIABLE] = lock
     _bench = Bench(*present_device(), budget_s)
 
 

@@ -209,8 +209,9 @@ def text(records: Mapping[str, Record]) -> str:
     parts = [HEAD + "\n".join(_explained(heads, means) for heads, means in COMMON), contents]
     for section in found:
         record = records[section.suite]
-        explained = "\n".join(_explained((head,), means) for head, means in section.columns.items())
-        parts += [f"## {section.title}", section.measured, explained, f"{provenance(record)}.", section.table(record)]
+        shown = section.table(record)
+        explained = "\n".join(_explained((head,), means) for head, means in section.columns.items() if f" {head} |" in shown)
+        parts += [f"## {section.title}", section.measured, explained, f"{provenance(record)}.", shown]
     return "\n\n".join(parts) + "\n"
 
 

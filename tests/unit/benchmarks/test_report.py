@@ -116,7 +116,8 @@ def test_every_column_of_the_page_is_explained_and_no_other(section: results_pag
     heads = {h.strip() for above in re.findall(r"^\|(.*)\|\n\| ?---", tables, re.MULTILINE) for h in above.split("|")}
     common = {h for group, _ in results_page.COMMON for h in group}
     assert heads - common - set(section.columns) == set()
-    assert set(section.columns) - heads == set()
+    # Records of fused products alone have no table of bare ones.
+    assert set(section.columns) - heads <= ({"product", "jax.jit us"} if section.suite == "products" else set())
 
 
 @pytest.mark.parametrize(("suite", "known"), [("stitched", "lstm/f32/32x32x256"), ("workloads", "bi-rnn/training/f32"),

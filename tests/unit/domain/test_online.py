@@ -65,10 +65,11 @@ def test_sums_without_a_maximum_are_relative_to_nothing() -> None:
     assert not found.tops and not found.sums[0].top and not found.weighted[0].total.top
 
 
-def test_a_shift_may_be_a_function_of_the_maximum() -> None:
-    """The log-sum-exp subtracts 0 where the maximum is infinite."""
+def test_infinite_maxima_are_conditions_of_the_whole_sum() -> None:
+    """The log-sum-exp subtracts 0 where the maximum is infinite: the sum of a row is 0 or infinite there, when its walk is done."""
     (total,) = form(logarithm_of_sum(5, 4, 70)).sums
-    assert total.shift is not None and not isinstance(total.shift, Read)
+    assert isinstance(total.shift, Read) and total.shift.value == total.top
+    assert [fn for fn, _ in total.late] == ["zero_where", "infinite_where"]
 
 
 def test_lead_dimensions_may_be_merged_and_parted() -> None:
