@@ -12,7 +12,7 @@ from tilefuse.domain.resolved import Instance, Resolved, Touch
 from tilefuse.domain.stages import is_multi_stage, is_row_element
 from tilefuse.emit.cascade import Cascade
 from tilefuse.emit.kernel_writer import Held, KernelWriter, reachable
-from tilefuse.emit.vector_operands import fill_guarded, guarded_elements, vector_operands
+from tilefuse.emit.vector_operands import Path, fill_guarded, guarded_elements, vector_operands
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound
@@ -169,10 +169,26 @@ def needed_keys(state: RowState, keys: list[int]) -> list[int]:
     return [i.key for i in reachable(state.writer.domain, keys, done)]
 
 
+def fill_chunks(state: RowState, vectors: Sequence[Held], guarded: Sequence[tuple[Held, Path]] = ()) -> None:
+    """Loads register arrays with a thread's vectors of a row, all of one chunk together. guarded: arrays of elements behind guards."""
+    w, c = state.writer, state.choice
+    e = w.emitter
+    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in [*vectors, *(h for h, _ in guarded)])}: global memory -> registers"))
+    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
+        vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
+        with e.when(in_row(state, chunk, vector)):
+            e.narrow_to(vector, state.vectors)
+            env = lane_env_of(state, vector, c.vector) | state.kept_env
+            for h in vectors:
+                w.fill(h, chunk, env, state.lane)
+            for h, path in guarded:
+                fill_guarded(w, h, path, chunk, env, state.lane)
+
+
 def load_row(state: RowState) -> None:
     """Every full read of the row, before anything waits: all of the thread's vectors are in flight at once."""
     w, c = state.writer, state.choice
-    e, domain = w.emitter, w.domain
+    domain = w.domain
     bodies = [i.body for i in domain.instances]
     touches = [t for t in w.touches(bodies) if is_row_element(domain, t.offset)
                and t.offset.axes() <= {*domain.reduced, *domain.kept}]
@@ -186,16 +202,7 @@ def load_row(state: RowState) -> None:
     state.held = [*state.held, *vectors, *guarded]
     if not vectors and not guarded:
         return
-    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in [*vectors, *guarded])}: global memory -> registers"))
-    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
-        vector = e.let("vector", vector_at(state, chunk), vector_extent(state))
-        with e.when(in_row(state, chunk, vector)):
-            e.narrow_to(vector, state.vectors)
-            env = lane_env_of(state, vector, c.vector) | state.kept_env
-            for h in vectors:
-                w.fill(h, chunk, env, state.lane)
-            for h in guarded:
-                fill_guarded(w, h, paths[h.touch], chunk, env, state.lane)
+    fill_chunks(state, vectors, [(h, paths[h.touch]) for h in guarded])
 
 
 def fill_queued(state: RowState, held: Held, into: Affine, chunk: Affine) -> None:

@@ -15,7 +15,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, Reg, VectorStore
 from tilefuse.templates.rows.modes import Rows
 from tilefuse.templates.rows.reduce import reduce_stage
-from tilefuse.templates.rows.walk import RowState, in_row, lane_env_of, vector_at, vector_extent
+from tilefuse.templates.rows.walk import RowState, fill_chunks, in_row, lane_env_of, vector_at, vector_extent
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,10 @@ def _by_block(state: RowState) -> Rows:
 def _loaded(own: RowState, prepared: Prepared) -> list[Held]:
     """The reads of the prepared values, loaded at once."""
     w, c, domain = own.writer, own.choice, own.writer.domain
-    e = w.emitter
     needed = reachable(domain, [i.key for i in (*prepared.vectors, *prepared.reductions)], set())
     needed = [*needed, *(domain.instances[u] for i in prepared.reductions for u in i.uses)]
     probe = lane_env_of(own, axis("vector_probe"), c.vector, extents={"vector_probe": max(own.vectors, 1)}) | own.kept_env
     touches = [t for t in w.touches(i.body for i in needed) if t.offset.axes() & set(domain.reduced)]
     arrays = [w.held(t, c.chunks, c.vector, w.runs(t, c.vector, own.lane, probe)) for t in touches]
-    e.emit(Comment(f"{', '.join('%' + h.touch.value for h in arrays)}: global memory -> registers"))
-    with e.loop("chunk", c.chunks, unroll=w.unroll) as chunk:
-        vector = e.let("vector", vector_at(own, chunk), vector_extent(own))
-        with e.when(in_row(own, chunk, vector)):
-            e.narrow_to(vector, own.vectors)
-            env = lane_env_of(own, vector, c.vector) | own.kept_env
-            for h in arrays:
-                w.fill(h, chunk, env, own.lane)
+    fill_chunks(own, arrays)
     return arrays
