@@ -17,7 +17,7 @@ from tilefuse.plan.pattern import LibraryCall, Pattern, Plan, PlannedKernel, is_
 from tilefuse.plan.price.category import category_of
 from tilefuse.plan.price.cost import AnalyticCost, Figure
 from tilefuse.plan.price.library_price import CallPrice, price_call
-from tilefuse.plan.price.products import matrix_products
+from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.runtime.calls.call_plan import ITEMSIZE
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec
 from tilefuse.target.device import DeviceSpec
@@ -35,7 +35,8 @@ def explanation_of(plan: Plan, spec: ProgramSpec, fallbacks: Iterable[tuple[str,
     before passes, for the source places of the planned nodes.
     """
     model = AnalyticCost(device) if device is not None else None
-    calls = [_library(c, plan, device) for c in plan.library_calls]
+    products = NO_PRODUCTS if device is None else matrix_products(plan.graph, device, plan.layouts)
+    calls = [_library(c, plan, device, products) for c in plan.library_calls]
     figures = {} if model is None else {id(p): model.figures(p) for p in plan.programs}
     codes = [spec.kernels[s.kernel] for s in spec.steps if isinstance(s, KernelStep)]
     kernels = [_kernel(k, code, figures.get(id(k.program), ()), plan) for k, code in zip(plan.kernels, codes, strict=True)]
@@ -137,12 +138,12 @@ def _requested_bytes(program: TileProgram, allocated: int) -> int:
     return allocated + staging.requested_bytes - staging.allocated_bytes if allocated else allocated
 
 
-def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None) -> dict[str, Any]:
+def _library(call: LibraryCall, plan: Plan, device: DeviceSpec | None, products: Products) -> dict[str, Any]:
+    """products: those that kernels may hold instead of a call."""
     facts = {"operator": call.operator, "operands": list(call.operands), "results": [[number, value] for number, value in call.results]}
     if device is None:
         return facts
     price = price_call(call, plan.graph, device, plan.timed_calls, plan.layouts)
-    products = matrix_products(plan.graph, device, plan.layouts)
     return facts | {"bytes": price.num_bytes, "predicted_us": round(price.us, 4), "time_source": price.source, "at_least": price.is_bound,
                     "fusible": all(products.fusible(plan.graph.node_by_name[value]) for _, value in call.results)}
 

@@ -15,11 +15,16 @@ from tilefuse.runtime.stores.cache import cache_of
 from tilefuse.runtime.stores.judgement_store import JudgementStore, store_of
 from tilefuse.target.device import DeviceSpec
 
+# Options that choose among judged patterns and judge none: the greedy plans by which passes decide share judgements with the plan itself.
+CHOOSING_OPTIONS = frozenset({"planner"})
+
 
 def family(device: DeviceSpec, options: Options) -> str:
     """Equal where the same files, device record and options decide a pattern's schedule and price."""
-    changed = sorted((name, value) for name, value in options.changed().items() if name not in known_programs.SILENT_OPTIONS)
-    facts = [known_programs.compiler_fingerprint(), repr(device), options.code_key(), changed]
+    silent = known_programs.SILENT_OPTIONS | CHOOSING_OPTIONS
+    changed = sorted((name, value) for name, value in options.changed().items() if name not in silent)
+    code = tuple((name, value) for name, value in options.code_key() if name not in CHOOSING_OPTIONS)
+    facts = [known_programs.compiler_fingerprint(), repr(device), code, changed]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
 
 

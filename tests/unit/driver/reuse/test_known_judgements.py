@@ -79,6 +79,7 @@ def families_differ() -> None:
               family(H200, base.with_overrides(eager_rounding=True)), family(H200, base.with_overrides(stitch=False))]
     assert len({family(H200, base), *others}) == len(others) + 1
     assert family(H200, base) == family(H200, base.with_overrides(cache_dir="elsewhere", progress=False))
+    assert family(H200, base) == family(H200, base.with_overrides(planner="greedy")), "planners choose among the same judgements"
 
 
 def test_device_and_options_count() -> None:
