@@ -50,6 +50,14 @@ def transfer_us(num_bytes: int, device: DeviceSpec) -> float:
     return interpolated_us(num_bytes, device.transfer_curve, device.global_bytes_per_s)
 
 
+def resident_us(num_bytes: int, device: DeviceSpec) -> float:
+    """The same for bytes that L2 holds; that of global memory where their rate was not measured.
+
+    Units: bytes in, microseconds out. Source: DeviceSpec.resident_curve.
+    """
+    return interpolated_us(num_bytes, device.resident_curve or device.transfer_curve, device.global_bytes_per_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts of a step's predicted time. The slowest of the `*_us` decides; launches, `serial_us` and `ending_us` come on top.
@@ -153,7 +161,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
         started_us=started_us,
         serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device)
-        + sum([s.busy_cycles + s.wait_cycles for s in work.behind]) / clock_hz(device) * 1e6,
+        + sum([s.alone_cycles for s in work.behind]) / clock_hz(device) * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))
@@ -202,7 +210,7 @@ def price_stages(boundary: Parts, blocks: BlockWork, device: DeviceSpec) -> tupl
 
 def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     """Time of the global traffic. Units: microseconds. Source: DeviceSpec.transfer_curve, whose copies have enough loads in flight."""
-    us = transfer_us(work.global_bytes, device)
+    us = resident_us(work.global_bytes, device) if work.resident else transfer_us(work.global_bytes, device)
     launch, loads = work.grid, work.loads
     if launch is None:
         return work.traffic_factor * us
@@ -247,6 +255,15 @@ def launches_us(launches: int, device: DeviceSpec) -> float:
     return launches * device.graph_launch_us
 
 
+def early_start_us(num_bytes: int, device: DeviceSpec) -> float:
+    """Time that a kernel of one wave gains by beginning before the kernel ahead of it ends; negative where it loses.
+
+    num_bytes: its traffic. Units: microseconds. Source: `PipelinedFigures.early_gain_us`, `PipelinedFigures.early_byte_us`.
+    """
+    fitted = device.fitted.pipelined
+    return fitted.early_gain_us - fitted.early_byte_us * num_bytes
+
+
 def crowding_us(num_bytes: int, num_threads: int, enough_threads: int, device: DeviceSpec) -> float:
     """Time that traffic loses where fewer threads of a multiprocessor are resident than keep the memory busy.
 
@@ -267,11 +284,11 @@ def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
     """
     overlap, together = work.overlap, min(work.resident, -(-work.blocks // device.num_multiprocessors))
     busy = sum([s.busy_cycles for s in work.tile])
-    once = sum([s.busy_cycles + s.wait_cycles for s in work.once])
+    once = sum([s.alone_cycles for s in work.once])
     waves = work.blocks / (device.num_multiprocessors * together)
     waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
     waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
-    cycles = waves * (work.turns * (together * busy + waiting) + once)
+    cycles = waves * (work.turns * (sum([s.cycles(together) for s in work.tile]) + waiting) + once)
     return overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
 
 

@@ -32,19 +32,30 @@ class StageWork:
 
         copy of a tile      paths (("l2", 40),), (("threads", 8),)      wait 700        a copy keeps the port to L2 busy; threads issue it
 
-    paths        cycles by unit; units of one path work one after another, paths side by side, so that the longest decides
-    wait_cycles  latency of the block beside them
+    paths         cycles by unit; units of one path work one after another, paths side by side, so that the longest decides
+    wait_cycles   latency of the block that comes on top of the paths
+    chain_cycles  latency that passes beside the paths and keeps no unit busy, such as that of copies into slots ahead
 
     Units: cycles of a multiprocessor.
     """
 
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = ()
     wait_cycles: float = 0.0
+    chain_cycles: float = 0.0
 
     @property
     def busy_cycles(self) -> float:
         """Cycles of the longest path."""
         return max([sum([cycles for _, cycles in path]) for path in self.paths], default=0.0)
+
+    def cycles(self, together: int = 1) -> float:
+        """Cycles of the stage without `wait_cycles`, where so many blocks share the multiprocessor: their chains pass side by side."""
+        return max(together * self.busy_cycles, self.chain_cycles)
+
+    @property
+    def alone_cycles(self) -> float:
+        """Cycles of the stage in a block that has the multiprocessor for itself, all waits included."""
+        return self.cycles() + self.wait_cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +165,7 @@ class Work:
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
     loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
     flight_bytes      bytes of copies that a block has in flight, where rings of slots state them; else they follow from `read_bytes`
+    resident          L2 holds the boundary values when the kernel begins, as those of a kernel that ran on them just before
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
 
     Units: bytes; microseconds; picojoules.
@@ -178,6 +190,7 @@ class Work:
     traffic_factor: float = 1.0
     loads: LoadChain | None = None
     flight_bytes: int = 0
+    resident: bool = False
     follows_another: bool = False
 
     def operations_on(self, unit: str) -> int:

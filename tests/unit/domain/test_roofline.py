@@ -9,11 +9,13 @@ from tilefuse.domain.roofline import (
     blocks_us,
     busy_us_by_unit,
     clock_hz,
+    early_start_us,
     least_blocks_us,
     operations_per_s,
     price_candidate,
     price_stages,
     price_work,
+    resident_us,
     transfer_us,
 )
 from tilefuse.domain.work import BlockWork, LeastBlocks, LoadChain, Operations, StageWork, Work
@@ -170,6 +172,20 @@ def test_more_loads_in_flight_reach_more_of_the_bandwidth() -> None:
     assert times == sorted(times) and times[0] < 0.5 < times[-1] <= 1.0
 
 
+def test_resident_values_come_from_l2() -> None:
+    """Of a small kernel the latency of L2 instead of that of memory; a device whose L2 was not timed knows one curve only."""
+    work = Work(read_bytes=1 << 15, global_bytes=1 << 16, grid=Launch(4096, 256))
+    assert price_work(replace(work, resident=True), H200).global_us == resident_us(1 << 16, H200) < price_work(work, H200).global_us
+    unknown = replace(H200, resident_curve=())
+    assert price_work(replace(work, resident=True), unknown).global_us == price_work(work, unknown).global_us
+
+
+def test_an_early_start_gains_for_small_traffic_and_loses_for_large() -> None:
+    """8192 x 768 by 768 gained 0.46 us, 16384 x 3072 by 768 lost 1.8."""
+    small, large = (early_start_us(n << 20, H200) for n in (25, 124))
+    assert large < 0.0 < small < early_start_us(0, H200) == H200.fitted.pipelined.early_gain_us
+
+
 STITCH = H200.fitted.stitch.overlap
 TILE = (StageWork(((("l2", 900.0),), (("threads", 100.0),)), 700.0), StageWork(((("tensor", 400.0), ("threads", 200.0)),), 150.0))
 BLOCKS = BlockWork(blocks=H200.num_multiprocessors, threads=256, resident=4, turns=1, tile=TILE, once=(), overlap=STITCH)
@@ -198,6 +214,19 @@ def test_blocks_of_a_multiprocessor_share_its_units_and_wait_together() -> None:
     one, four, five = (blocks_us(replace(BLOCKS, blocks=n * H200.num_multiprocessors), H200) for n in (1, 4, 5))
     assert four - one == pytest.approx(STITCH.counted_share * cycles_us(3 * 1500.0))
     assert five == pytest.approx(2 * four)
+
+
+def test_a_chain_passes_beside_the_paths_and_is_no_units_work() -> None:
+    """It counts where it is longer than the paths, once for all blocks of a multiprocessor."""
+    chained = replace(TILE[0], chain_cycles=2000.0)
+    assert (chained.busy_cycles, chained.cycles(), chained.cycles(3), chained.alone_cycles) == (900.0, 2000.0, 2700.0, 2700.0)
+    assert replace(TILE[0], chain_cycles=800.0).alone_cycles == TILE[0].alone_cycles == 1600.0
+    blocks = replace(BLOCKS, tile=(chained, TILE[1]))
+    assert blocks.cycles_by_unit() == BLOCKS.cycles_by_unit()
+    one, two, three = (blocks_us(replace(blocks, blocks=n * H200.num_multiprocessors), H200) for n in (1, 2, 3))
+    assert one - blocks_us(BLOCKS, H200) == pytest.approx(STITCH.counted_share * cycles_us(1100.0))
+    assert two - one == pytest.approx(STITCH.counted_share * cycles_us(600.0))
+    assert three - two == pytest.approx(STITCH.counted_share * cycles_us(600.0 + 700.0))
 
 
 def test_turns_repeat_the_tile_and_nothing_else() -> None:

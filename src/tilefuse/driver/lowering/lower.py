@@ -7,6 +7,7 @@ from dataclasses import replace
 from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
+from tilefuse.domain.roofline import early_start_us
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.lowering.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.driver.lowering.in_place_reuse import reused_storage
@@ -133,7 +134,7 @@ class _Lowering:
         if self.options.early_start == "off" or not self.device.starts_early:
             return False
         overlaps = self._overlaps(program)
-        if overlaps.one_wave and program.bytes_moved <= self.device.fitted.pipelined.most_early_bytes:
+        if overlaps.one_wave and early_start_us(program.bytes_moved, self.device) > 0.0:
             return True
         if overlaps.waits_itself and not self.calls_library:
             return waits_itself(program.bytes_moved, program.launch)

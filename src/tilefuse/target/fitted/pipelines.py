@@ -31,6 +31,11 @@ class PipelineOverlapFigures(OverlapFigures):
     counted_share: float = measured(1.0, "1", "Time of a kernel over its counted cycles.", _TIMED)
 
 
+_EARLY = ("one H200, 4e5cc686 and 805762e8 (benchmarks/results/early-products-h200-20261124.txt), the same product again and again in "
+          "f16, us gained: ten below 12 MiB 0.23 to 0.78, 8192 x 768 by 768 (25 MiB) 0.46, 12608 x 768 (38) 0.45, 8192 x 2304 (51) -0.42, "
+          "three of 88 to 96 MiB -0.59 to 0.20, two of 124 -0.48 and -1.80")
+
+
 @dataclass(frozen=True, slots=True)
 class PartFigures:
     """Sums of parts of the inner axis that different blocks have multiplied, on their way to the block that finishes a tile."""
@@ -100,8 +105,9 @@ class PipelinedFigures:
         8.0, "instructions an element", "Store of one element through shared memory and by rows, which each warp stores word by word.",
         "assembler, sm_90a: beside the store to shared memory 16 instructions for two rows of 64 elements of 16 bits, odd and even")
     row_stored_bytes_per_cycle: float = measured(
-        20.0, "bytes a cycle and multiprocessor", "Rate of stores by rows: lanes store the neighbouring words of a row.",
-        "assumption: three times that of pairs in eight rows, since a store has one row instead of eight")
+        12.0, "bytes a cycle and multiprocessor", "Rate of stores by rows: lanes store the neighbouring words of a row.",
+        "one H200 (benchmarks/results/assumed-figures-h200-20261124.txt), 8192 x 4097 bf16 beside 8192 x 4104, us: inner axis of 64 "
+        "48.4 and 32.2, 49.0 and 36.0; of 256 54.7 and 45.7, 57.3 and 54.6")
     stored_instructions: float = measured(
         6.0, "instructions an element", "Store of one element from registers.", _TIMED)
     stored_bytes_per_cycle: float = measured(
@@ -193,10 +199,12 @@ class PipelinedFigures:
         1540.0, "cycles", "Start of a block until its first slot is full.",
         f"{_TIMED}; ten products of 4 to 25 us that begin early (early-products-h200-20261124.txt): predicted over measured 0.87 to 1.22, "
         "median 0.99, late 0.79 to 1.06, median 0.86")
-    most_early_bytes: int = measured(
-        48 << 20, "bytes", "Largest traffic of a product or chain that begins before the kernel ahead of it ends.",
-        "one H200, 4e5cc686 and 805762e8 (benchmarks/results/early-products-h200-20261124.txt), the same product again and again in f16, "
-        "early over late: up to 40 MiB 0.85 to 0.998, 8192 x 2304 by 768 (51 MiB) 1.009, 16384 x 3072 by 768 (124 MiB) 1.015 and 1.026")
+    early_gain_us: float = measured(
+        0.75, "us", "Time that a product or chain gains where it begins before the kernel ahead of it ends: its blocks stand, its "
+        "first slots fill.", _EARLY)
+    early_byte_us: float = measured(
+        1.48e-8, "us a byte", "Time that it loses for its traffic: blocks that came early take lines of L2 from the kernel "
+        "ahead.", _EARLY)
     own_kernel_share: float = measured(
         1.0, "1", "Most time of a product's own kernel, as a share of the call's, where it holds nothing else.",
         "one H200, 16 rows of cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt), us of call and kernel, predicted for "

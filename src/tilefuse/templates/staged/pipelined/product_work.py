@@ -27,6 +27,7 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     refill_cycles,
     step_cycles_of,
     stepping_cycles,
+    stream_latency_cycles,
     stream_us,
     streaming_cycles,
 )
@@ -47,7 +48,7 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     once = fitted.fill_cycles + _first_slot_cycles(plan, device) + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
-        stages, once = (_in_turn(main, ending, _beside_cycles(choice, flops, device), device),), once + _alone(ending)
+        stages, once = (_in_turn(main, ending, _beside_cycles(choice, flops, device), device),), once + ending.alone_cycles
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, plan.turns, stages, (StageWork((), once),), fitted.overlap)
     product_flops = _product_flops(form)
     energy = energy_pj(form, choice, boundary.global_bytes, flops, device) / _share_of_groups(plan, device)
@@ -83,7 +84,7 @@ def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Parts,
     step = 0.0 if choice.swapped else step_cycles_of(choice, device)
     main = fillings * max(products / _rate(form, device), step, port)
     ending = fitted.tile_cycles + choice.rows * choice.result_columns * _least_result_cycles(form, choice, flops, device)
-    meetings = sum(_alone(m) for m in _meetings(choice, len(form.products), device))
+    meetings = sum(m.alone_cycles for m in _meetings(choice, len(form.products), device))
     behind = meetings + ending if meetings and turns == 1 else 0.0
     beside = 0.0 if behind else meetings + ending
     # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
@@ -130,26 +131,27 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", _producing_behind_first(plan, device)),), (("l2", _copying_cycles(plan, device)),),
-        *((("global", c),) for c in streaming_cycles(plan, device)), *lane_paths(plan, device))
+        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
+        *lane_paths(plan, device))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
     elif plan.form.adds_partial_sums:
         sharing = choice.rows // choice.warpgroup_rows
         adding = plan.fillings * (fitted.added_cycles + _adding_cycles(plan, device))
         paths = (*paths, (("tensor", tensor_cycles / sharing), ("threads", adding)))
-    return StageWork(paths, refill_cycles(plan, device))
+    return StageWork(paths, refill_cycles(plan, device), max(_copying_cycles(plan, device), stream_latency_cycles(plan, device)))
 
 
 def _copying_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Cycles in which the slots ahead of the products are filled for a tile, each a copy's latency after products have read it."""
+    """Latency of the copies of a tile into the slots ahead of the products, each of which begins when products have read its slot."""
     ahead = plan.choice.slots - IN_USE
     return plan.fillings * device.fitted.pipelined.copy_cycles / ahead if ahead > 0 else 0.0
 
 
 def _first_slot_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles until producing threads have filled the first slot, beyond those of a tensor copy; weights fill their slots meanwhile."""
-    streamed = max(streaming_cycles(plan, device), default=0.0) * min(plan.choice.slots, plan.fillings) / plan.fillings
+    tile_cycles = max(*streaming_cycles(plan, device), stream_latency_cycles(plan, device), 0.0)
+    streamed = tile_cycles * min(plan.choice.slots, plan.fillings) / plan.fillings
     return max(producing_cycles(plan, device) - device.fitted.pipelined.load_cycles - streamed, 0.0)
 
 
@@ -259,12 +261,8 @@ def _in_turn(main: StageWork, ending: StageWork, beside_cycles: float, device: D
     stored = sum(cycles for path in ending.paths for unit, cycles in path if unit == "l2")
     beside_by_unit = {"l2": stored, "tensor": beside_cycles}
     paths = tuple(tuple((unit, cycles + beside_by_unit.get(unit, 0.0)) for unit, cycles in path) for path in main.paths)
-    beside = StageWork(paths, main.wait_cycles + device.fitted.pipelined.turn_cycles)
-    return replace(beside, wait_cycles=beside.wait_cycles + max(_alone(ending) - _alone(beside), 0.0) / 2)
-
-
-def _alone(stage: StageWork) -> float:
-    return stage.busy_cycles + stage.wait_cycles
+    beside = replace(main, paths=paths, wait_cycles=main.wait_cycles + device.fitted.pipelined.turn_cycles)
+    return replace(beside, wait_cycles=beside.wait_cycles + max(ending.alone_cycles - beside.alone_cycles, 0.0) / 2)
 
 
 def _result_loads(plan: ProductPlan) -> int:

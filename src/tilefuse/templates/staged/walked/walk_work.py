@@ -66,7 +66,7 @@ def most_loaded(plan: WalkPlan) -> tuple[int, int]:
 
 def _times(stage: StageWork, count: int) -> StageWork:
     paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
-    return StageWork(paths, stage.wait_cycles * count)
+    return StageWork(paths, stage.wait_cycles * count, stage.chain_cycles * count)
 
 
 def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
@@ -81,13 +81,12 @@ def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
     a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     moved_bytes = sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     moved = moved_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
-    # Threads that fill slots wait for memory beside the consumers.
+    # Consumers wait for threads that fill slots: these take so much longer than a turn that a second slot hides nothing.
     filled = choice.columns * choice.rows * fitted.bias_fill_cycles * sum(plan.is_loaded(t) for t in plan.biases)
-    alone = choice.bias_slots == 1
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
     products: tuple[Unit, float] = ("tensor", tensor * share)
     powers: tuple[tuple[Unit, float], ...] = (("special", special * share), ("threads", threads * share))
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (*((products, p) for p in powers), (("tensor", tensor),), (("l2", moved),))
     # The latency of a turn is no unit's work: it fills up what the units leave.
     busy = StageWork(paths).busy_cycles
-    return StageWork(paths, max(fitted.turn_cycles, fitted.least_turn_cycles - busy) + (filled if alone else max(filled - busy, 0.0)))
+    return StageWork(paths, max(fitted.turn_cycles, fitted.least_turn_cycles - busy) + filled)

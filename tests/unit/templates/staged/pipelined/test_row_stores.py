@@ -122,4 +122,4 @@ def test_odd_rows_cost_little_more_than_even_ones() -> None:
         return sum(blocks_us(b, H200) for b in plan_of(program).work.blocks)
 
     odd, even = us(plain(4095, 4097, 4104, BF16)), us(plain(4095, 4104, 4104, BF16))
-    assert even < odd < 1.06 * even
+    assert even < odd < 1.08 * even

@@ -47,9 +47,14 @@ def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]
     us = stream_us(plan.form, plan.choice, device)
     if not us:
         return ()
-    # A slot is filled again once products have read it, and arrives a latency later: few slots ahead keep memory waiting.
-    latency = plan.fillings * device.fitted.pipelined.fill_cycles / max(plan.choice.slots - IN_USE, 1)
-    return (max(us * clock_hz(device) / 1e6 / plan.turns, latency),)
+    return (us * clock_hz(device) / 1e6 / plan.turns,)
+
+
+def stream_latency_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
+    """Latency of the weights of a tile: a slot is filled again once products have read it, and few slots ahead keep memory waiting."""
+    if not streaming_cycles(plan, device):
+        return 0.0
+    return plan.fillings * device.fitted.pipelined.fill_cycles / max(plan.choice.slots - IN_USE, 1)
 
 
 def refill_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
