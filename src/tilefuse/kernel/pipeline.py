@@ -182,6 +182,8 @@ class WarpgroupProduct:
                     `left_panel` and `left_turned` are unused
     by_warps        each warp multiplies its 16 of every 64 rows itself and loads the right operand for that (mma.sync): the products are
                     complete behind the statement. Requires: `left_registers`, `right_turned`, panels of 128 bytes
+    in_pieces       each lane of a row holds neighbours of the inner axis: in a panel of 64 inner elements, those of lane p of four begin at
+                    16 p, in the order of its registers. The right operand lies in its own order. Requires: `by_warps`, whole panels
     arithmetic      "tf32" for f32 operands, of which the unit reads the first 11 significant bits; "" for others
     term            number of this product in its sum: number 0 overwrites the accumulator instead of adding to it. None: always adds.
     """
@@ -202,6 +204,7 @@ class WarpgroupProduct:
     arithmetic: str = ""
     term: Affine | None = None
     by_warps: bool = False
+    in_pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

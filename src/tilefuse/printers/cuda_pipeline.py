@@ -382,7 +382,8 @@ class CudaPipeline:
         scope, right = self.printer.scope, self.printer.buffers[s.right]
         keep = "1" if s.term is None else f"{scope.operand(s.term)} != 0"
         tiles, columns, panel_bytes = s.rows // WARPGROUP_ROWS, s.columns // COLUMN_STEP, s.right_panel * right.dtype.itemsize
-        self.printer.out.line(f"tf_warp_product<{tiles}, {columns}, {s.inner}, {panel_bytes}>({identifier(s.accumulator)}, "
+        function = "tf_warp_pieces" if s.in_pieces else "tf_warp_product"
+        self.printer.out.line(f"{function}<{tiles}, {columns}, {s.inner}, {panel_bytes}>({identifier(s.accumulator)}, "
                               f"{identifier(s.left)}, {self._place(right, s.right_index)}, {keep});")
 
     def _place(self, b: Buffer, index: Affine) -> str:

@@ -111,6 +111,34 @@ TF_INLINE void tf_warp_product(float* sum, const T* left, const T* right, bool k
   }
 }
 
+//@ tf_warp_pieces
+// The same where lane p of four holds inner elements 16 p to 16 p + 15 of each panel of 64, in order: it loads those of the right operand.
+// Eight lanes that load together meet in no bank: lines 2 n and 2 n + 1 swizzle chunks of one parity to places of both.
+template <int TILES, int N, int INNER, int PANEL, class T>
+TF_INLINE void tf_warp_pieces(float* sum, const T* left, const T* right, bool keep) {
+  const unsigned int lane = threadIdx.x & 31, line = lane >> 2, chunk = 2 * (lane & 3) ^ line;
+  const unsigned char* const own = (const unsigned char*)right + line * 128;
+#pragma unroll
+  for (int n = 0; n < 4 * TILES * N; ++n) sum[n] = keep ? sum[n] : 0.0f;
+#pragma unroll
+  for (int k = 0; k < INNER; k += 64) {
+    unsigned int b[N][8];
+#pragma unroll
+    for (int n = 0; n < N; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        memcpy(b[n] + 4 * half, __builtin_assume_aligned(own + n * 1024 + k / 64 * PANEL + (chunk ^ half) * 16, 16), 16);
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+#pragma unroll
+      for (int m = 0; m < TILES; ++m) {
+        const tf_left_words a(left + m * (INNER / 2) + k / 2 + 8 * step);
+#pragma unroll
+        for (int n = 0; n < N; ++n) tf_mma(sum + (m * N + n) * 4, a.of, b[n] + 2 * step, T());
+      }
+  }
+}
+
 //@ tf_matrix_product
 // One warp: sum[M * N tiles] += left[16 * M, INNER] * right[INNER, 8 * N], both in shared memory with rows `stride` elements apart.
 template <int M, int N, bool LEFT_TURNED, bool RIGHT_TURNED, int INNER, class T>

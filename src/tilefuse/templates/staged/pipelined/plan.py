@@ -42,7 +42,7 @@ class OperandTile:
     expanded      the operand that consumers compute from the tile, in registers; `operand` is the narrow tensor then, of which one element
                   holds `packing` inner elements: `depth` counts the tensor's elements
     parts         of each panel, one copied by each block of a cluster to all of them; 1: the block copies its own tile
-    by_lanes      whether the inner elements of a panel lie in the order in which lanes expand the other operand (`swapped/expand.py`)
+    by_lanes      whether the inner elements of a panel lie in the order in which lanes expand the other operand
     """
 
     key: str
@@ -101,6 +101,7 @@ class ProductPlan:
 
     beside    tiles in shared memory beside the slots
     received  sums of a tile's parts that the blocks of a cluster send each other; None without such parts
+    in_pieces whether each lane expands neighbours of narrow operands (`swapped/expand.py`)
     tables    rows and tiles before each group; None without groups
     lows      of every operand, in order, where they are multiplied as high and low parts
     """
@@ -115,6 +116,7 @@ class ProductPlan:
     lows: tuple[LowParts, ...] = ()
     received: ReceivedSums | None = None
     tables: GroupTables | None = None
+    in_pieces: bool = False
     work: Work = Work()
     flops: int = 0
 
@@ -357,9 +359,9 @@ def stored_tile(form: ProductForm, tile: OperandTile) -> OperandTile | None:
     return narrow if whole and not why_no_copies(form, narrow) else None
 
 
-def _goes_by_lanes(form: ProductForm, tiles: list[OperandTile]) -> bool:
-    """Whether the few lines beside expanded operands lie in the order of lanes: a tensor whose lines producers load in words, whole pieces
-    of neighbours, and no product that reads its left operand from shared memory."""
+def _expands_pieces(form: ProductForm, tiles: list[OperandTile]) -> bool:
+    """Whether lanes expand pieces of neighbours, beside few lines of a tensor that copies bring or producers load in words; no product reads
+    its left operand from shared memory."""
     left, *rights = tiles
     few = form.swapped and not form.num_groups and form.columns <= WARPGROUP_ROWS and form.inner % LANE_NEIGHBOURS == 0
     in_words = left.operand.inner_is_contiguous and not why_no_copies(form, left)
@@ -386,8 +388,10 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
     tables = GroupTables(form.num_groups, end) if form.num_groups else None
-    left = replace(tiles[0], by_lanes=_goes_by_lanes(form, tiles))
-    plan = ProductPlan(form, choice, left, tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables)
+    in_pieces = _expands_pieces(form, tiles)
+    # Instructions of warpgroups read the other operand in its slot's order; single warps load a lane's piece of it.
+    left = replace(tiles[0], by_lanes=in_pieces and not choice.by_warps)
+    plan = ProductPlan(form, choice, left, tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables, in_pieces=in_pieces)
     if choice.cluster_parts == 1:
         return plan
     elements = len(plan.rights) * choice.rows * choice.result_columns * choice.cluster_parts

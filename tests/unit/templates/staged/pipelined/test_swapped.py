@@ -112,19 +112,23 @@ def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: in
 
 @pytest.mark.parametrize(("graph", "elements"), [(lambda: of_bytes(16, 4096, 2048), 16), (lambda: of_halves(16, 4096, 2048, 64), 8)])
 def test_a_lane_expands_neighbours_of_one_load(graph: Callable[[], Graph], elements: int) -> None:
-    """16 neighbours along the inner axis, of whichever width; the few rows beside them lie in the same order."""
-    program = Case(graph).program()
-    plan = plan_of(program)
-    tile = plan.rights[0]
-    loads = [s for s in statements(compose_product(program, H200).body) if isinstance(s, VectorLoad)]
-    assert plan.left.by_lanes and {s.width for s in loads if s.buffer == f"{tile.operand.value}_slots"} == {elements}
-    assert "in the order of lanes" in why_no_copies(plan.form, plan.left)
+    """16 neighbours along the inner axis, of whichever width. Warpgroups read the few rows beside them in the same order; single warps load a
+    lane's piece of the rows, which tensor copies bring."""
+    for by_warps in (True, False):
+        program = Case(graph, swapped(16, 256, 3, by_warps=by_warps)).program()
+        plan = plan_of(program)
+        tile = plan.rights[0]
+        inside = list(statements(compose_product(program, H200).body))
+        widths = {s.width for s in inside if isinstance(s, VectorLoad) and s.buffer == f"{tile.operand.value}_slots"}
+        assert plan.in_pieces and widths == {elements}
+        assert all(s.in_pieces is by_warps for s in inside if isinstance(s, WarpgroupProduct))
+        assert plan.left.by_lanes is not by_warps and ("in the order of lanes" in why_no_copies(plan.form, plan.left)) is not by_warps
 
 
 def test_order_of_lanes_needs_a_tensor_in_memory() -> None:
     """Computed elements, and rows of many tiles that tensor copies bring faster than threads, keep their order."""
     for graph in (lambda: of_bytes_and_floats(16, 4096, 2048), lambda: of_bytes(256, 11008, 4096)):
-        assert not plan_of(Case(graph).program()).left.by_lanes
+        assert not plan_of(Case(graph).program()).in_pieces
 
 
 def test_few_rows_that_threads_compute_cost_a_wait_a_slot() -> None:

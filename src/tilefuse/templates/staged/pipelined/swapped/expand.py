@@ -3,7 +3,7 @@
     slot, 64 lines of i8      ->  registers of a warpgroup, 64 lines x 64 inner elements of f16  ->  left operand of a warpgroup product
       part 0 | part 1 | ..        array 0       array 1       array 0 ..                            while the next part is computed
 
-Beside few lines in the order of lanes (`OperandTile.by_lanes`) four lanes share a part of a line; one load brings 16 neighbours:
+Beside few lines (`ProductPlan.in_pieces`) four lanes share a part of a line; one load brings 16 neighbours:
 
     lane 0      0 1 .. 15       positions    0 1     8 9     16 17    ..     56 57        two in each group of 8
     lane 1     16 17 .. 31                   2 3    10 11    18 19    ..     58 59
@@ -76,7 +76,7 @@ class ExpandedProducts:
         """The products of a slot: parts of each operand are computed while products of the parts before are in flight."""
         w, uses = self.w, 0
         with w.nested() as inside:
-            if self.plan.left.by_lanes:
+            if self.plan.in_pieces:
                 for tile in self.tiles:
                     self._hold_values_of_pieces(tile, first_inner)
             for part in range(self.parts):
@@ -100,7 +100,8 @@ class ExpandedProducts:
         if tile.expanded is not None:
             return WarpgroupProduct(total.name, array.name, number(0), 0, False, w.slots[right.key].name, right_index,
                                     right.panel_lines * right.width, right.operand.inner_is_contiguous, self.rows, choice.columns, inner,
-                                    left_registers=True, term=term, by_warps=choice.by_warps)
+                                    left_registers=True, term=term, by_warps=choice.by_warps,
+                                    in_pieces=choice.by_warps and self.plan.in_pieces)
         first = self.group * (self.rows * (tile.width if tile.operand.inner_is_contiguous else tile.depth))
         left_index = slot_by_key[tile.key] * tile.elements + first + self._inner_place(tile, part)
         return WarpgroupProduct(total.name, w.slots[tile.key].name, left_index, tile.panel_lines * tile.width,
@@ -118,7 +119,7 @@ class ExpandedProducts:
     def _expand(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
         """A part of an operand into its register array; zeros beyond the operand's end."""
         w = self.w
-        if self.plan.left.by_lanes:
+        if self.plan.in_pieces:
             self._expand_by_lanes(tile, array, slot, part, first_inner)
             return
         for line in self.lines:

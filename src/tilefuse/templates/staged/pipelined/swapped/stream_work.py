@@ -97,7 +97,7 @@ def lane_paths(plan: ProductPlan, device: DeviceSpec) -> tuple[tuple[tuple[Unit,
         alone = together + fitted.lone_warp_cycles
         return ((("shared", fillings * (fitted.warp_step_cycles + choice.warpgroups * parts * together)),),
                 (("threads", fillings * (fitted.warp_step_cycles + parts * alone)),))
-    if not plan.left.by_lanes:
+    if not plan.in_pieces:
         return ()
     longer = (fitted.lone_array if choice.split > 1 else 1.0) * plan.fillings * len(plan.rights)
     return ((("tensor", longer * products * fitted.register_product_cycles),), (("threads", longer * parts * fitted.lane_part_cycles),))
@@ -107,7 +107,7 @@ def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     """Cycles in which the consumers compute the left operands of a tile from narrow elements."""
     fitted, graph = device.fitted.pipelined, plan.form.graph
     instructions = 0.0
-    moving = fitted.lane_instructions if plan.left.by_lanes else fitted.expanded_instructions
+    moving = fitted.lane_instructions if plan.in_pieces else fitted.expanded_instructions
     for tile in plan.rights:
         if tile.expanded is not None and tile.expanded.element is not None:
             element = tile.expanded.element
