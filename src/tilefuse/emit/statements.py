@@ -122,6 +122,11 @@ class Statements:
         span = bounds(bound.index, self.extents)
         return span is not None and bound.low <= span[0] and span[1] < bound.high
 
+    def never(self, bound: Bound) -> bool:
+        """Whether a bound holds nowhere in the current frame."""
+        span = bounds(bound.index, self.extents)
+        return span is not None and (span[1] < bound.low or bound.high <= span[0])
+
     def let(self, stem: str, value: Affine, extent: int) -> Affine:
         """Names an index expression. Constants and single names are returned unchanged."""
         simple = simplify(value, self.extents)

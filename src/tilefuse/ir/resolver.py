@@ -31,6 +31,10 @@ class Resolver(abc.ABC, Generic[Leaf, NewLeaf]):
     def always(self, bound: Bound) -> bool:
         """Whether a bound over the new names holds everywhere: its guard is then left out."""
 
+    def never(self, bound: Bound) -> bool:
+        """Whether a bound over the new names is known to hold nowhere: its guard is then the other branch."""
+        return False
+
     @abc.abstractmethod
     def leaf(self, e: Leaf, guarded: bool) -> Tree[NewLeaf]:
         """The new expression for a leaf."""
@@ -52,5 +56,7 @@ class Resolver(abc.ABC, Generic[Leaf, NewLeaf]):
                 new = tuple(Bound(self.index(b.index), b.low, b.high) for b in bounds)
                 if all(self.always(b) for b in new):
                     return self.expression(then, guarded)
+                if any(self.never(b) for b in new):
+                    return self.expression(otherwise, guarded)
                 return Guard(new, self.expression(then, True), self.expression(otherwise, True))
         return self.leaf(e, guarded)

@@ -104,6 +104,28 @@ template <int COUNT> TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed ch
   memcpy(pair, &word, sizeof word);
 }
 
+//@ tf_widen_halves
+// The low and the high 4 bits of an element of an array of 8-bit integers, in the low bits of the halves of a word.
+template <int COUNT> TF_INLINE unsigned int tf_halves_word(const unsigned char (&narrow)[COUNT], int place) {
+  unsigned int word = 0;
+  if constexpr (COUNT % 4 == 0) memcpy(&word, narrow + (place & ~3), 4);
+  else word = narrow[place];
+  const unsigned int byte = COUNT % 4 == 0 ? place & 3 : 0;
+  return __byte_perm(word, word >> 4, byte | (4 + byte) << 8) & 0x000f000fu;
+}
+// Both minus OFFSET as elements of 16 bits, exactly. pair: at a multiple of four bytes. 1024 + n has the bits 0x6400 + n in f16, 128 + n
+// the bits 0x4300 + n in bf16.
+template <int OFFSET, int COUNT> TF_INLINE void tf_widen_halves(tf_f16* pair, const unsigned char (&narrow)[COUNT], int place) {
+  unsigned int word = tf_halves_word(narrow, place) | 0x64006400u;
+  asm("sub.f16x2 %0, %0, %1;" : "+r"(word) : "r"(0x64006400u + OFFSET * 0x10001u));
+  memcpy(pair, &word, sizeof word);
+}
+template <int OFFSET, int COUNT> TF_INLINE void tf_widen_halves(tf_bf16* pair, const unsigned char (&narrow)[COUNT], int place) {
+  unsigned int word = tf_halves_word(narrow, place) | 0x43004300u;
+  asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"(0x43004300u + OFFSET * 0x10001u));
+  memcpy(pair, &word, sizeof word);
+}
+
 //@ tf_scale_pair
 // Two neighbouring elements times a scale of their type, each rounded once. pair: at a multiple of four bytes.
 TF_INLINE void tf_scale_pair(tf_f16* pair, tf_f16 scale) {

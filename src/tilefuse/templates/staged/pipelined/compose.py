@@ -202,6 +202,7 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
         held_slots = 1
         if any(t.expanded for t in plan.rights):
             held_slots = 0 if choice.by_warps else 1
+            expanding.fetch(inner)
             used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)

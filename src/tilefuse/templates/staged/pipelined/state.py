@@ -159,9 +159,9 @@ class ProductState(GraphStatements):
         place = self.form.reduced.places[name] if point is None else tuple(point[a] for a in self.graph.node_by_name[name].axes)
         return self.here.value(name, tuple(self.index(e) for e in place))
 
-    def expression(self, e: Expr) -> KExpr:
-        """An expression of the graph at the current point."""
-        return self.here.expression(e)
+    def expression(self, e: Expr, inline: bool = False) -> KExpr:
+        """An expression of the graph at the current point. inline: inner maps stand in it, and take no registers of their own."""
+        return self.here.expression(e, inline)
 
     def result_offset(self, name: str) -> Affine:
         """Its offset in memory. Units: elements."""
@@ -182,6 +182,9 @@ class _Here(GraphResolver):
 
     def index(self, e: Affine) -> Affine:
         return self.writer.index(e)
+
+    def never(self, bound: Bound) -> bool:
+        return self.writer.never(bound)
 
     def read(self, e: Read, guarded: bool) -> KExpr:
         w = self.writer

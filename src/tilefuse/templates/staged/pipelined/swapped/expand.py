@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.ir.affine import Affine, axis, number
-from tilefuse.ir.dtype import F32, DType
-from tilefuse.ir.scalar import Bound, Call, const
+from tilefuse.ir.dtype import DTYPES, F32, DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import Bound, Call, Expr, Read, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
@@ -72,13 +73,16 @@ class ExpandedProducts:
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
 
+    def fetch(self, first_inner: Affine) -> None:
+        """Loads the values of a slot that a lane's neighbours share. This stands before the wait for the slot: both latencies pass together."""
+        if self.plan.in_pieces:
+            for tile in self.tiles:
+                self._hold_values_of_pieces(tile, first_inner)
+
     def use(self, first_inner: Affine, step: Affine, slot_by_key: Mapping[str, Affine]) -> tuple[Stmt, ...]:
         """The products of a slot: parts of each operand are computed while products of the parts before are in flight."""
         w, uses = self.w, 0
         with w.nested() as inside:
-            if self.plan.in_pieces:
-                for tile in self.tiles:
-                    self._hold_values_of_pieces(tile, first_inner)
             for part in range(self.parts):
                 for total, tile in zip(w.totals, self.plan.rights, strict=True):
                     array = self.arrays[uses % len(self.arrays)]
@@ -158,6 +162,9 @@ class ExpandedProducts:
         w, operand = self.w, tile.expanded
         assert operand is not None and operand.element is not None
         bounds = (*w.beyond(line.of_operand, operand.lines), *w.beyond(inner + NEIGHBOURS - 1, w.form.inner))
+        if _keeps_zero(w.graph, operand.element, tile.operand.value):
+            # Tensor copies bring zeros beyond the tensor's end.
+            bounds = ()
         places = [Reg(array.name, array.dtype, register + v) for v in range(NEIGHBOURS)]
         if bounds:
             w.emit(*(Assign(place, const(0, array.dtype)) for place in places))
@@ -165,7 +172,8 @@ class ExpandedProducts:
             self._one_by_one(tile, places, line, inner, stored)
             return
         with w.when(bounds):
-            values = [self._element(tile, line, inner + v, stored[v]) for v in range(NEIGHBOURS)]
+            # Neighbours in one element are computed as a pair, which the printer sees where they are written out.
+            values = [self._element(tile, line, inner + v, stored[v], tile.packing > 1) for v in range(NEIGHBOURS)]
             w.emit(*(Assign(place, value) for place, value in zip(places, values, strict=True)))
 
     def _one_by_one(self, tile: OperandTile, places: list[Reg], line: _Line, inner: Affine, stored: list[Reg]) -> None:
@@ -176,13 +184,13 @@ class ExpandedProducts:
             with w.when((*w.beyond(line.of_operand, operand.lines), *w.beyond(inner + v, w.form.inner))):
                 w.emit(Assign(place, self._element(tile, line, inner + v, stored[v])))
 
-    def _element(self, tile: OperandTile, line: _Line, inner: Affine, stored: KExpr) -> KExpr:
-        """The operand's element at a line and an inner place. stored: the narrow element that it reads."""
+    def _element(self, tile: OperandTile, line: _Line, inner: Affine, stored: KExpr, inline: bool = False) -> KExpr:
+        """The operand's element at a line and an inner place. stored: the narrow element that it reads; inline: as of `expression`."""
         w, operand = self.w, tile.expanded
         assert operand is not None and operand.element is not None
         w.stored = {tile.operand.value: stored}
         with w.at(**{operand.line: line.of_operand, INNER: w.simplified(inner)}):
-            value = w.expression(operand.element)
+            value = w.expression(operand.element, inline)
         w.stored = {}
         return _through_f32(value, operand.dtype)
 
@@ -234,6 +242,17 @@ class ExpandedProducts:
                 tried.extents[inner] = w.form.inner
                 loads = self._loads_at(tile, line, axis(inner))
             self._load_held([(v, o) for v, o in loads if inner not in o.axes()], w.beyond(line.of_operand, self._lines_of(tile)))
+
+
+def _keeps_zero(graph: Graph, e: Expr, narrow: str) -> bool:
+    """Whether an element is a conversion of the one that it reads of `narrow`, so that it is zero where that is."""
+    match e:
+        case Call(fn, (inner,)) if fn in DTYPES:
+            return _keeps_zero(graph, inner, narrow)
+        case Read(value):
+            node = graph.node_by_name.get(value)
+            return value == narrow if node is None or node.body is None else _keeps_zero(graph, node.body, narrow)
+    return False
 
 
 def _through_f32(e: KExpr, dtype: DType) -> KExpr:
