@@ -39,7 +39,8 @@ def test_kernel_compiles_without_spills(name: str) -> None:
     assert ("tf_warp_product<" if by_warps else f"tf_wgmma_n{plan_of(program).choice.columns}_") in source
     body = source.split("__global__")[1]
     assert ("tf_widen_pair(" in body) == name.startswith("weights of 8 bits")
-    assert ("tf_scale_pair(" in body) == (name == "weights of 8 bits with scales")
+    assert ("tf_widen_halves<8>(" in body) == (name == "weights of 4 bits")
+    assert ("tf_scale_pair(" in body) == (name in ("weights of 8 bits with scales", "weights of 4 bits"))
 
 
 @pytest.mark.parametrize("warpgroups", [1, 2, 4])

@@ -48,7 +48,7 @@ def warpgroup_loops(s: WarpgroupProduct, left_buffer: Buffer | None, right_buffe
     integer = right_buffer.dtype.is_integer
     sums = I32 if integer else F32
     own = Reg(s.accumulator, sums, s.columns // 2 * a + 4 * b + q)
-    inner = _in_pieces(k, panel_width(right_buffer.swizzle, right_buffer.dtype.itemsize)) if s.in_pieces else k
+    inner = inner_of_piece(k, panel_width(right_buffer.swizzle, right_buffer.dtype.itemsize)) if s.in_pieces else k
     right = s.right_index + _in_panels(right_buffer, s.right_panel, *((inner, column) if s.right_turned else (column, inner)))
     operands: list[KExpr] = [Load(s.right, right_buffer.dtype, right)]
     if left_buffer is None:
@@ -67,7 +67,7 @@ def warpgroup_loops(s: WarpgroupProduct, left_buffer: Buffer | None, right_buffe
     return (If((Bound(s.term, 0, 1),), _nested((Assign(own, const(0, sums)),), extents[:3])), *loops)
 
 
-def _in_pieces(k: Affine, panel: int) -> Affine:
+def inner_of_piece(k: Affine, panel: int) -> Affine:
     """The inner element that a lane's register for column `k` of the accumulators' layout holds: each lane has a piece of the panel."""
     return k // panel * panel + k % 8 // 2 * (panel // 4) + k % panel // 8 * 2 + k % 2
 

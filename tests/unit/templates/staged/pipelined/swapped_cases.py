@@ -64,6 +64,8 @@ SWAPPED_CASES = {
     "single warps, parts in memory": Case(lambda: of_bytes(11, 72, 528), swapped(16, 128, 2, 1, 4, 2, by_warps=True)),
     "single warps, weights of 4 bits": Case(lambda: of_halves(9, 72, 544, 32, "bf16"), swapped(16, 256, 2, 1, 1, by_warps=True)),
     "two blocks at once": Case(lambda: plain(13, 200, 264, BF16), swapped(16, 128, 3, blocks=4, split=2, cluster=2, resident=2)),
+    "single warps, two tiles of 16 columns": Case(lambda: of_bytes(11, 200, 304, "f16"), Pipelined(256, 16, 128, 3, 2, 1, 2, swapped=True,
+                                                                                                  by_warps=True)),
     "two blocks at once, single warps": Case(lambda: of_bytes(11, 136, 304), swapped(16, 128, 3, by_warps=True, resident=2)),
     "rows of many tensors, one computed": Case(lambda: stacked(11, 72, 136), swapped(16, 128), by_threads=1),
     "weights of 32 bits, padded": Case(lambda: widened(64, 72, 72), swapped(64), by_threads=2),
