@@ -36,7 +36,7 @@ def test_kernel_compiles_without_spills(name: str) -> None:
     assert without_spills(report) and "serializ" not in report.lower(), report[-600:]
     by_warps = plan_of(program).choice.by_warps
     assert bool(products_in(code, program.name)["HGMMA"]) is not by_warps and copies_in(code, program.name)["UTMALDG"]
-    assert ("tf_warp_product<" if by_warps else f"tf_wgmma_n{plan_of(program).choice.columns}_") in source
+    assert ("tf_warp_pieces<" if by_warps else f"tf_wgmma_n{plan_of(program).choice.columns}_") in source
     body = source.split("__global__")[1]
     assert ("tf_widen_pair(" in body) == name.startswith("weights of 8 bits")
     assert ("tf_widen_halves<8>(" in body) == (name == "weights of 4 bits")
@@ -66,4 +66,4 @@ def test_products_of_single_warps_compile_without_spills(graph: Callable[[], Gra
     source = print_cuda(compose_product(program, H200), H200)
     code, report = assembled(source, "sm_90a")
     assert without_spills(report), report[-600:]
-    assert "tf_warp_product<" in source and not products_in(code, program.name)
+    assert "tf_warp_pieces<" in source and not products_in(code, program.name)
