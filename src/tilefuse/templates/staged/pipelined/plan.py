@@ -360,8 +360,8 @@ def stored_tile(form: ProductForm, tile: OperandTile) -> OperandTile | None:
 
 
 def _expands_pieces(form: ProductForm, tiles: list[OperandTile]) -> bool:
-    """Whether lanes expand pieces of neighbours, beside few lines of a tensor that copies bring or producers load in words; no product reads
-    its left operand from shared memory."""
+    """Whether lanes expand pieces of neighbours: beside few lines of a tensor that copies bring or producers load in words, and where no
+    product reads its left operand from shared memory."""
     left, *rights = tiles
     few = form.swapped and not form.num_groups and form.columns <= WARPGROUP_ROWS and form.inner % LANE_NEIGHBOURS == 0
     in_words = left.operand.inner_is_contiguous and not why_no_copies(form, left)

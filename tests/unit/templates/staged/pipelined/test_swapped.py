@@ -112,8 +112,8 @@ def test_consumers_expand_narrow_weights(graph: Callable[[], Graph], packing: in
 
 @pytest.mark.parametrize(("graph", "elements"), [(lambda: of_bytes(16, 4096, 2048), 16), (lambda: of_halves(16, 4096, 2048, 64), 8)])
 def test_a_lane_expands_neighbours_of_one_load(graph: Callable[[], Graph], elements: int) -> None:
-    """16 neighbours along the inner axis, of whichever width. Warpgroups read the few rows beside them in the same order; single warps load a
-    lane's piece of the rows, which tensor copies bring."""
+    """16 neighbours along the inner axis, of whichever width. Warpgroups read the few rows beside them in the same order; single warps load
+    a lane's piece of the rows, which tensor copies bring."""
     for by_warps in (True, False):
         program = Case(graph, swapped(16, 256, 3, by_warps=by_warps)).program()
         plan = plan_of(program)

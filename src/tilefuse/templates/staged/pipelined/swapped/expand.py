@@ -74,7 +74,7 @@ class ExpandedProducts:
         return arrays
 
     def fetch(self, first_inner: Affine) -> None:
-        """Loads the values of a slot that a lane's neighbours share. This stands before the wait for the slot: both latencies pass together."""
+        """Loads the values of a slot that a lane's neighbours share, before the wait for the slot: both latencies pass together."""
         if self.plan.in_pieces:
             for tile in self.tiles:
                 self._hold_values_of_pieces(tile, first_inner)
