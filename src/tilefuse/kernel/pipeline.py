@@ -182,8 +182,9 @@ class WarpgroupProduct:
                     `left_panel` and `left_turned` are unused
     by_warps        each warp multiplies its 16 of every 64 rows itself and loads the right operand for that (mma.sync): the products are
                     complete behind the statement. Requires: `left_registers`, `right_turned`, panels of 128 bytes
-    in_pieces       each lane of a row holds neighbours of the inner axis: in a panel of 64 inner elements, those of lane p of four begin at
-                    16 p, in the order of its registers. The right operand lies in its own order. Requires: `by_warps`, whole panels
+    in_pieces       each of the four lanes of a row holds two pieces of 16 neighbours of two panels of 64 inner elements, in the order of its
+                    registers; the right operand lies in its own order. Columns of the accumulator's layout: 0 to 63 are the pieces that
+                    begin at inner elements 0, 32, 80 and 112, 64 to 127 those at 16, 48, 64 and 96. Requires: `by_warps`, pairs of panels
     arithmetic      "tf32" for f32 operands, of which the unit reads the first 11 significant bits; "" for others
     term            number of this product in its sum: number 0 overwrites the accumulator instead of adding to it. None: always adds.
     """
@@ -212,6 +213,17 @@ class WarpgroupWait:
     """Each thread waits until at most the last `pending` of its warpgroup's `WarpgroupProduct` statements are in flight."""
 
     pending: int = 0
+
+
+# Pieces of a lane in as many panels, and panels that single warps multiply at once.
+PIECES = 2
+
+
+def inner_of_piece(k: Affine, panel: int) -> Affine:
+    """The inner element that stands for column `k` of the accumulator's layout where lanes hold pieces. panel: its inner elements."""
+    lane, both = k % 8 // 2, PIECES * panel
+    piece = (k % both // panel + k % 8 // 4) % PIECES
+    return k // both * both + lane * (panel // 2) + piece * (panel // 4) + k % panel // 8 * 2 + k % 2
 
 
 def swizzled_byte(offset: int, swizzle: int) -> int:

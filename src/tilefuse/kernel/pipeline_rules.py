@@ -27,6 +27,7 @@ from tilefuse.kernel.ir import (
     Stmt,
 )
 from tilefuse.kernel.pipeline import (
+    PIECES,
     SWIZZLE_LINE_BYTES,
     SWIZZLE_ROWS,
     SWIZZLES,
@@ -281,8 +282,8 @@ def _product(s: WarpgroupProduct, buffers: dict[str, Buffer]) -> Iterator[str]:
         yield f"{where}: operands of {left_type} lie in shared memory with contiguous inner axes"
     if s.by_warps and not (narrow and s.left_registers and s.right_turned and right.swizzle == SWIZZLE_LINE_BYTES):
         yield f"{where}: warps multiply operands in registers by turned 16-bit ones in panels of {SWIZZLE_LINE_BYTES} bytes"
-    if s.in_pieces and (not s.by_warps or s.inner % panel_width(right.swizzle, itemsize)):
-        yield f"{where}: lanes hold pieces of whole panels that single warps multiply, and {s.inner} inner elements are none"
+    if s.in_pieces and (not s.by_warps or s.inner % (PIECES * panel_width(right.swizzle, itemsize))):
+        yield f"{where}: lanes hold pieces of pairs of panels that single warps multiply, and {s.inner} inner elements are none"
     sides = [(s.right, s.right_index, not s.right_turned)] + ([] if s.left_registers else [(s.left, s.left_index, s.left_turned)])
     for name, index, across in sides:
         if not _starts_whole(index, panel_width(buffers[name].swizzle, itemsize), across or s.by_warps, itemsize):

@@ -5,7 +5,7 @@ from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32, I32, DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Buffer, For, If, KExpr, Load, MatrixProduct, Reg, Stmt
-from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, panel_width
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, inner_of_piece, panel_width
 
 # Loop variables of a matrix product that is printed as loops. No composer uses a name that starts with tf_.
 PRODUCT_LOOPS = ("tf_a", "tf_b", "tf_q", "tf_k")
@@ -65,11 +65,6 @@ def warpgroup_loops(s: WarpgroupProduct, left_buffer: Buffer | None, right_buffe
     if s.term is None:
         return loops
     return (If((Bound(s.term, 0, 1),), _nested((Assign(own, const(0, sums)),), extents[:3])), *loops)
-
-
-def inner_of_piece(k: Affine, panel: int) -> Affine:
-    """The inner element that a lane's register for column `k` of the accumulators' layout holds: each lane has a piece of the panel."""
-    return k // panel * panel + k % 8 // 2 * (panel // 4) + k % panel // 8 * 2 + k % 2
 
 
 def operand_elements(s: WarpgroupProduct, buffer: Buffer, left: bool) -> int:

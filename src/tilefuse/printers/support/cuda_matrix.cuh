@@ -112,12 +112,13 @@ TF_INLINE void tf_warp_product(float* sum, const T* left, const T* right, bool k
 }
 
 //@ tf_warp_pieces
-// The same where lane p of four holds inner elements 16 p to 16 p + 15 of each panel of 64, in order: it loads those of the right operand.
-// Eight lanes that load together meet in no bank: lines 2 n and 2 n + 1 swizzle chunks of one parity to places of both.
+// The same where lane p of four holds inner elements 32 p to 32 p + 31 of each two panels of 64, for p < 2 the first half in the first panel's
+// place, for the others the second half: it loads the same ones of the right operand. Eight lanes that load together meet in no bank, for
+// the right operand and for bytes of which a line has both panels: lines 2 n and 2 n + 1 swizzle chunks of one parity to places of both.
 template <int TILES, int N, int INNER, int PANEL, class T>
 TF_INLINE void tf_warp_pieces(float* sum, const T* left, const T* right, bool keep) {
-  const unsigned int lane = threadIdx.x & 31, line = lane >> 2, chunk = 2 * (lane & 3) ^ line;
-  const unsigned char* const own = (const unsigned char*)right + line * 128;
+  const unsigned int lane = threadIdx.x & 31, line = lane >> 2, second = lane >> 1 & 1, chunk = (4 * (lane & 1) + 2 * second) ^ line;
+  const unsigned char* const own = (const unsigned char*)right + line * 128 + second * PANEL;
 #pragma unroll
   for (int n = 0; n < 4 * TILES * N; ++n) sum[n] = keep ? sum[n] : 0.0f;
 #pragma unroll
@@ -127,7 +128,7 @@ TF_INLINE void tf_warp_pieces(float* sum, const T* left, const T* right, bool ke
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        memcpy(b[n] + 4 * half, __builtin_assume_aligned(own + n * 1024 + k / 64 * PANEL + (chunk ^ half) * 16, 16), 16);
+        memcpy(b[n] + 4 * half, __builtin_assume_aligned(own + n * 1024 + k / 128 * 2 * PANEL + (chunk ^ k / 64 % 2 * 2 ^ half) * 16, 16), 16);
 #pragma unroll
     for (int step = 0; step < 4; ++step)
 #pragma unroll

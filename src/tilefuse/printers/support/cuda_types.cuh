@@ -72,6 +72,15 @@ TF_INLINE void tf_round_pair(tf_bf16* pair, float first, float second) {
   memcpy(pair, &word, sizeof word);
 }
 
+//@ tf_held_constant
+// A constant that stays in a register: instructions have room for one constant each, and the compiler writes the other one into a register
+// again before every use. It cannot know that numbers of multiprocessors have 16 bits.
+TF_INLINE unsigned int tf_held_constant(unsigned int value) {
+  unsigned int number;
+  asm("mov.u32 %0, %%smid;" : "=r"(number));
+  return (number >> 16) + value;
+}
+
 //@ tf_widen_pair
 // A word of registers that holds elements `place`, `place` + 1 of an array of 8-bit integers, and where in it they lie.
 template <int COUNT> TF_INLINE unsigned int tf_narrow_word(const signed char (&narrow)[COUNT], int place, unsigned int& selector) {
@@ -90,7 +99,7 @@ template <int COUNT> TF_INLINE unsigned int tf_narrow_word(const signed char (&n
 template <int COUNT> TF_INLINE void tf_widen_pair(tf_f16* pair, const signed char (&narrow)[COUNT], int place) {
   unsigned int selector;
   unsigned int word = tf_narrow_word(narrow, place, selector) ^ 0x80808080u;
-  word = __byte_perm(word, 0x64646464u, selector);
+  word = __byte_perm(word, tf_held_constant(0x64646464u), selector);
   asm("sub.f16x2 %0, %0, %1;" : "+r"(word) : "r"(0x64806480u));
   memcpy(pair, &word, sizeof word);
 }
@@ -98,7 +107,7 @@ template <int COUNT> TF_INLINE void tf_widen_pair(tf_f16* pair, const signed cha
 template <int COUNT> TF_INLINE void tf_widen_pair(tf_bf16* pair, const signed char (&narrow)[COUNT], int place) {
   unsigned int selector;
   const unsigned int narrow_word = tf_narrow_word(narrow, place, selector);
-  const unsigned int both = __byte_perm(narrow_word, 0x43434343u, selector);
+  const unsigned int both = __byte_perm(narrow_word, tf_held_constant(0x43434343u), selector);
   unsigned int word = both & 0xff7fff7fu;
   asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"(both & 0xff80ff80u));
   memcpy(pair, &word, sizeof word);
@@ -116,12 +125,12 @@ template <int COUNT> TF_INLINE unsigned int tf_halves_word(const unsigned char (
 // Both minus OFFSET as elements of 16 bits, exactly. pair: at a multiple of four bytes. 1024 + n has the bits 0x6400 + n in f16, 128 + n
 // the bits 0x4300 + n in bf16.
 template <int OFFSET, int COUNT> TF_INLINE void tf_widen_halves(tf_f16* pair, const unsigned char (&narrow)[COUNT], int place) {
-  unsigned int word = tf_halves_word(narrow, place) | 0x64006400u;
+  unsigned int word = tf_halves_word(narrow, place) | tf_held_constant(0x64006400u);
   asm("sub.f16x2 %0, %0, %1;" : "+r"(word) : "r"(0x64006400u + OFFSET * 0x10001u));
   memcpy(pair, &word, sizeof word);
 }
 template <int OFFSET, int COUNT> TF_INLINE void tf_widen_halves(tf_bf16* pair, const unsigned char (&narrow)[COUNT], int place) {
-  unsigned int word = tf_halves_word(narrow, place) | 0x43004300u;
+  unsigned int word = tf_halves_word(narrow, place) | tf_held_constant(0x43004300u);
   asm("sub.bf16x2 %0, %0, %1;" : "+r"(word) : "r"(0x43004300u + OFFSET * 0x10001u));
   memcpy(pair, &word, sizeof word);
 }

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from tilefuse.domain.contraction import GROUP, INNER, ROW
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import BF16, F16, F32
-from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_ROWS, panel_width
+from tilefuse.kernel.pipeline import (
+    PIECES,
+    SWIZZLE_CHUNK_BYTES,
+    SWIZZLE_LINE_BYTES,
+    TILE_ALIGNMENT_BYTES,
+    WARPGROUP,
+    WARPGROUP_ROWS,
+    panel_width,
+)
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import NEIGHBOURS, ROW_LANES
@@ -388,7 +396,7 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
     end = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
     exchanges = exchanges_of(form.graph, form.reduced, choice, end)
     tables = GroupTables(form.num_groups, end) if form.num_groups else None
-    in_pieces = _expands_pieces(form, tiles)
+    in_pieces = _expands_pieces(form, tiles) and (not choice.by_warps or choice.depth % (PIECES * tiles[0].width) == 0)
     # Instructions of warpgroups read the other operand in its slot's order; single warps load a lane's piece of it.
     left = replace(tiles[0], by_lanes=in_pieces and not choice.by_warps)
     plan = ProductPlan(form, choice, left, tuple(tiles[1:]), beside, stages, exchanges, tuple(lows), tables=tables, in_pieces=in_pieces)

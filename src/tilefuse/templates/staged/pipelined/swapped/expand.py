@@ -7,6 +7,9 @@ Beside few lines (`ProductPlan.in_pieces`) four lanes share a part of a line; on
 
     lane 0      0 1 .. 15       positions    0 1     8 9     16 17    ..     56 57        two in each group of 8
     lane 1     16 17 .. 31                   2 3    10 11    18 19    ..     58 59
+
+Single warps take two such parts at once. A lane has 32 neighbours of them, and its two loads are in the order of lanes in which eight lanes
+meet in no bank of shared memory (`WarpgroupProduct.in_pieces`).
 """
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tilefuse.ir.dtype import DTYPES, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Bound, Call, Expr, Read, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Load, Reg, Stmt, VectorLoad
-from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
+from tilefuse.kernel.pipeline import PIECES, SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.plan import EXPANDED_ARRAYS, LANE_NEIGHBOURS, OperandTile
@@ -45,7 +48,8 @@ class ExpandedProducts:
         if not self.tiles:
             return
         # As many inner elements as a panel of the right operand has, so that a part of that begins where a panel does.
-        self.part = panel_width(SWIZZLE_LINE_BYTES, w.plan.left.operand.dtype.itemsize)
+        self.pieces = PIECES if w.plan.in_pieces and w.plan.choice.by_warps else 1
+        self.part = self.pieces * panel_width(SWIZZLE_LINE_BYTES, w.plan.left.operand.dtype.itemsize)
         self.parts = w.plan.choice.depth // self.part
         rows, thread = w.plan.choice.warpgroup_rows, axis("thread")
         self.pair = w.let("pair", thread % 4, 4)
@@ -134,14 +138,15 @@ class ExpandedProducts:
 
     def _expand_by_lanes(self, tile: OperandTile, array: Reg, slot: Affine, part: int, first_inner: Affine) -> None:
         """The same where each lane expands neighbours that one load brings."""
-        w = self.w
-        first = self._first_of_piece(part)
-        for line in self.lines:
-            stored = self._stored(tile, slot, line, first, LANE_NEIGHBOURS)
-            for group in range(LANE_NEIGHBOURS // NEIGHBOURS):
-                place = group * NEIGHBOURS
-                register, inner = number(group * LANE_ELEMENTS + line.register), w.simplified(first_inner + first + place)
-                self._neighbours(tile, array, register, line, inner, stored[place:place + NEIGHBOURS])
+        w, groups = self.w, LANE_NEIGHBOURS // NEIGHBOURS
+        for piece in range(self.pieces):
+            first = self._first_of_piece(part * self.pieces + piece)
+            for line in self.lines:
+                stored = self._stored(tile, slot, line, first, LANE_NEIGHBOURS)
+                for group in range(groups):
+                    place, register = group * NEIGHBOURS, (piece * groups + group) * LANE_ELEMENTS + line.register
+                    inner = w.simplified(first_inner + first + place)
+                    self._neighbours(tile, array, number(register), line, inner, stored[place:place + NEIGHBOURS])
 
     def _stored(self, tile: OperandTile, slot: Affine, line: _Line, of_slot: Affine, neighbours: int = NEIGHBOURS) -> list[Reg]:
         """The narrow elements that `neighbours` elements of the operand read, in registers, one for each of these."""
@@ -194,16 +199,18 @@ class ExpandedProducts:
         w.stored = {}
         return _through_f32(value, operand.dtype)
 
-    def _first_of_piece(self, part: int) -> Affine:
-        """A lane's first inner place in a part, from the start of a slot."""
-        return part * self.part + self.pair * LANE_NEIGHBOURS
+    def _first_of_piece(self, piece: int) -> Affine:
+        """A lane's first inner place in one of its pieces of a slot, from the start of that."""
+        if self.pieces == 1:
+            return piece * self.part + self.pair * LANE_NEIGHBOURS
+        return piece // PIECES * self.part + (self.pair * PIECES + (self.pair // 2 + piece) % PIECES) * LANE_NEIGHBOURS
 
     def _hold_values_of_pieces(self, tile: OperandTile, first_inner: Affine) -> None:
         """Loads the values that all neighbours of a lane's piece share, as scales of groups, for all parts of a slot before the first of
         them is expanded: their latencies pass together."""
-        for part in range(self.parts):
+        for piece in range(self.parts * self.pieces):
             for line in self.lines:
-                inner = self.w.simplified(first_inner + self._first_of_piece(part))
+                inner = self.w.simplified(first_inner + self._first_of_piece(piece))
                 places = [self._loads_at(tile, line, inner + v) for v in range(0, LANE_NEIGHBOURS, NEIGHBOURS)]
                 shared = [key for key in places[0] if all(key in others for others in places)]
                 self._load_held(shared, (*self.w.beyond(line.of_operand, self._lines_of(tile)), *self.w.beyond(inner, self.w.form.inner)))
