@@ -105,6 +105,9 @@ class PipelineLimits:
     swapped_panels: tuple[int, ...] = bound((1, 2, 4), "panels", "Panels of the inner axis in a slot of swapped products.", _PLANNING)
     swapped_warpgroups: tuple[int, ...] = bound(
         (1, 2, 4), "warpgroups", "Consumer warpgroups of swapped products, which have 64 rows of a tile each.", _PLANNING)
+    swapped_tiles: tuple[int, ...] = bound(
+        (1, 2), "tiles", "Tiles of 64 rows of a warpgroup whose warps multiply by themselves: they share what a warp reads of the columns.",
+        "left operands of more tiles, expanded, do not fit beside the sums in registers")
     swapped_slots: int = bound(28, "slots", "Most slots of swapped products.", "the barriers of more do not fit beside the slots")
 
 

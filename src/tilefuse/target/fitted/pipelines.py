@@ -13,9 +13,8 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
-_WARPS = ("one H200 (benchmarks/results/few-rows-early-h200-20261124.txt), int8, 16 rows, cycles of 1.43 GHz of a filling with 4 to 16 "
-          "parts: one warpgroup 1080 (4) and 1920 (8), two 910 (4) and 1680 (8), three 1120 (6), four 2540 (16); of 8, 32 and 64 columns "
-          "1330, 2280, 3700 (8)")
+_WARPS = ("one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 16 x 11008 by 4096, tensor copies of the rows, cycles of "
+          "1.43 GHz of a filling: two warpgroups 1270 (8 parts) and 702 (4), one 1614 (8) and 942 (4); of 8 and 32 columns 1170, 1565 (8)")
 _LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _TILES = "one H200, 372 tiles of 40 products in bf16, f16 and tf32 (benchmarks/results/tiles-h200-20261124.txt; `PowerFigures`)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
@@ -153,14 +152,19 @@ class PipelinedFigures:
         46.0, "cycles", "Least time of a product of 64 rows whose left operand lies in registers, however few columns it has.",
         _LANES + ": 520 and 900 cycles of 1.755 GHz for 64 inner elements of two and of four warpgroups, the same for 8 and 16 columns, "
         "for f16 and bf16")
+    paired_operations: int = measured(
+        4, "operations an element", "Operators of an element that are in `lane_instructions` where halves of bytes are expanded in pairs: "
+        "mask or shift, offset, scale, conversion.",
+        "assembler, sm_90a: int4 to f16 with an offset and scales, 145 LOP3, 128 PRMT, HADD2 and HMUL2 for 256 elements")
     warp_step_cycles: float = measured(
-        370.0, "cycles", "Least time of a filling whose warps multiply left operands that they expand.", _WARPS)
+        134.0, "cycles", "Least time of a filling whose warps multiply left operands that they expand.", _WARPS)
     warp_part_cycles: float = measured(
-        65.0, "cycles", "Time of a multiprocessor for 64 inner elements of 64 lines that single warps expand and multiply.", _WARPS)
+        109.0, "cycles", "Time of a multiprocessor for 64 inner elements of 64 lines that single warps expand and multiply.", _WARPS)
     warp_columns_cycles: float = measured(
-        39.0, "cycles", "The same for each eight columns: each warp reads them from shared memory.", _WARPS)
+        16.5, "cycles", "The same for each eight columns: each warp reads them from shared memory.", _WARPS)
     lone_warp_cycles: float = measured(
-        52.0, "cycles", "Further time of one warpgroup, whose warps wait for shared memory and for each other's instructions.", _WARPS)
+        52.0, "cycles", "Further time of one warpgroup, whose warps wait for shared memory and for each other's instructions; two tiles of "
+        "a warp hide half of it.", _WARPS)
     integers_per_cycle: float = measured(
         78.0, "instructions a cycle and multiprocessor", "Issue of integer instructions, by any number of warpgroups.",
         _GENERATED + ": 64 lanes a cycle of 1.75 GHz; one, two and four warpgroups expand 16 to 17 elements of int8 a cycle of 1.43 GHz")

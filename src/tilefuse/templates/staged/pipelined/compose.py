@@ -190,6 +190,7 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
     accumulators = partial_sums(w) if plan.form.adds_partial_sums else w.totals
     lows = low_sums(w) if plan.form.splits_operands else ()
     expanding = ExpandedProducts(w, group, place.first_row)
+    expanding.begin(first_step)
     with w.loop("step", number(0) + plan.fillings, extent=plan.fillings) as step:
         inner = (first_step + step) * choice.depth
         for filling in fillings:
@@ -202,7 +203,7 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
         held_slots = 1
         if any(t.expanded for t in plan.rights):
             held_slots = 0 if choice.by_warps else 1
-            expanding.fetch(inner)
+            expanding.fetch(step)
             used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tilefuse.domain.contraction import INNER
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DTYPES, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Bound, Call, Expr, Read, const
@@ -39,12 +40,23 @@ class _Line:
     register: int
 
 
+@dataclass(frozen=True)
+class _SharedValue:
+    """A value that all neighbours of a lane's piece share, in a register for the next slot. offset, bounds: over the step's name."""
+
+    value: str
+    offset: Affine
+    bounds: tuple[Bound, ...]
+    ahead: Reg
+
+
 class ExpandedProducts:
     """The products of one tile's main loop whose left operands are computed. group: the warpgroup's number; first_row: of the tile."""
 
     def __init__(self, w: ProductState, group: Affine, first_row: Affine) -> None:
         self.w, self.plan = w, w.plan
         self.tiles = [t for t in w.plan.rights if t.expanded is not None]
+        self.step, self.shared = "", list[_SharedValue]()
         if not self.tiles:
             return
         # As many inner elements as a panel of the right operand has, so that a part of that begins where a panel does.
@@ -77,11 +89,43 @@ class ExpandedProducts:
         w.emit(*(Declare(a.name, dtype, self.rows * self.part // WARPGROUP) for a in arrays))
         return arrays
 
-    def fetch(self, first_inner: Affine) -> None:
-        """Loads the values of a slot that a lane's neighbours share, before the wait for the slot: both latencies pass together."""
-        if self.plan.in_pieces:
-            for tile in self.tiles:
-                self._hold_values_of_pieces(tile, first_inner)
+    def begin(self, first_step: Affine) -> None:
+        """Before the main loop: loads the values of the first slot that a lane's neighbours share, as scales of groups."""
+        w = self.w
+        if not self.plan.in_pieces:
+            return
+        self.step = w.fresh("later_step")
+        w.frame.extents[self.step] = self.plan.fillings
+        for (value, offset), bounds in self._values_of_pieces((first_step + axis(self.step)) * self.plan.choice.depth).items():
+            ahead = Reg(w.fresh(f"{value}_ahead"), w.buffers[value].dtype, number(0))
+            w.emit(Declare(ahead.name, ahead.dtype, 1))
+            self.shared.append(_SharedValue(value, offset, bounds, ahead))
+        for shared in self.shared:
+            self._load_shared(shared, number(0))
+
+    def fetch(self, step: Affine) -> None:
+        """In the main loop, before the wait for a slot: its shared values are those loaded a step ago; loads those of the next slot."""
+        w = self.w
+        for shared in self.shared:
+            held = Reg(w.fresh(f"{shared.value}_held"), shared.ahead.dtype, number(0))
+            w.emit(Declare(held.name, held.dtype, 1), Assign(held, shared.ahead))
+            w.hold((shared.value, self._at_step(shared.offset, step)), held)
+        if self.shared and self.plan.fillings > 1:
+            with w.when([Bound(step + 1, 0, self.plan.fillings)]):
+                for shared in self.shared:
+                    self._load_shared(shared, step + 1)
+
+    def _at_step(self, e: Affine, step: Affine) -> Affine:
+        return substitute(e, {self.step: step}, self.w.extents)
+
+    def _load_shared(self, shared: _SharedValue, step: Affine) -> None:
+        """Loads a value of a step into the register ahead; zeros beyond its operand's end."""
+        w = self.w
+        bounds = [b for b in (Bound(self._at_step(b.index, step), b.low, b.high) for b in shared.bounds) if not w.always(b)]
+        if bounds:
+            w.emit(Assign(shared.ahead, const(0, shared.ahead.dtype)))
+        with w.when(bounds):
+            w.emit(Assign(shared.ahead, Load(w.buffers[shared.value].name, shared.ahead.dtype, self._at_step(shared.offset, step))))
 
     def use(self, first_inner: Affine, step: Affine, slot_by_key: Mapping[str, Affine]) -> tuple[Stmt, ...]:
         """The products of a slot: parts of each operand are computed while products of the parts before are in flight."""
@@ -205,15 +249,19 @@ class ExpandedProducts:
             return piece * self.part + self.pair * LANE_NEIGHBOURS
         return piece // PIECES * self.part + (self.pair * PIECES + (self.pair // 2 + piece) % PIECES) * LANE_NEIGHBOURS
 
-    def _hold_values_of_pieces(self, tile: OperandTile, first_inner: Affine) -> None:
-        """Loads the values that all neighbours of a lane's piece share, as scales of groups, for all parts of a slot before the first of
-        them is expanded: their latencies pass together."""
-        for piece in range(self.parts * self.pieces):
-            for line in self.lines:
-                inner = self.w.simplified(first_inner + self._first_of_piece(piece))
-                places = [self._loads_at(tile, line, inner + v) for v in range(0, LANE_NEIGHBOURS, NEIGHBOURS)]
-                shared = [key for key in places[0] if all(key in others for others in places)]
-                self._load_held(shared, (*self.w.beyond(line.of_operand, self._lines_of(tile)), *self.w.beyond(inner, self.w.form.inner)))
+    def _values_of_pieces(self, first_inner: Affine) -> dict[tuple[str, Affine], tuple[Bound, ...]]:
+        """(value, offset) of the values that all neighbours of a lane's piece share, of all pieces of a slot, and the bounds inside which
+        the operand has these neighbours."""
+        w = self.w
+        found: dict[tuple[str, Affine], tuple[Bound, ...]] = {}
+        for tile, piece, line in product(self.tiles, range(self.parts * self.pieces), self.lines):
+            inner = w.simplified(first_inner + self._first_of_piece(piece))
+            places = [self._loads_at(tile, line, inner + v) for v in range(0, LANE_NEIGHBOURS, NEIGHBOURS)]
+            bounds = (*w.beyond(line.of_operand, self._lines_of(tile)), *w.beyond(inner, w.form.inner))
+            for key in places[0]:
+                if all(key in others for others in places):
+                    found.setdefault(key, bounds)
+        return found
 
     def _loads_at(self, tile: OperandTile, line: _Line, inner: Affine) -> tuple[tuple[str, Affine], ...]:
         """(value, offset) of the loads that an element beside its narrow one needs, of those that no register holds yet."""

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from math import lcm
 
@@ -46,12 +45,14 @@ def swapped_shapes(form: ProductForm, device: DeviceSpec) -> Iterator[Pipelined]
     panel = _whole_panel(form)
     expands = form.left.inner_is_contiguous and all(p.right.stored is not None for p in form.products)
     for warpgroups, columns in product(SEARCH.pipelines.swapped_warpgroups, _columns(form)):
-        rows = WARPGROUP_ROWS * warpgroups
-        tiles = form.num_leads * -(-form.rows // rows) * -(-form.columns // columns)
-        for panels in SEARCH.pipelines.swapped_panels:
-            whole = Pipelined(rows, columns, panels * panel, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True)
-            for by_warps in (True, False) if expands else (False,):
-                shape = replace(whole, by_warps=by_warps)
+        for by_warps, own_tiles in product((True, False), SEARCH.pipelines.swapped_tiles):
+            if not (by_warps and expands) and (by_warps or own_tiles > 1):
+                continue
+            rows = WARPGROUP_ROWS * warpgroups * own_tiles
+            tiles = form.num_leads * -(-form.rows // rows) * -(-form.columns // columns)
+            for panels in SEARCH.pipelines.swapped_panels:
+                shape = Pipelined(rows, columns, panels * panel, 1, warpgroups, 1, min(tiles, device.num_multiprocessors), swapped=True,
+                                  by_warps=by_warps)
                 yield shape
                 yield from split_shapes(form.inner, shape, tiles, device)
 

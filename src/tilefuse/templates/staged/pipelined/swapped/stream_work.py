@@ -94,7 +94,8 @@ def lane_paths(plan: ProductPlan, device: DeviceSpec) -> tuple[tuple[tuple[Unit,
     if choice.by_warps:
         fillings, eights = plan.fillings * len(plan.rights), choice.columns // MMA_COLUMNS
         together = fitted.warp_part_cycles + eights * fitted.warp_columns_cycles
-        alone = together + fitted.lone_warp_cycles
+        # Tiles of one warp hide each other's waits.
+        alone = together + fitted.lone_warp_cycles * WARPGROUP_ROWS / choice.warpgroup_rows
         return ((("shared", fillings * (fitted.warp_step_cycles + choice.warpgroups * parts * together)),),
                 (("threads", fillings * (fitted.warp_step_cycles + parts * alone)),))
     if not plan.in_pieces:
@@ -112,6 +113,7 @@ def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
         if tile.expanded is not None and tile.expanded.element is not None:
             element = tile.expanded.element
             own = operations([element, *bodies(graph, reads(element))], tile.expanded.dtype != F32)
-            instructions += tile.elements * tile.packing * (moving + own)
+            paired = fitted.paired_operations if tile.packing > 1 and plan.in_pieces else 0
+            instructions += tile.elements * tile.packing * (moving + max(own - paired, 0))
     alone = fitted.lone_array if plan.choice.split > 1 and not plan.choice.by_warps else 1.0
     return plan.fillings * instructions * alone / fitted.integers_per_cycle
