@@ -183,7 +183,7 @@ class WarpgroupProduct:
     by_warps        each warp multiplies its 16 of every 64 rows itself and loads the right operand for that (mma.sync): the products are
                     complete behind the statement. Requires: `left_registers`, `right_turned`, panels of 128 bytes
     in_pieces       the four lanes of a row hold two pieces each, 16 neighbours of two panels of 64 inner elements, in the order of their
-                    registers; the right operand lies in its own order. Columns 0 to 63 of the accumulator's layout are the pieces that begin
+                    registers; the right operand lies in its own order. Columns 0 to 63 of the accumulator's layout are pieces that begin
                     at inner elements 0, 32, 80 and 112, columns 64 to 127 those at 16, 48, 64 and 96. Requires: `by_warps`, pairs of panels
     arithmetic      "tf32" for f32 operands, of which the unit reads the first 11 significant bits; "" for others
     term            number of this product in its sum: number 0 overwrites the accumulator instead of adding to it. None: always adds.

@@ -1,7 +1,7 @@
 """Products of few rows: swapped operands on the checking host executor, as text, and where the price chooses them."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from tests.unit.templates.staged.pipelined.swapped_cases import SWAPPED_CASES, s
 from tests.unit.templates.staged.pipelined.test_pipelined import Case, check_results, drawn
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
+from tilefuse.ir.affine import axis
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
-from tilefuse.kernel.ir import VectorLoad
-from tilefuse.kernel.pipeline import Produce, WarpgroupProduct, WarpgroupWait
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.ir import Assign, For, If, Load, Stmt, VectorLoad
+from tilefuse.kernel.pipeline import Consume, Produce, WarpgroupProduct, WarpgroupWait
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
@@ -123,6 +125,23 @@ def test_a_lane_expands_neighbours_of_one_load(graph: Callable[[], Graph], eleme
         assert plan.in_pieces and widths == {elements}
         assert all(s.in_pieces is by_warps for s in inside if isinstance(s, WarpgroupProduct))
         assert plan.left.by_lanes is not by_warps and ("in the order of lanes" in why_no_copies(plan.form, plan.left)) is not by_warps
+
+
+@pytest.mark.parametrize("by_warps", [True, False])
+def test_scales_of_groups_are_loaded_a_slot_ahead(by_warps: bool) -> None:
+    """No load of a scale stands behind the wait for a slot; those in the main loop are of the next step, where there is one."""
+    program = Case(lambda: of_halves(16, 512, 1024, 64), swapped(16, 256, 3, by_warps=by_warps)).program()
+    kernel = compose_product(program, H200)
+    (scale,) = (b.name for b in kernel.parameters if b.origin == "scale")
+
+    def loads(body: Sequence[Stmt]) -> list[Load]:
+        return [s.value for s in statements(body) if isinstance(s, Assign) and isinstance(s.value, Load) and s.value.buffer == scale]
+
+    (step,) = (s for s in statements(kernel.body) if isinstance(s, For) and any(isinstance(i, Consume) for i in s.body))
+    (use,) = (s for s in step.body if isinstance(s, Consume))
+    later = [s for s in step.body if isinstance(s, If) and loads(s.body)]
+    assert not loads((use,)) and len(later) == 1 and later[0].bounds == (Bound(axis(step.var) + 1, 0, 4),)
+    assert len(loads(later[0].body)) == len(loads(kernel.body)) / 2 > 0
 
 
 def test_order_of_lanes_needs_a_tensor_in_memory() -> None:
