@@ -253,15 +253,15 @@ class ExpandedProducts:
         """(value, offset) of the values that all neighbours of a lane's piece share, of all pieces of a slot, and the bounds inside which
         the operand has these neighbours."""
         w = self.w
-        found: dict[tuple[str, Affine], tuple[Bound, ...]] = {}
+        bounds_by_place: dict[tuple[str, Affine], tuple[Bound, ...]] = {}
         for tile, piece, line in product(self.tiles, range(self.parts * self.pieces), self.lines):
             inner = w.simplified(first_inner + self._first_of_piece(piece))
             places = [self._loads_at(tile, line, inner + v) for v in range(0, LANE_NEIGHBOURS, NEIGHBOURS)]
             bounds = (*w.beyond(line.of_operand, self._lines_of(tile)), *w.beyond(inner, w.form.inner))
             for key in places[0]:
                 if all(key in others for others in places):
-                    found.setdefault(key, bounds)
-        return found
+                    bounds_by_place.setdefault(key, bounds)
+        return bounds_by_place
 
     def _loads_at(self, tile: OperandTile, line: _Line, inner: Affine) -> tuple[tuple[str, Affine], ...]:
         """(value, offset) of the loads that an element beside its narrow one needs, of those that no register holds yet."""
