@@ -173,8 +173,7 @@ def test_the_graph_of_a_pass_is_one_that_it_changes(name: str) -> None:
 
 def test_every_pass_around_planning_has_a_graph_that_it_changes() -> None:
     default = {item.name for item in device_pipeline(Options()).passes} - {"plan-layouts"}
-    by_name_only = {"sum-reduced-columns"}
-    assert set(CHANGED) == default | by_name_only
+    assert set(CHANGED) == default
 
 
 ESTABLISHED_BY = {prop: next(n for n, kind in sorted(PASSES.items()) if prop in kind.establishes) for prop in Property}

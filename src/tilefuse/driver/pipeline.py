@@ -23,7 +23,7 @@ from tilefuse.passes.facts import CallerLayouts, LibraryLayout, PlannedLayouts
 from tilefuse.passes.manager import DevicePass, Pass, PassContext, Pipeline, Property
 from tilefuse.passes.precision import StatePrecision
 from tilefuse.plan.price.predictions import Predictions
-from tilefuse.plan.rewrites import attention, called_products, column_sums, cross, layout, partial_rows, reduced_columns
+from tilefuse.plan.rewrites import attention, called_products, column_sums, cross, layout, partial_rows
 from tilefuse.plan.rewrites.layout import PlanLayouts
 from tilefuse.target.device import DeviceSpec
 
@@ -37,7 +37,7 @@ DEVICE_PIPELINE = (
     "split-cross-reductions,sum-product-columns,split-long-products,pad-products,split-convolution-biases,pack-convolution-weights,order-updates,plan-layouts,sum-channel-windows,split-channel-sums,"
     "plan-layouts"
 )
-MODULES = (attention, called_products, partial_rows, reduced_columns, cross, column_sums, layout)
+MODULES = (attention, called_products, partial_rows, cross, column_sums, layout)
 # Attributes of graphs with kernels. Passes that provide or read them belong to `apply_passes`, never to the order of a compile.
 OF_KERNELS = frozenset({"subgraph", "kernel", "rtc"})
 

@@ -1,4 +1,4 @@
-"""Sums of columns behind a product whose rows are reduced: found by structure, one kernel where that is faster, values."""
+"""Sums of columns behind a product whose rows are reduced: found by structure, values with partial sums."""
 from __future__ import annotations
 
 import numpy as np
@@ -8,13 +8,9 @@ from tests.unit.templates.stitched_cases import in_double
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
-from tilefuse.passes.manager import PassContext
-from tilefuse.plan.price.predictions import Predictions
 from tilefuse.plan.reduced_products import find_reduced_products, reduced_product
 from tilefuse.plan.rewrites.column_sums import with_partial_sums
-from tilefuse.plan.rewrites.reduced_columns import SumReducedColumns
-from tilefuse.target.catalog import A100
-from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.target.device import H200
 
 PROGRAM = """
   %p: bf16[{rows}, {columns}] = library.matmul (%x, %w)
@@ -45,10 +41,6 @@ def norm_gradient(batch: int, length: int, columns: int, inner: int, more: str =
                        f"return %r, %scales, %shifts, %biases, %z{last} }}")
 
 
-def rewritten(graph: Graph, device: DeviceSpec = H200) -> Graph:
-    return SumReducedColumns().rewrite(graph, device, PassContext(prices=Predictions(device)))
-
-
 def test_the_product_its_rows_and_its_columns_are_found() -> None:
     """With as many rows as columns too, where shapes alone do not tell rows from columns."""
     for graph in (norm_gradient(2, 24, 40, 8), norm_gradient(2, 24, 48, 8)):
@@ -60,12 +52,11 @@ def test_the_product_its_rows_and_its_columns_are_found() -> None:
 
 @pytest.mark.parametrize(("batch", "length"), [(2, 24), (1, 7)])
 def test_graphs_without_such_rows(batch: int, length: int) -> None:
-    """Rows that are no whole groups; no rows reduced; a device without warpgroup products."""
+    """Rows that are no whole groups; no rows reduced."""
     graph = norm_gradient(batch, length, 40, 8)
     if batch * length % 16:
         assert reduced_product(graph, graph.node_by_name["p"]) is None
     assert reduced_product(graph, graph.node_by_name["z"]) is None
-    assert rewritten(graph, A100) is graph
 
 
 def test_what_depends_on_the_next_product_is_outside() -> None:
@@ -76,12 +67,6 @@ def test_what_depends_on_the_next_product_is_outside() -> None:
     graph = norm_gradient(2, 24, 40, 8, more, ", %e", ", f32[40]")
     found = reduced_product(graph, graph.node_by_name["p"])
     assert found is not None and "e" not in found.sums and "u" not in found.inside
-
-
-def test_the_price_decides() -> None:
-    """A few rows stay as they are."""
-    small = norm_gradient(2, 24, 40, 8)
-    assert rewritten(small) is small
 
 
 def test_values_are_the_same() -> None:
