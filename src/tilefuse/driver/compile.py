@@ -153,12 +153,14 @@ def prepare(graph: Graph, *, constants: Mapping[str, object], input_layouts: Lay
 def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None, device: DeviceSpec,
              options: Options, fallbacks: Iterable[tuple[str, str]] = (), result_layouts: Layouts | None = None,
              free_results: Collection[int] = (), measurer: Measurer | None = None, static: Collection[str] = (),
-             given_up: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None, seed: Seed | None = None) -> Generated:
+             given_up: Collection[str] = (), overwritable: Collection[str] = (), printed: Callable[[KernelCode], None] | None = None,
+             seed: Seed | None = None) -> Generated:
     """Passes, layouts, plan and sources of a graph.
 
     free_results: numbers of results that may get other strides than those in `result_layouts`, where that is faster.
     static: inputs (parameters); values computed from them alone get launches of their own, so that they can be stored across calls.
     given_up: inputs that only the call holds; their memory is free after their last use.
+    overwritable: those of `given_up` whose memory other values may take over (see `Program.call_boxed`).
     measurer: times kernels on the device, which must be present; without it costs are predictions.
     printed: receives each kernel as soon as it is printed.
     seed: decisions of a plan of other sizes that planning starts from; parts that are planned separately (`static`) use none.
@@ -175,7 +177,7 @@ def generate(graph: Graph, *, constants: Mapping[str, object], input_layouts: La
     now.line("plan", text)
     now.dump("2_plan.txt", text)
     with now.span("sources"):
-        spec = lower(plan, device, options, given_up, printed)
+        spec = lower(plan, device, options, given_up, printed, overwritable)
     reported = list(fallbacks)
     for operator, reason in reported:
         now.event("fallback", "frontend", operator=operator, reason=reason)
@@ -208,11 +210,11 @@ def _planned(ready: Prepared, device: DeviceSpec, options: Options, measurer: Me
 def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layouts: Layouts | None = None,
                   device: DeviceSpec | str | None = None, options: Options | None = None, fallbacks: Iterable[tuple[str, str]] = (),
                   result_layouts: Layouts | None = None, free_results: Collection[int] = (), titles: Titles = UNTITLED,
-                  static: Collection[str] = (), given_up: Collection[str] = ()) -> Any:
+                  static: Collection[str] = (), given_up: Collection[str] = (), overwritable: Collection[str] = ()) -> Any:
     """The runnable program (`runtime.program.Program`) of a graph.
 
     constants: data of every constant input. device: a record, an executor's name, or None for the one at hand. titles: names of the source.
-    static, given_up: as for `generate`.
+    static, given_up, overwritable: as for `generate`.
     Raises: as `generate`; ToolchainError when a compiler fails; DeviceError.
     """
     from tilefuse.runtime.program import Program
@@ -226,7 +228,7 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
         now.line("device", f"{graph.name} for {spec.name} ({spec.arch}) on {place}")
         facts: dict[str, Any] = {"constants": constants, "input_layouts": input_layouts, "device": spec, "options": chosen,
                                  "fallbacks": list(fallbacks), "result_layouts": result_layouts, "free_results": free_results,
-                                 "static": static, "given_up": given_up}
+                                 "static": static, "given_up": given_up, "overwritable": overwritable}
         lookup: Found | None = None
         if is_keepable(chosen):
             with now.span("known program", "cache"):
@@ -251,11 +253,12 @@ def compile_graph(graph: Graph, *, constants: Mapping[str, object], input_layout
 
 
 def compile_imported(imported: Imported, *, device: DeviceSpec | str | None = None, options: Options | None = None,
-                     free_results: Collection[int] = (), static: Collection[str] = (), given_up: Collection[str] = ()) -> Any:
+                     free_results: Collection[int] = (), static: Collection[str] = (), given_up: Collection[str] = (),
+                     overwritable: Collection[str] = ()) -> Any:
     """The runnable program of an imported model. Raises: as `compile_graph`."""
     return compile_graph(imported.graph, constants=imported.constants, input_layouts=imported.layouts, device=device, options=options,
                          fallbacks=imported.fallbacks, result_layouts=imported.result_layouts, free_results=free_results,
-                         titles=imported.titles, static=static, given_up=given_up)
+                         titles=imported.titles, static=static, given_up=given_up, overwritable=overwritable)
 
 
 def _places(graph: Graph) -> dict[str, tuple[str, str, str]]:

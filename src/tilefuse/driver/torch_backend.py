@@ -9,7 +9,7 @@ be expressed.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ def _differentiable(gm: torch.fx.GraphModule, inputs: Sequence[Any], name: str, 
             if not sized and not policy.at_once or any(is_symbolic(n.meta.get("val")) for n in part.graph.find_nodes(op="placeholder")):
                 return _sized(part, SizeCompiler(kind, f"{name}_{kind}", settings, Surroundings.now(), keep_trace_of), policy)
             _restride(part, inputs)
-            return compile_part(part, kind, f"{name}_{kind}", settings, told=keep_trace_of)
+            around = Surroundings.now(part if kind == "backward" else None)
+            return compile_part(part, kind, f"{name}_{kind}", settings, told=keep_trace_of, around=around)
 
         return compile_
 
@@ -167,19 +168,32 @@ class Surroundings:
 
     static: numbers of arguments with fixed addresses: parameters and buffers. num_seen: number of results that the caller sees; the others
     are only saved for the backward graph, and the compiler chooses their layout. None: all are seen.
+    donated: placeholders of a backward graph that hold values saved by its forward part and share memory with no tensor of the caller's.
     """
 
     static: tuple[int, ...] = ()
     num_seen: int | None = None
+    donated: tuple[str, ...] = ()
 
     @classmethod
-    def now(cls) -> Surroundings:
-        """The facts of the graph that torch traces now; defaults outside of a trace."""
+    def now(cls, gm: torch.fx.GraphModule | None = None) -> Surroundings:
+        """The facts of the graph that torch traces now; defaults outside of a trace. gm: the graph, if it is a backward graph."""
         context = torch._guards.TracingContext.try_get()
         metadata = None if context is None else context.fw_metadata
         first = getattr(metadata, "num_forward", None)
         are_free = isinstance(first, int) and not getattr(metadata, "tokens", None) and context.output_strides is not None
-        return cls(tuple(getattr(metadata, "static_input_indices", None) or ()), first if are_free else None)
+        donated = () if gm is None else _unshared(gm, getattr(metadata, "bw_donated_idxs", None) or ())
+        return cls(tuple(getattr(metadata, "static_input_indices", None) or ()), first if are_free else None, donated)
+
+
+def _unshared(gm: torch.fx.GraphModule, numbers: Collection[int]) -> tuple[str, ...]:
+    """Those of a graph's placeholders, given by their numbers, that share memory with no other one."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    storages = [StorageWeakRef(v.untyped_storage()).cdata if isinstance(v := n.meta.get("val"), torch.Tensor) else None
+                for n in gm.graph.find_nodes(op="placeholder")]
+    names = [n.name for n in gm.graph.find_nodes(op="placeholder")]
+    return tuple(names[n] for n in numbers if storages[n] is not None and storages.count(storages[n]) == 1)
 
 
 def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> Callable[[list[Any]], Any]:
@@ -407,7 +421,8 @@ def _decided(trace: Trace, kind: str, settings: Settings, around: Surroundings, 
     imported = trace.imported
     return {"free_results": _saved(imported, around) if whole and kind == "forward" else (),
             "static": _static_inputs(imported, around) if kind == "inference" and settings.options.keep_weights else (),
-            "given_up": _given_up(trace) if whole and kind == "backward" else ()}
+            "given_up": _given_up(trace) if whole and kind == "backward" else (),
+            "overwritable": _overwritable(trace, settings, around) if whole and kind == "backward" else ()}
 
 
 def _lent(kind: str, imported: Imported, around: Surroundings) -> frozenset[int]:
@@ -465,6 +480,16 @@ def _given_up(trace: Trace) -> tuple[str, ...]:
     passed_on = {o.argument for o in trace.imported.outputs}
     return tuple(name for n, (name, torchs) in enumerate(zip(trace.imported.arguments, trace.placeholders, strict=True))
                  if name is not None and n not in passed_on and not torchs.startswith("primals"))
+
+
+def _overwritable(trace: Trace, settings: Settings, around: Surroundings) -> tuple[str, ...]:
+    """Inputs of a backward part whose memory it may reuse. A recording reads the values of its forward part in place at every replay: none.
+    """
+    if settings.options.cuda_graph or trace.moved:
+        return ()
+    free = set(_given_up(trace))
+    return tuple(name for name, torchs in zip(trace.imported.arguments, trace.placeholders, strict=True)
+                 if name in free and torchs in around.donated)
 
 
 def _kept_inputs(trace: Trace, around: Surroundings) -> tuple[str, ...]:

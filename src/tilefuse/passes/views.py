@@ -43,11 +43,15 @@ MAX_PAD_REPEATS = 32
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """Facts that inlining needs of a graph: views by name, with their current bodies."""
+    """Facts that inlining needs of a graph: views by name, with their current bodies.
+
+    reshaped: operands of library operators, and views of which such operands are other shapes.
+    """
 
     graph: Graph
     counts: Mapping[str, int]
     library_operands: frozenset[str]
+    reshaped: frozenset[str]
     views: dict[str, Node]
 
     def note(self, node: Node) -> None:
@@ -61,17 +65,24 @@ class ViewTable:
                 and node.name not in self.graph.escaping and node.name not in self.library_operands)
 
     def stay_one(self, view: Node, user: Node) -> bool:
-        """Whether view and user are two shapes of one stored value: a result of the graph, and the operand of a library operator.
+        """Whether view and user are two shapes of one stored value: a result of the graph, and the operand of a library operator (or a
+        shape between the two).
 
         Read through the view, the operand would be a second copy in memory.
         """
-        return view.name in self.graph.escaping and user.name in self.library_operands and _is_reshape(self.graph, view, user)
+        return view.name in self.graph.escaping and user.name in self.reshaped and _is_reshape(self.graph, view, user)
 
 
 def view_table(graph: Graph) -> ViewTable:
     """An empty table for the graph."""
     operands = frozenset(v for n in graph.nodes if n.operands for v in n.operands)
-    return ViewTable(graph, user_counts(graph), operands, {})
+    reshaped = set(operands)
+    for node in reversed(graph.nodes):
+        if node.name in reshaped and is_pure_view(node) and isinstance(node.body, Read):
+            base = graph.node_by_name.get(node.body.value)
+            if base is not None and is_pure_view(base) and _is_reshape(graph, base, node):
+                reshaped.add(base.name)
+    return ViewTable(graph, user_counts(graph), operands, frozenset(reshaped), {})
 
 
 def _is_reshape(graph: Graph, view: Node, user: Node) -> bool:

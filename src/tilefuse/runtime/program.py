@@ -27,7 +27,7 @@ from tilefuse.runtime.calls.frame import Counts, Frame, Prepared, is_out_of_memo
 from tilefuse.runtime.calls.graphs import SAME_ADDRESSES
 from tilefuse.runtime.calls.library import as_complex
 from tilefuse.runtime.calls.step_times import StepTime, profile_program
-from tilefuse.runtime.calls.strided import POINTER_ALIGNMENT_BYTES
+from tilefuse.runtime.calls.strided import POINTER_ALIGNMENT_BYTES, relaid
 from tilefuse.runtime.compilers.binaries import Progress, build_kernels
 from tilefuse.runtime.compilers.host import load_host
 from tilefuse.runtime.compilers.nvrtc import Resources, parse_resources
@@ -78,6 +78,7 @@ class Program:
         # Kernels are invisible to autograd; it would record only the operators that torch runs.
         self._torch_runs = any(not isinstance(s, KernelStep) for s in spec.steps) or any(plan.views_before) or bool(spec.updates)
         self._result_indices = tuple(index_by_name[name] for name in spec.results)
+        self._overwritten = tuple(value_by_name[name] for name in spec.overwritten)
         self._idle: dict[int, list[Frame]] = {}
         kernel_trace = Trace(self.options)
         is_timed = self.options.debug >= ARTIFACTS["time"] or parse_logs(self.options.logs).get("kernels") == logging.DEBUG
@@ -150,6 +151,7 @@ class Program:
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
         """A call that empties `tensors`: an argument that only this list references is freed after its last use (saved activations).
 
+        Requires: nobody reads the memory of the inputs `spec.overwritten` after this call.
         Raises: as a call.
         """
         return self._enter(tensors, True)
@@ -198,6 +200,8 @@ class Program:
         values = frame.values
         self.counts.calls += 1
         write_back = self._take(frame, tensors)
+        if self._overwritten and not consume:
+            self._copy_overwritten(frame)
         if consume:
             assert isinstance(tensors, list)
             tensors.clear()
@@ -223,12 +227,19 @@ class Program:
             frame.clear()
         return results
 
+    def _copy_overwritten(self, frame: Frame) -> None:
+        """Gives the call copies of the inputs whose memory it reuses, since the caller keeps them."""
+        for value in self._overwritten:
+            index = self._prepared.index_by_name[value.name]
+            frame.values[index] = relaid(frame.values[index], value.shape, value.strides)
+            frame.point(self.call_plan.slots_by_root.get(value.name, ()), frame.values[index].data_ptr())
+
     def trust(self, static: Collection[int]) -> None:
         """Makes calls check only the addresses of these inputs. Requires: the caller guarantees the compiled types.
 
         While their addresses stay the same, the frame's table needs no change for them either.
         """
-        trusted = frozenset(static)
+        trusted = frozenset(i for i in static if self.spec.inputs[i] not in self.spec.overwritten)
         self._static = [i for i in range(len(self.arguments)) if i in trusted]
         self._static_places = [(i, self.arguments[i].index) for i in self._static]
         self._moving = [row for row in self._expected if row[0] not in trusted]

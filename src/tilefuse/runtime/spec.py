@@ -92,6 +92,7 @@ class ProgramSpec:
     of inputs and results, in the same order, where they are no value names ("layer/out"); empty where the names are the same.
     weight_titles: (name, the source's name) of constants with another name there.
     given_up: inputs that only the call references (saved by a training step's forward part); their memory is free after their last use.
+    overwritten: those inputs whose memory later values take over. A call that is not boxed copies them first.
     """
 
     name: str
@@ -107,6 +108,7 @@ class ProgramSpec:
     input_titles: tuple[str, ...] = ()
     result_titles: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
+    overwritten: tuple[str, ...] = ()
     weight_titles: tuple[tuple[str, str], ...] = ()
     # Planning time: the only field that differs from run to run, so it is neither compared nor saved.
     plan_seconds: float | None = field(default=None, compare=False)

@@ -136,3 +136,19 @@ def test_tables_of_angles_are_values_and_angles_are_not() -> None:
     assert list(after) == ["c", "y", "z"]
     assert after["y"].reads() == ("x", "c"), "one cosine for each place, not for each element"
     assert after["z"].reads() == ("x",)
+
+
+def test_an_operand_that_reshapes_a_turned_result_is_the_result_also_through_a_shape_between() -> None:
+    """Attention's result turned and kept for the gradient, and the product behind it: one copy in memory, not two."""
+    text = """graph @g(%o: f32[4, 16, 8, 32], %w: f32[512, 64]) -> (f32[4, 8, 16, 32], f32[32, 64]) {
+      %t: f32[4, 8, 16, 32] = map [i, j, k, l] { %o[i, k, j, l] }
+      %v: f32[4, 8, 512] = map [i, j, k] { %t[i, j, (k // 32), (k % 32)] }
+      %p: f32[32, 512] = map [i, j] { %v[(i // 8), (i % 8), j] }
+      %m: f32[32, 64] = library.matmul (%p, %w)
+      return %t, %m
+    }"""
+    after = Pipeline.parse(DEFAULT_PIPELINE).run(parse_graph(text), PassContext(verify=2))
+    assert [(n.name, n.reads()) for n in after.nodes[:2]] == [("t", ("o",)), ("p", ("t",))]
+    without = Pipeline.parse(DEFAULT_PIPELINE).run(parse_graph(text.replace("return %t, %m", "return %m").replace(
+        "-> (f32[4, 8, 16, 32], f32[32, 64])", "-> (f32[32, 64])")), PassContext(verify=2))
+    assert [(n.name, n.reads()) for n in without.nodes[:1]] == [("p", ("o",))], "no result: the operand is read through"

@@ -55,7 +55,7 @@ class SelectionLimits:
         "torch's allocator takes device memory in pieces of 20 MiB, so that fewer bytes seldom show")
     more_live_share: float = bound(0.02, "1", "Share of the peak that packing may add beside `more_live_bytes`.")
     more_held_share: float = bound(
-        0.01, "1", "The same as a share of the bytes that a backward part holds, gradients included: there a training step has its peak.",
+        0.002, "1", "The same as a share of the bytes that a backward part holds, gradients included: there a training step has its peak.",
         "50 layers of [64, 512], as planned for an H200: 56.6 MiB and 659 us without the limit; 50.5 MiB and 700 us from 0 to 4 %")
     steps_ahead: int = bound(
         64, "steps", "Steps ahead among which one is searched that releases more than it allocates.",

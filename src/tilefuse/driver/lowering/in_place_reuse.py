@@ -4,6 +4,7 @@
     v = gelu(t)         48 MiB more  ->   v = gelu(t)          in t's memory
     u = product(v, w2)                    u = product(v, w2)
 
+An input that only the call holds is such an operand too: the gradient of the scores over the scores that the forward part saved.
 A kernel with this reuse has a source of its own, which is compiled in addition to the ordinary one; so reuse is applied only where the peak
 of memory falls.
 """
@@ -23,18 +24,20 @@ LEAST_BYTES = SMALL_TENSOR_BYTES
 
 @dataclass(slots=True)
 class _Lifetimes:
-    """Steps at which values (for a view: its base) are computed and last read. `fixed`: values whose memory must not be reused."""
+    """Steps at which values (for a view: its base) are computed and last read. `fixed`: values whose memory must not be reused.
+    `overwritable`: inputs whose memory may be."""
 
     plan: Plan
     written: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     fixed: set[str] = field(default_factory=set)
+    overwritable: frozenset[str] = frozenset()
     through_window: set[tuple[str, int]] = field(default_factory=set)
 
     @classmethod
-    def of(cls, plan: Plan) -> _Lifetimes:
+    def of(cls, plan: Plan, overwritable: Collection[str] = ()) -> _Lifetimes:
         """The lifetimes of a plan's values."""
-        lifetimes = cls(plan)
+        lifetimes = cls(plan, overwritable=frozenset(overwritable))
         base = {v.value: v.base for v in plan.views}
         graph = plan.graph
         for number, step in enumerate(plan.steps):
@@ -57,18 +60,19 @@ class _Lifetimes:
             lifetimes.last[name] = end
             lifetimes.fixed.add(name)
         lifetimes.fixed.update(name for pair in graph.updates for name in (base.get(v, v) for v in pair))
-        lifetimes.fixed.update(i.name for i in graph.inputs)
+        lifetimes.fixed.update(i.name for i in graph.inputs if i.name not in lifetimes.overwritable)
         return lifetimes
 
 
 def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[str], int], least_bytes: int | None = None,
-                   given_up: Collection[str] = ()) -> dict[str, str]:
+                   given_up: Collection[str] = (), overwritable: Collection[str] = ()) -> dict[str, str]:
     """Value -> operand whose memory it is written into, in the kernel with the operand's last read, where the peak of memory falls.
 
     taken: values already written into other memory. num_bytes: of a value's memory. given_up: inputs that only the call holds.
+    overwritable: those of them whose memory may be reused, for values that the program does not return.
     """
     least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
-    lives = _Lifetimes.of(plan)
+    lives = _Lifetimes.of(plan, overwritable)
     in_use = {v for pair in taken.items() for v in pair}
     live_bytes = [0] * (len(plan.steps) + 1)
     for value, first in [*lives.written.items(), *((v, 0) for v in given_up if v in lives.last)]:
@@ -86,9 +90,19 @@ def reused_storage(plan: Plan, taken: Mapping[str, str], num_bytes: Callable[[st
         for value, dying in sorted(offered.items(), key=lambda pair: -num_bytes(pair[0])):
             if live_bytes[n] < lowest + least_bytes:
                 break
+            if value in lives.fixed and _memory_of(dying, storage_of) in lives.overwritable:
+                # The caller receives results in memory of their own.
+                continue
             storage_of[value] = dying
             live_bytes[n] -= num_bytes(value)
     return storage_of
+
+
+def _memory_of(value: str, storage_of: Mapping[str, str]) -> str:
+    """The value whose memory a value lies in."""
+    while value in storage_of:
+        value = storage_of[value]
+    return value
 
 
 def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, in_use: set[str], walks: Walks,
@@ -96,8 +110,8 @@ def _offers(plan: Plan, number: int, step: PlannedKernel, lives: _Lifetimes, in_
     """Values of a kernel that could be written into the memory of an operand without later readers; each operand once."""
     graph = plan.graph
     read = outside_reads(graph, step.pattern.nodes)
-    dying = [v for v in read if v in lives.written and lives.last[v] == number and v not in lives.fixed and v not in in_use
-             and (v, number) not in lives.through_window and num_bytes(v) >= least_bytes]
+    dying = [v for v in read if (v in lives.written or v in lives.overwritable) and lives.last[v] == number and v not in lives.fixed
+             and v not in in_use and (v, number) not in lives.through_window and num_bytes(v) >= least_bytes]
     over: dict[str, str] = {}
     for value in step.pattern.written if dying else ():
         if value in in_use or graph.node_by_name[value].category == "scatter":

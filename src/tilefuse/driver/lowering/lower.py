@@ -43,14 +43,15 @@ MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 <<
 
 
 def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = (),
-          printed: Callable[[KernelCode], None] | None = None) -> ProgramSpec:
+          printed: Callable[[KernelCode], None] | None = None, overwritable: Collection[str] = ()) -> ProgramSpec:
     """The program of a plan, without its texts (plan and explanation are added by the caller).
 
-    given_up: inputs that only the call holds. printed: receives each kernel as soon as it is printed. Equal kernels share one code; a
-    kernel that updates its input in place has a code of its own.
+    given_up: inputs that only the call holds; overwritable: those whose memory other values may take over. printed: receives each kernel as
+    soon as it is printed. Equal kernels share one code; a kernel that updates its input in place has a code of its own.
     Raises: InternalError when a kernel addresses a value that its pattern does not have.
     """
-    return replace(_Lowering(plan, device, options, given_up, printed).run(), given_up=tuple(given_up))
+    lowering = _Lowering(plan, device, options, given_up, printed, overwritable)
+    return replace(lowering.run(), given_up=tuple(given_up), overwritten=lowering.overwritten)
 
 
 def storage_by_value(plan: Plan) -> dict[str, str]:
@@ -64,18 +65,21 @@ class _Lowering:
     """State of one lowering."""
 
     def __init__(self, plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str],
-                 printed: Callable[[KernelCode], None] | None) -> None:
+                 printed: Callable[[KernelCode], None] | None, overwritable: Collection[str] = ()) -> None:
         self.plan = plan
         self.printed = printed
         self.device = device
         self.options = options
         self.in_place = storage_by_value(plan)
-        self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up)
+        self.reused = reused_storage(plan, self.in_place, self._num_bytes, given_up=given_up, overwritable=overwritable)
+        inputs = {i.name for i in plan.graph.inputs}
+        self.overwritten = tuple(dict.fromkeys(v for v in self.reused.values() if v in inputs))
+        self.written_over = self.in_place | {value: over for value, over in self.reused.items() if over in inputs}
         self.codes: list[KernelCode] = []
         self.origins: list[tuple[str, ...]] = []
         self.number_of: dict[tuple[int, tuple[tuple[str, str], ...], frozenset[str], bool, bool], int] = {}
         self.composed: dict[tuple[int, frozenset[str], bool], Kernel] = {}
-        self.unwritten = unwritten_inputs(plan, self.in_place)
+        self.unwritten = unwritten_inputs(plan, self.written_over)
         self.inputs = inputs_by_value(plan)
         constants = {i.name for i in plan.graph.inputs if i.constant}
         self.constants = self.unwritten & {value for value, base in self.inputs.items() if base in constants}
@@ -127,7 +131,7 @@ class _Lowering:
             constants = frozenset(here for here, there in kernel.binding if there in self.constants)
             names = PrefetchOnly(here for here, there in kernel.binding if there in self.unwritten)
             return constants or (names if overlaps.prefetches else frozenset())
-        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), bound, self.inputs, self.in_place)
+        unwritten = self.unwritten if before is None else inputs_unwritten_by((before, kernel), bound, self.inputs, self.written_over)
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:

@@ -44,8 +44,8 @@ COMMAND = (sys.executable or "python3", "-P", "-m", "tilefuse.driver.reuse.backg
 class Request:
     """One compile as the other process needs it.
 
-    free_results, static, given_up: as for `generate`. found: the program's digest, and its seed. arithmetic: f32 settings of torch's
-    products and convolutions.
+    free_results, static, given_up, overwritable: as for `generate`. found: the program's digest, and its seed. arithmetic: f32 settings of
+    torch's products and convolutions.
     """
 
     imported: Imported
@@ -54,6 +54,7 @@ class Request:
     free_results: tuple[int, ...]
     static: tuple[str, ...]
     given_up: tuple[str, ...]
+    overwritable: tuple[str, ...]
     found: Found
     arithmetic: tuple[str, str]
 
@@ -73,7 +74,7 @@ class Ticket:
 
 
 def request_of(imported: Imported, device: DeviceSpec, options: Options, free_results: Collection[int] = (),
-               static: Collection[str] = (), given_up: Collection[str] = ()) -> Request | None:
+               static: Collection[str] = (), given_up: Collection[str] = (), overwritable: Collection[str] = ()) -> Request | None:
     """The request for a program; None where another process would make another one, or could not receive it."""
     graph = imported.graph
     if not is_keepable(options) or not options.cache or custom_texts(graph) or any(n.kind.startswith(ASKS_THE_DEVICE) for n in graph.nodes):
@@ -81,8 +82,8 @@ def request_of(imported: Imported, device: DeviceSpec, options: Options, free_re
     # Other data (weights on a device) is bound here, when the program is built.
     texts = {name: data for name, data in imported.constants.items() if isinstance(data, np.ndarray)}
     silent = replace(options, progress=False, trace="", logs="", debug=0)
-    request = Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up), Found(""),
-                      (framework_products(), framework_convolutions()))
+    request = Request(replace(imported, constants=texts), device, silent, tuple(free_results), tuple(static), tuple(given_up),
+                      tuple(overwritable), Found(""), (framework_products(), framework_convolutions()))
     return replace(request, found=replace(look_up(graph, facts_of(request)), program=None))
 
 
@@ -263,4 +264,4 @@ def facts_of(request: Request) -> Mapping[str, Any]:
     imported = request.imported
     return {"constants": imported.constants, "input_layouts": imported.layouts, "device": request.device, "options": request.options,
             "fallbacks": imported.fallbacks, "result_layouts": imported.result_layouts, "free_results": request.free_results,
-            "static": request.static, "given_up": request.given_up}
+            "static": request.static, "given_up": request.given_up, "overwritable": request.overwritable}

@@ -78,7 +78,7 @@ def files_digest(rooms: tuple[str, ...]) -> str:
 
 def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts: Layouts | None, device: DeviceSpec, options: Options,
                    fallbacks: Iterable[tuple[str, str]], result_layouts: Layouts | None, free_results: Collection[int],
-                   static: Collection[str] = (), given_up: Collection[str] = (), text: str = "") -> str:
+                   static: Collection[str] = (), given_up: Collection[str] = (), overwritable: Collection[str] = (), text: str = "") -> str:
     """The digest under which the program of these arguments of `compile_graph` is kept.
 
     text: the graph's text, if it is already printed.
@@ -86,7 +86,8 @@ def program_digest(graph: Graph, constants: Mapping[str, object], input_layouts:
     """
     facts = [
         told_in_numbers(text or print_graph(graph), input_layouts, fallbacks, result_layouts), told_in_words(graph, device, options),
-        sorted(free_results), sorted(static), sorted(given_up), _tuning_digest(device, options) if options.tuned else "",
+        sorted(free_results), sorted(static), sorted(given_up), sorted(overwritable),
+        _tuning_digest(device, options) if options.tuned else "",
         [(name, _content(data)) for name, data in sorted(constants.items()) if isinstance(data, np.ndarray)],
     ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -88,7 +88,7 @@ def seed_key(graph: Graph, facts: Mapping[str, Any], text: str = "") -> str:
     _, _, nameless = (text or print_graph(graph)).partition("(")
     sized = told_in_numbers(nameless, facts["input_layouts"], facts["fallbacks"], facts["result_layouts"])
     key_facts = [_NUMBER.sub("N", repr(sized)), told_in_words(graph, facts["device"], facts["options"]),
-                 [sorted(facts[name]) for name in ("free_results", "static", "given_up")]]
+                 [sorted(facts[name]) for name in ("free_results", "static", "given_up", "overwritable")]]
     return hashlib.sha256(repr(key_facts).encode()).hexdigest()
 
 

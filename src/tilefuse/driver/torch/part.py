@@ -57,7 +57,7 @@ class CompiledPart:
         split = split_weights(program.spec, static) if kind == "inference" and program.options.keep_weights else None
         self._run: Callable[[list[Any]], list[torch.Tensor]]
         if split is None:
-            self._run = self._replays(program, static, replay, lent)
+            self._run = self._overwriting if program.spec.overwritten else self._replays(program, static, replay, lent)
         else:
             static_places = (*static, *split.kept)
             self._run = KeptWeights(program, split, lambda rest: self._replays(rest, static_places, replay, lent))
@@ -102,6 +102,17 @@ class CompiledPart:
             if outputs[n]._is_view():
                 outputs[n] = outputs[n].detach()
         return outputs
+
+    def _overwriting(self, tensors: list[Any]) -> list[torch.Tensor]:
+        """A boxed call of a program that reuses the memory of saved values: of copies, where a later backward reads them again.
+
+        Torch has found at the compile that no tensor of the caller's shares their memory (`donated buffers`).
+        """
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            return self.program.call_boxed(tensors)
+        results: list[torch.Tensor] = self.program(*tensors)
+        tensors.clear()
+        return results
 
     def _replays(self, program: Program, static: Sequence[str], replay: str, lent: Collection[int]) -> Callable[[list[Any]], list[Any]]:
         """The program's boxed calls, as replays where they are possible and the part's settings ask for them."""

@@ -226,12 +226,11 @@ class _Decision:
             return self._selected(candidates, start, self.ceiling_bytes)
         memory = PeakMemory(candidates.units, [], 1)
         live_bytes = peak(candidates.units, memory.stored, start).num_bytes
-        # A backward part holds its results at its end, whatever the order of its kernels.
-        results = sum(self.graph.type_of(v).num_bytes for v in self.graph.results) if self.given_up else None
-        allowed_bytes = live_bytes + more_with_packing(live_bytes, results)
+        held_bytes = peak(candidates.units, memory.stored, start, self.given_up).num_bytes
+        allowed_bytes = held_bytes + more_with_packing(live_bytes, held_bytes if self.given_up else None)
         for _ in range(SEARCH.selection.peaks):
             packed = self._selected(candidates, start, 0)
-            most = peak(candidates.units, memory.stored, [c.members for c in packed])
+            most = peak(candidates.units, memory.stored, [c.members for c in packed], self.given_up)
             excess_bytes = most.num_bytes - allowed_bytes
             waiting = sorted((-memory.change_bytes(c.members, most.moment), c.score_us, c.members)
                              for c in packed if c.generator == "packing")

@@ -13,7 +13,7 @@ solved once more without the rows that are not exact (`Row.exact`).
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilefuse.base.search.limits import SEARCH
@@ -116,8 +116,11 @@ def stored_values(units: Units) -> list[Stored]:
     return stored
 
 
-def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]) -> Peak:
-    """The peak where each of the groups is one kernel and all other units run alone. Cost: linear."""
+def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]], given_up: Collection[str] = ()) -> Peak:
+    """The peak where each of the groups is one kernel and all other units run alone. Cost: linear.
+
+    given_up: inputs that live until their last use. With any, results count from the step that writes them.
+    """
     order = units.ordered(groups)
     step_of = {unit: step for step, group in enumerate(order) for unit in group}
     waiting: list[Stored] = []
@@ -127,10 +130,21 @@ def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]
         if any(step_of[r] != written for r in value.readers):
             waiting.append(value)
             lives.append(Life(written, freed, value.num_bytes))
-    most, at = most_live(lives)
+    most, at = most_live([*lives, *_held_lives(units, step_of, len(order), given_up)])
     if not most:
         return Peak(0, 0, ())
     return Peak(most, max(order[at]), tuple(v for v, life in zip(waiting, lives, strict=True) if life.written <= at <= life.freed))
+
+
+def _held_lives(units: Units, step_of: Mapping[int, int], end: int, given_up: Collection[str]) -> list[Life]:
+    """Lives of inputs that only the call holds and, beside such inputs, of results."""
+    if not given_up:
+        return []
+    lives = [Life(step_of[units.unit_of[v]], end, units.graph.type_of(v).num_bytes) for v in sorted(units.escaping) if v in units.unit_of]
+    for value in given_up:
+        last = max((step_of[units.unit_of[u]] for u in units.users.get(value, ())), default=0)
+        lives.append(Life(0, last, units.graph.type_of(value).num_bytes))
+    return lives
 
 
 def most_live(lives: Iterable[Life]) -> tuple[int, int]:

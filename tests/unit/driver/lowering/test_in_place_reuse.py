@@ -102,3 +102,55 @@ def test_what_the_caller_gives_up_counts_until_it_is_used(given_up: tuple[str, .
         f"%m: {MATRIX} = map [i, j] {{ add(%p[i, j], %a[i, j]) }} %y: {THIN} = library.matmul (%m, %u) return %y }}")
     plan = plan_graph(graph, {}, H200, Options(stitch=False))
     assert reused_storage(plan, {}, lambda v: 4 * plan.graph.type_of(v).num_elements, given_up=given_up) == expected
+
+
+GRADIENT = (f"%g: {MATRIX} = map [i, j] {{ mul(exp(%s[i, j]), 0.5:f32) }} %y: {THIN} = library.matmul (%g, %u) "
+            f"%z: {THIN} = library.matmul (%g, %u) {{transpose_a = true}}")
+
+
+def plan_of_gradient(results: str = "%y, %z", body: str = GRADIENT) -> Plan:
+    """The gradient of saved scores %s, multiplied twice."""
+    types = ", ".join(TYPES.get(r, MATRIX if r in ("%g", "%q") else THIN) for r in results.split(", "))
+    return plan_graph(parse_graph(f"graph @g(%s: {MATRIX}, %u: {THIN}) -> ({types}) {{ {body} return {results} }}"), {}, H200,
+                      Options(stitch=False))
+
+
+@pytest.mark.parametrize(("results", "body", "overwritable", "expected"), [
+    ("%y, %z", GRADIENT, ("s",), {"g": "s"}),
+    # The caller may read the scores again.
+    ("%y, %z", GRADIENT, (), {}),
+    # A result has memory of its own, also through a value between.
+    ("%y, %g", GRADIENT, ("s",), {}),
+    ("%y, %q", f"{GRADIENT} %q: {MATRIX} = map [i, j] {{ add(%g[i, j], %y[i, (j % 64)]) }}", ("s",), {"g": "s"}),
+    # A later product reads the scores.
+    ("%y, %z", f"{GRADIENT.split('%z')[0]} %z: {THIN} = library.matmul (%s, %u)", ("s",), {}),
+])
+def test_a_value_takes_the_memory_of_an_input_that_only_the_call_holds(results: str, body: str, overwritable: tuple[str, ...],
+                                                                       expected: dict[str, str]) -> None:
+    plan = plan_of_gradient(results, body)
+    found = reused_storage(plan, {}, lambda v: 4 * plan.graph.type_of(v).num_elements, given_up=("s",), overwritable=overwritable)
+    assert found == expected
+
+
+def test_a_boxed_call_overwrites_the_input_and_any_other_call_keeps_it() -> None:
+    plan = plan_of_gradient()
+    spec = lower(plan, ON_HOST, Options(check=True), given_up=("s",), overwritable=("s",))
+    assert spec.overwritten == ("s",) and plan_calls(spec).memory.peak_bytes < 4 * N * N
+    program = Program(spec, {}, "host", Options(check=True))
+    generator = torch.Generator().manual_seed(5)
+    s, u = torch.randn((N, N), generator=generator), torch.randn((N, 64), generator=generator) / 8
+    before, g = s.clone(), s.exp() / 2
+    for boxed in (False, False, True):
+        y, z = program.call_boxed([s, u]) if boxed else program(s, u)
+        torch.testing.assert_close((y, z), (g @ u, g.mT @ u), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(s, g if boxed else before, rtol=1e-5, atol=1e-6)
+    program.profile(before, u, repeats=1)
+    assert torch.equal(before.exp() / 2, g), "a measurement keeps the inputs"
+
+
+def test_an_overwritten_input_is_not_fetched_before_the_kernel_ahead_ends() -> None:
+    """An input that the program writes is not settled: neither for its reader nor for the kernel after it."""
+    from tilefuse.driver.lowering.lower import unwritten_inputs
+
+    plan = plan_of_gradient()
+    assert unwritten_inputs(plan, {}) == {"s", "u"} and unwritten_inputs(plan, {"g": "s"}) == {"u"}

@@ -42,7 +42,7 @@ def compiled(graph: Graph, options: Options) -> tuple[Program, bool]:
 
 def facts(options: Options) -> dict[str, Any]:
     return {"constants": {}, "input_layouts": None, "device": present_device("host")[0], "options": options, "fallbacks": (),
-            "result_layouts": None, "free_results": (), "static": (), "given_up": ()}
+            "result_layouts": None, "free_results": (), "static": (), "given_up": (), "overwritable": ()}
 
 
 def start_of(program: Program) -> dict[str, Any] | None:

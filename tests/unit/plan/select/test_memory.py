@@ -141,3 +141,15 @@ def test_the_best_choice_below_a_ceiling_is_what_trying_all_finds(seed: int) -> 
         found = program.solve(60.0)
         assert found.proven and found.objective_us == pytest.approx(max(legal), abs=1e-6), f"seed {seed}, {ceiling} bytes"
         assert peak(units, stored, [columns[c].members for c in found.taken]).num_bytes <= ceiling
+
+
+def test_inputs_that_only_the_call_holds_and_results_beside_them_count() -> None:
+    """x lives until its last reader, and y from its writer to the end: x b c d, then x b d y."""
+    late = GRAPH.replace("add(%b[i, j], %d[i, j])", "add(add(%b[i, j], %d[i, j]), %x[j, i])")
+    for text, most in ((GRAPH, 3), (late, 4)):
+        units = candidates_of(parse_graph(text)).units
+        assert peak(units, stored_values(units), []).num_bytes == 3 * 4096
+        assert peak(units, stored_values(units), [], ("x",)).num_bytes == most * 4096
+    # d stays on chip: x b c, then x b y.
+    assert peak(units, stored_values(units), [(3, 4)], ("x",)).num_bytes == 4 * 4096
+    assert peak(units, stored_values(units), [(3, 4)]).num_bytes == 2 * 4096
