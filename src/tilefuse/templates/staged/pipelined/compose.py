@@ -68,16 +68,13 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     # Blocks that wait for each other start at once, behind the kernel ahead.
     early = device.starts_early and not plan.choice.scattered
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, early, plan.choice.scattered)
-    # Column sums of elements of 16 bits are as exact as these.
-    decisive = [v for r in program.graph.results for v in (w.graph.node_by_name[r].reads() if r in plan.form.down.points else (r,))]
-    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(v).dtype for v in decisive))
     tables = (w.tables.tiles, w.tables.rows) if w.tables is not None else ()
     buffers = (*w.buffers.values(), *tables, *w.slots.values(), *w.lows.values(), *w.stages.values(),
                *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
                *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=plan.choice.resident, num_barriers=plan.num_signals,
-                  narrow=narrow, maps=tuple(w.maps.values()))
+                  narrow=plan.form.narrow, maps=tuple(w.maps.values()))
 
 
 def _tiles(w: ProductState) -> None:

@@ -84,6 +84,15 @@ class ProductForm:
         """Axes of all reductions, the reduced ones too, over those of the products."""
         return {**self.reduced.points, **self.down.points}
 
+    @cached_property
+    def narrow(self) -> bool:
+        """Whether the rounding of the data hides hardware approximations: as `KernelWriter.narrow`, with one element a row or a column for
+        statistics. Column sums of elements of 16 bits are as exact as these."""
+        read_narrow = all(v.type.dtype.bits <= 16 for v in self.graph.inputs if v.type.dtype.is_float)
+        decisive = [v for r in self.graph.results for v in (self.graph.node_by_name[r].reads() if r in self.down.points else (r,))
+                    if not (read_narrow and r in self.row_results and self.graph.type_of(r).dtype == F32)]
+        return all(t.is_float and t.bits <= 16 for t in (self.graph.type_of(v).dtype for v in decisive))
+
     @property
     def product(self) -> Node:
         """The first product's node."""

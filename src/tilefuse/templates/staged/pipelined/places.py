@@ -58,6 +58,7 @@ def _in_bands(w: ProductState, tile: Affine) -> TilePlace:
     row_tile = w.let("row_tile", band * choice.band + within % choice.band, plan.row_tiles)
     rank = axis("rank") if cluster > 1 else number(0)
     column_tile = w.let("column_tile", within // choice.band * cluster + rank, plan.column_tiles)
+    w.column_tile = column_tile
     row, column = row_tile * choice.rows, column_tile * choice.columns
     return TilePlace(row, column, row, column)
 
@@ -68,7 +69,7 @@ def _of_group(w: ProductState, tile: Affine, row_tiles: Affine) -> TilePlace:
     assert plan.tables is not None and w.tables is not None
     order = TileOrder(choice.band, plan.most_row_tiles, plan.column_tiles, form.rows, choice.rows)
     at = tile_of_item(w, order, plan.tables, w.tables, row_tiles, tile)
-    w.env[GROUP], w.group_tile = at.group, at
+    w.env[GROUP], w.group_tile, w.column_tile = at.group, at, at.column_tile
     column = at.column_tile * choice.columns
     beyond = plan.column_tiles * choice.columns
     return TilePlace(at.first_row, column, at.first_row + at.behind * form.rows, column + at.behind * beyond)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
@@ -23,6 +24,7 @@ from tilefuse.templates.staged.pipelined.columns.sums import ColumnSums
 from tilefuse.templates.staged.pipelined.row_stores import store_rows
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
+from tilefuse.templates.staged.pipelined.whole import whole_or_cut
 
 
 @dataclass(frozen=True)
@@ -92,31 +94,36 @@ def await_values(w: ProductState, group: Affine) -> None:
 
 def store_results(w: ProductState, group: Affine, first_row: Affine, first_column: Affine) -> None:
     """Results of a warpgroup's rows, which begin at `first_row`. group: the warpgroup's number."""
-    tile_columns = w.plan.choice.result_columns
     thread = axis("thread")
     w.emit(Comment(f"{', '.join('%' + r for r in w.form.tile_results)}: from the sums"))
     own_row = w.let("own_row", thread % WARPGROUP // WARP * MMA_ROWS + thread % WARP // 4, WARPGROUP_ROWS - HALF_ROWS)
     pair = w.let("pair", thread % 4, 4)
-    columns = min(tile_columns, STAGE_COLUMNS) if tile_columns % STAGE_COLUMNS == 0 else tile_columns
     sums = ColumnSums(w) if w.form.down.points else None
     for at in _places_of_stages(w, group, first_row, first_column):
         _meet_before(w, at.number_of.const)
         if sums is not None:
             sums.begin()
-        with w.loop("half", 2, unroll=w.unroll) as half:
-            stage_row = own_row + half * HALF_ROWS
-            row = w.simplified(at.row + stage_row)
-            w.row_slot = half + at.a * 2
-            with w.when(w.beyond_rows(row)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
-                stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
-                place = (at.a * (tile_columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
-                _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column), sums, b)
+        whole_or_cut(w, partial(_elements_of_stage, w, at, own_row, pair, sums))
         _store_stages(w, at)
         if sums is not None:
             sums.finish(at.row, at.column)
     if w.plan.copied_results:
         # The next tile writes the stages again, and the block must not end before its stores.
         w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
+
+
+def _elements_of_stage(w: ProductState, at: StagePlace, own_row: Affine, pair: Affine, sums: ColumnSums | None) -> None:
+    """The elements that a thread computes of a stage. own_row, pair: its first row, and its pair of columns among those of every 8."""
+    tile_columns = w.plan.choice.result_columns
+    columns = min(tile_columns, STAGE_COLUMNS) if tile_columns % STAGE_COLUMNS == 0 else tile_columns
+    with w.loop("half", 2, unroll=w.unroll) as half:
+        stage_row = own_row + half * HALF_ROWS
+        row = w.simplified(at.row + stage_row)
+        w.row_slot = half + at.a * 2
+        with w.when(w.beyond_rows(row)), w.loop("b", columns // MMA_COLUMNS, unroll=w.unroll) as b:
+            stage_column = pair * NEIGHBOURS + b * MMA_COLUMNS
+            place = (at.a * (tile_columns // MMA_COLUMNS) + at.step * (columns // MMA_COLUMNS) + b) * 4 + half * 2
+            _neighbours(w, Place(place, row, w.simplified(at.column + stage_column), at, stage_row, stage_column), sums, b)
 
 
 # -- stages ------------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class ProductState(GraphStatements):
     row_slot  number of the current row among those
     turn      number of the tile among those of the block
     group_tile  the tile at hand; row_tiles: tiles of rows that the offsets at hand have; both None without groups
+    column_tile  number of the tile at hand among those of a row of tiles
     """
 
     def __init__(self, program: TileProgram, plan: ProductPlan, device: DeviceSpec, graph: Graph | None = None) -> None:
@@ -55,6 +56,7 @@ class ProductState(GraphStatements):
         self.turn = number(0)
         self.group_tile: GroupedTile | None = None
         self.row_tiles: Affine | None = None
+        self.column_tile = number(0)
         self.tables = table_buffers(self, plan.tables) if plan.tables is not None else None
         self.exchanged = [self._exchanged(e) for e in plan.exchanges]
         # Operands whose first tiles come before the kernel ahead has ended.

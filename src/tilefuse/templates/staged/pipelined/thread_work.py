@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilefuse.ir.dtype import F32
+from tilefuse.ir.ops import NARROW_FLOPS
+from tilefuse.ir.scalar import Call, Expr, walk
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.bodies import bodies, operations
@@ -15,14 +18,19 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 
 def result_operations(form: ProductForm, device: DeviceSpec) -> int:
     """Operations that maps and reductions of rows do on one element of the sums, in all passes over these."""
-    narrow = form.left.dtype != F32
     added = math.ceil(instructions_an_element() * len(form.down.points))
     if not form.reduced.stages:
-        return operations(bodies(form.graph, form.graph.results), narrow) + added
+        return _operations(bodies(form.graph, form.graph.results), form) + added
     passes = [p for s in form.reduced.stages for p in s.passes]
     reduced = [form.graph.node_by_name[v].body for names in (*(p.computed for p in passes), form.reduced.computed) for v in names]
     combined = sum(device.fitted.pipelined.combined_operations * len(p.reductions) for p in passes)
-    return combined + added + operations([body for body in reduced if body is not None], narrow)
+    return combined + added + _operations([body for body in reduced if body is not None], form)
+
+
+def _operations(expressions: Sequence[Expr], form: ProductForm) -> int:
+    """Operations of some expressions behind the sums. Results of more bits have their functions in full."""
+    short = form.narrow or not any(isinstance(e, Call) and e.fn in NARROW_FLOPS for body in expressions for e in walk(body))
+    return operations(expressions, form.left.dtype != F32 and short)
 
 
 def producing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:

@@ -28,6 +28,7 @@ from tilefuse.templates.staged.pipelined.rows.form import RowPass, RowStage
 from tilefuse.templates.staged.pipelined.rows.tile import QUAD, RowTile
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.state import ProductState
+from tilefuse.templates.staged.pipelined.whole import whole_or_cut
 
 
 def reduce_rows(w: ProductState, tile: RowTile) -> None:
@@ -79,8 +80,17 @@ def total_of(stage: RowStage, reduction: str, parts: dict[str, list[Reg]]) -> Re
 
 def _pass(w: ProductState, stage: RowStage, p: RowPass, tile: RowTile, parts: dict[str, list[Reg]]) -> None:
     """Once over the sums of the thread; then the lanes of each row combine their parts."""
-    choice, lines = w.plan.choice, w.form.rows
     means = {r: _mean(w, r, total_of(stage, r, parts), tile) for r in p.reductions if p.squares}
+    whole_or_cut(w, lambda: _elements(w, stage, p, tile, parts, means))
+    w.source = p.target
+    w.row_slot, w.sum = None, None
+    for r in p.reductions:
+        _quad(w, stage, p, r, parts[r])
+
+
+def _elements(w: ProductState, stage: RowStage, p: RowPass, tile: RowTile, parts: dict[str, list[Reg]], means: dict[str, Reg]) -> None:
+    """All elements of the thread."""
+    choice, lines = w.plan.choice, w.form.rows
     for a in range(choice.rows_of_thread // 2):
         with w.loop("half", 2, unroll=w.unroll) as half:
             row = w.simplified(tile.row(2 * a) + half * HALF_ROWS)
@@ -89,10 +99,6 @@ def _pass(w: ProductState, stage: RowStage, p: RowPass, tile: RowTile, parts: di
                 column = w.simplified(tile.first_column + tile.pair * NEIGHBOURS + b * MMA_COLUMNS)
                 place = _place(w, tile, a, half, b, row, column)
                 _pair(w, stage, p, place, parts, means)
-    w.source = p.target
-    w.row_slot, w.sum = None, None
-    for r in p.reductions:
-        _quad(w, stage, p, r, parts[r])
 
 
 def _place(w: ProductState, tile: RowTile, a: int, half: Affine, b: Affine, row: Affine, column: Affine) -> Place:
