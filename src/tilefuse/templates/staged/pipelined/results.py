@@ -15,7 +15,7 @@ from tilefuse.emit.vectors import vector_parts
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.asynchronous import BulkWait
-from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, Reg, Store, VectorLoad, VectorStore
+from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, Load, Reg, Store, VectorLoad, VectorStore
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
@@ -223,7 +223,11 @@ def _neighbours(w: ProductState, place: Place, sums: ColumnSums | None, pair: Af
     together = columns % NEIGHBOURS == 0
     arrays = {r: w.fresh(f"{r}_out") for r in form.tile_results}
     staged, dtypes = {r.name for r in w.plan.staged}, {r: form.graph.type_of(r).dtype for r in form.tile_results}
-    with w.when(w.beyond(place.column, columns)):
+    outside = w.beyond(place.column, columns)
+    # Nothing of the stages beyond the columns is stored.
+    if outside and together and sums is None and staged.issuperset(arrays) and not reads_columns(w, place, lambda: _evaluate(w)):
+        outside = ()
+    with w.when(outside):
         for name, array in arrays.items():
             w.emit(Declare(array, dtypes[name], NEIGHBOURS))
         if together:
@@ -256,6 +260,33 @@ def _evaluate(w: ProductState) -> None:
         w.element(name)
     for name in w.form.down.points:
         w.here.body(name)
+
+
+def reads_columns(w: ProductState, place: Place, evaluate: Callable[[], object]) -> bool:
+    """Whether what `evaluate` writes loads an element that belongs to the column at hand, and that does not exist where the column does not."""
+    loads, looks_up = _loads_of(w, place, evaluate)
+    return looks_up or any(offset.axes() & place.column.axes() for _, offset in loads)
+
+
+def load_once(w: ProductState, place: Place, evaluate: Callable[[], object]) -> None:
+    """Loads the elements that `evaluate` reads for every column of the row at `place`, as its label, before the loop over columns."""
+    for value, offset in _loads_of(w, place, evaluate)[0]:
+        buffer = w.buffers[value]
+        if offset.axes().isdisjoint(place.column.axes()):
+            w.hold((value, offset), w.register(Load(buffer.name, buffer.dtype, offset), buffer.dtype, value))
+
+
+def _loads_of(w: ProductState, place: Place, evaluate: Callable[[], object]) -> tuple[tuple[tuple[str, Affine], ...], bool]:
+    """Boundary values and offsets that `evaluate` loads at a place whether or not guards hold; whether it loads at subscripts from data."""
+    w.loads.clear()
+    w.lookups.clear()
+    with w.nested(), w.at(**w.form.place(place.row, place.column)):
+        w.sum = place.sum
+        evaluate()
+    found = tuple(w.loads), bool(w.lookups)
+    w.loads.clear()
+    w.lookups.clear()
+    return found
 
 
 def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Affine, evaluate: Callable[[], object],

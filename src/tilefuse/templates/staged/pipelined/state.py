@@ -203,12 +203,19 @@ class _Here(GraphResolver):
         if held is not None:
             return held
         made = Load(buffer.name, buffer.dtype, offset)
-        if guarded:
+        if guarded and not self._is_of_every_column(e.value, at):
             return made
         w.loads[e.value, offset] = None
         held = w.register(made, buffer.dtype, e.value)
         w.hold((e.value, offset), held)
         return held
+
+    def _is_of_every_column(self, value: str, at: tuple[Affine, ...]) -> bool:
+        """Whether a boundary value's element exists and is the same for all columns of the row at hand, as its label: it is loaded once."""
+        w = self.writer
+        if not w.form.reduced.stages or COLUMN not in w.env or not all(i.axes().isdisjoint(w.env[COLUMN].axes()) for i in at):
+            return False
+        return all(w.always(Bound(w.simplified(i), 0, extent)) for i, extent in zip(at, w.graph.type_of(value).shape, strict=True))
 
     def _lookup(self, e: Lookup, guarded: bool) -> KExpr:
         """As of the base, with subscripts that do not depend on data in the offset."""

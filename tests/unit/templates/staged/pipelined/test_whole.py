@@ -48,4 +48,4 @@ def test_sums_of_narrow_elements_take_short_functions() -> None:
     """Exponentials of scores of 16 bits, summed in f32: rounding hides their short form. Those of f32 operands are exact."""
     assert _kernel(stored_groups(140, 256, 40, 128, BF16)).narrow
     assert _kernel(in_groups(140, 256, 40, 128, BF16)).narrow
-    assert not _kernel(in_groups(140, 256, 40, 128, F32), Pipelined(128, 128, 32, 3, 2, 1, 3)).narrow
+    assert not _kernel(in_groups(140, 256, 40, 128, F32), Pipelined(64, 128, 32, 3, 1, 1, 3)).narrow

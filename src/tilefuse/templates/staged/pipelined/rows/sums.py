@@ -16,13 +16,13 @@ from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides
 from tilefuse.ir.dtype import F32, DType
 from tilefuse.ir.ops import dtype_of
-from tilefuse.ir.scalar import Bound, Call, Index, const
+from tilefuse.ir.scalar import Bound, Call, Guard, Index, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Shuffle, Store
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.exchanges import is_by_squares, reduction_parts
-from tilefuse.templates.staged.pipelined.results import Place, StagePlace, load_neighbours
+from tilefuse.templates.staged.pipelined.results import Place, StagePlace, load_neighbours, load_once, reads_columns
 from tilefuse.templates.staged.pipelined.rows.exchange import exchange_parts
 from tilefuse.templates.staged.pipelined.rows.form import RowPass, RowStage
 from tilefuse.templates.staged.pipelined.rows.tile import QUAD, RowTile
@@ -95,10 +95,12 @@ def _elements(w: ProductState, stage: RowStage, p: RowPass, tile: RowTile, parts
         with w.loop("half", 2, unroll=w.unroll) as half:
             row = w.simplified(tile.row(2 * a) + half * HALF_ROWS)
             w.row_slot = half + a * 2
-            with w.when(w.beyond(row, lines)), w.loop("b", choice.columns // MMA_COLUMNS, unroll=w.unroll) as b:
-                column = w.simplified(tile.first_column + tile.pair * NEIGHBOURS + b * MMA_COLUMNS)
-                place = _place(w, tile, a, half, b, row, column)
-                _pair(w, stage, p, place, parts, means)
+            with w.when(w.beyond(row, lines)):
+                first = w.simplified(tile.first_column + tile.pair * NEIGHBOURS)
+                load_once(w, _place(w, tile, a, half, number(0), row, first), lambda: _evaluate(w, p))
+                with w.loop("b", choice.columns // MMA_COLUMNS, unroll=w.unroll) as b:
+                    column = w.simplified(first + b * MMA_COLUMNS)
+                    _pair(w, stage, p, _place(w, tile, a, half, b, row, column), parts, means)
 
 
 def _place(w: ProductState, tile: RowTile, a: int, half: Affine, b: Affine, row: Affine, column: Affine) -> Place:
@@ -114,6 +116,9 @@ def _pair(w: ProductState, stage: RowStage, p: RowPass, place: Place, parts: dic
     """Two neighbouring elements, where both exist or the first does."""
     columns = w.form.columns
     together = columns % NEIGHBOURS == 0
+    if w.beyond(place.column + 1, columns) and not reads_columns(w, place, lambda: _evaluate(w, p)):
+        _chosen_pair(w, stage, p, place, parts, means)
+        return
     with w.when(w.beyond(place.column, columns)):
         if together:
             load_neighbours(w, place.sum, place.row, place.column, lambda: _evaluate(w, p), place)
@@ -128,6 +133,21 @@ def _pair(w: ProductState, stage: RowStage, p: RowPass, place: Place, parts: dic
                 w.emit(*one.statements)
 
 
+def _chosen_pair(w: ProductState, stage: RowStage, p: RowPass, place: Place, parts: dict[str, list[Reg]], means: dict[str, Reg]) -> None:
+    """Two neighbouring elements that are computed wherever they lie; a reduction has its identity in place of those that do not exist."""
+    for v in range(NEIGHBOURS):
+        w.loads.clear()
+        w.lookups.clear()
+        with w.nested() as one, w.at(**{ROW: place.row, COLUMN: place.column + v}):
+            w.sum = place.sum + v
+            exists = w.beyond(place.column + v, w.form.columns)
+            for r in p.reductions:
+                _accumulate(w, stage, p, r, parts[r], means, exists)
+            if p.target != p.source:
+                w.emit(Assign(w.first_sum(), _as_f32(w.element(p.target))))
+        w.emit(*one.statements)
+
+
 def _evaluate(w: ProductState, p: RowPass) -> None:
     """Everything that a pass computes of an element before it is added up."""
     for r in p.reductions:
@@ -136,24 +156,32 @@ def _evaluate(w: ProductState, p: RowPass) -> None:
         w.element(p.target)
 
 
-def _accumulate(w: ProductState, stage: RowStage, p: RowPass, reduction: str, arrays: list[Reg], means: dict[str, Reg]) -> None:
-    """The element at hand into the parts of the current row."""
+def _accumulate(w: ProductState, stage: RowStage, p: RowPass, reduction: str, arrays: list[Reg], means: dict[str, Reg],
+                exists: tuple[Bound, ...] = ()) -> None:
+    """The element at hand into the parts of the current row, under `exists` where that is a question."""
     slot = w.row_slot
     assert slot is not None
     dtype, into = body_dtype(w, reduction), [replace(a, index=slot) for a in arrays]
     if p.squares:
-        off = w.register(Call("sub", (w.here.body(reduction), replace(means[reduction], index=slot))), dtype, f"{reduction}_off")
+        difference = Call("sub", (w.here.body(reduction), replace(means[reduction], index=slot)))
+        off = w.register(_or_else(exists, difference, const(0, dtype)), dtype, f"{reduction}_off")
         w.emit(Assign(into[-1], Call("fma", (off, off, into[-1]))))
         return
     if is_by_squares(stage, reduction):
         if reduction not in stage.totals:
-            w.combine("sum", into[:1], [w.here.body(reduction)], dtype)
+            w.combine("sum", into[:1], [_or_else(exists, w.here.body(reduction), const(0, dtype))], dtype)
         return
     node, point = w.graph.node_by_name[reduction], w.form.reduced.points[reduction]
     extents = [e for _, e in node.over]
     position = w.simplified(w.index(linearise(tuple(point[a] for a, _ in node.over), row_major_strides(tuple(extents)))))
-    lifted = KERNEL_MONOIDS[node.detail].lift(w.here.body(reduction), Index(position), dtype)
-    w.combine(node.detail, into, lifted, dtype)
+    monoid = KERNEL_MONOIDS[node.detail]
+    lifted = monoid.lift(w.here.body(reduction), Index(position), dtype)
+    chosen = [_or_else(exists, e, identity) for e, identity in zip(lifted, monoid.identity(dtype), strict=True)]
+    w.combine(node.detail, into, chosen, dtype)
+
+
+def _or_else(exists: tuple[Bound, ...], e: KExpr, otherwise: KExpr) -> KExpr:
+    return Guard(exists, e, otherwise) if exists else e
 
 
 def _quad(w: ProductState, stage: RowStage, p: RowPass, reduction: str, arrays: list[Reg]) -> None:
