@@ -171,7 +171,8 @@ def _attention(b: TensorBuilder, request: Request) -> Sequence[str | None]:
         mask = node.operands[3]
         hidden = b.dtype_of(mask) == BOOL
         scores = b.where(mask, scores, float("-inf")) if hidden else b.elementwise("add", scores, b.cast(mask, b.dtype_of(scores)))
-    weights = b.softmax(scores, len(b.shape_of(scores)) - 1)
+    last = len(b.shape_of(scores)) - 1
+    weights = b.safe_softmax(scores, last) if node.attribute("has_mask") else b.softmax(scores, last)
     gradients: list[str | None] = [None] * len(node.operands)
     if request.wanted[2]:
         gradients[2] = sized(b, b.matmul(weights, g, transpose_a=True), b.shape_of(value))

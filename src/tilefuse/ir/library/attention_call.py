@@ -70,7 +70,7 @@ def _of_graph(node: Node) -> AttentionCall | None:
     q, k, v, *mask = node.operands
     scale = node.attribute("scale")
     assert isinstance(scale, float)
-    return AttentionCall(q, k, v, mask[0] if mask else "", scale, bool(node.attribute("causal")), "any")
+    return AttentionCall(q, k, v, mask[0] if mask else "", scale, bool(node.attribute("causal")), "any", hidden_are_zeros=bool(mask))
 
 
 def _of_torch(node: Node, graph: Graph, library: str, names: tuple[str, ...]) -> AttentionCall | None:

@@ -215,7 +215,8 @@ def inner_extent(node: Node, graph: Graph) -> int:
 
 @meaning
 def attention(node: Node, operands: list[Array]) -> Array:
-    """softmax(q @ k^T * scale + mask) @ v; causal: position i sees positions up to i. A bool mask keeps where it is true."""
+    """softmax(q @ k^T * scale + mask) @ v; causal: position i sees positions up to i. A bool mask keeps where it is true; rows that a mask
+    hides whole are zeros."""
     query, key, value = (_wide(x) for x in operands[:3])
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * _float(node.attribute("scale"))
     if node.attribute("causal"):
@@ -223,8 +224,10 @@ def attention(node: Node, operands: list[Array]) -> Array:
     if node.attribute("has_mask"):
         mask = operands[3]
         scores = np.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + _wide(mask)
-    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
-    return np.asarray(np.matmul(e / np.sum(e, axis=-1, keepdims=True), value))
+    top = np.max(scores, axis=-1, keepdims=True)
+    e = np.exp(scores - np.where(top == -np.inf, 0.0, top))
+    total = np.sum(e, axis=-1, keepdims=True)
+    return np.asarray(np.matmul(e / np.where(top == -np.inf, 1.0, total), value))
 
 
 class _Windows:

@@ -189,12 +189,12 @@ def turns_back(weight_shape: Sequence[int], dtype: torch.dtype, attributes: Attr
 
 
 def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[torch.Tensor]:
-    """softmax(q @ k^T * scale + mask) @ v by torch's fastest kernel.
+    """softmax(q @ k^T * scale + mask) @ v by torch's fastest kernel. Rows that a boolean mask hides whole are zeros.
 
     Shapes: q: [..., L, E], k: [..., S, E], v: [..., S, F], mask: broadcasts to [..., L, S]
     """
     q, k, v = operands[:3]
-    mask = operands[3] if attributes.get("has_mask") else None
+    mask = added_mask(operands[3], q.dtype) if attributes.get("has_mask") else None
     scale = attributes.get("scale")
     dropout = attributes.get("dropout", 0.0)
     assert isinstance(dropout, (int, float)) and (scale is None or isinstance(scale, (int, float)))
@@ -210,6 +210,18 @@ def attention(operands: Sequence[torch.Tensor], attributes: Attributes) -> list[
             enable_gqa=bool(attributes.get("grouped")),
         )
     ]
+
+
+def added_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A mask that is added to scores: of a boolean one 0 where it is true, and -infinity elsewhere; others are returned.
+
+    Torch makes this conversion itself, but for cuDNN with -65504 in place of -infinity (torch 2.5 to 2.11): a row that is hidden whole then
+    sees every value, where all other kernels of torch give zeros.
+    """
+    if mask.dtype != torch.bool:
+        return mask
+    seen, hidden = (torch.full((), value, dtype=dtype) for value in (0.0, float("-inf")))
+    return torch.where(mask, seen, hidden)
 
 
 def attention_off_the_cpu(

@@ -21,10 +21,10 @@ from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, Tensor
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.columns.sums import ColumnSums
+from tilefuse.templates.staged.pipelined.places import whole_or_cut
 from tilefuse.templates.staged.pipelined.row_stores import store_rows
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, StagedTile
 from tilefuse.templates.staged.pipelined.state import ProductState
-from tilefuse.templates.staged.pipelined.whole import whole_or_cut
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def _evaluate(w: ProductState) -> None:
 
 
 def reads_columns(w: ProductState, place: Place, evaluate: Callable[[], object]) -> bool:
-    """Whether what `evaluate` writes loads an element that belongs to the column at hand, and that does not exist where the column does not."""
+    """Whether what `evaluate` writes loads an element of the column at hand, which does not exist where the column does not."""
     loads, looks_up = _loads_of(w, place, evaluate)
     return looks_up or any(offset.axes() & place.column.axes() for _, offset in loads)
 

@@ -9,12 +9,14 @@ Squares: a block adds up deviations from the mean of its own part, t / c of c el
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides
 from tilefuse.ir.dtype import F32, DType
+from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Guard, Index, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg, Shuffle, Store
@@ -22,13 +24,13 @@ from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.warpgroup import HALF_ROWS, NEIGHBOURS
 from tilefuse.templates.staged.pipelined.exchanges import is_by_squares, reduction_parts
+from tilefuse.templates.staged.pipelined.places import whole_or_cut
 from tilefuse.templates.staged.pipelined.results import Place, StagePlace, load_neighbours, load_once, reads_columns
 from tilefuse.templates.staged.pipelined.rows.exchange import exchange_parts
 from tilefuse.templates.staged.pipelined.rows.form import RowPass, RowStage
 from tilefuse.templates.staged.pipelined.rows.tile import QUAD, RowTile
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.state import ProductState
-from tilefuse.templates.staged.pipelined.whole import whole_or_cut
 
 
 def reduce_rows(w: ProductState, tile: RowTile) -> None:
@@ -176,8 +178,22 @@ def _accumulate(w: ProductState, stage: RowStage, p: RowPass, reduction: str, ar
     position = w.simplified(w.index(linearise(tuple(point[a] for a, _ in node.over), row_major_strides(tuple(extents)))))
     monoid = KERNEL_MONOIDS[node.detail]
     lifted = monoid.lift(w.here.body(reduction), Index(position), dtype)
-    chosen = [_or_else(exists, e, identity) for e, identity in zip(lifted, monoid.identity(dtype), strict=True)]
+    identities = monoid.identity(dtype)
+    if _is_identity_beyond(w, node, exists, identities):
+        exists = ()
+    chosen = [_or_else(exists, e, identity) for e, identity in zip(lifted, identities, strict=True)]
     w.combine(node.detail, into, chosen, dtype)
+
+
+def _is_identity_beyond(w: ProductState, node: Node, exists: tuple[Bound, ...], identities: Sequence[KExpr]) -> bool:
+    """Whether a reduction's element already is the identity where the column does not exist: it guards itself more tightly."""
+    body = node.body
+    if not isinstance(body, Guard) or tuple(identities) != (body.otherwise,):
+        return False
+    point = {a: w.simplified(w.index(e)) for a, e in w.form.reduction_points[node.name].items()}
+    with w.at(**point):
+        own = [(w.simplified(w.index(b.index)), b) for b in body.bounds]
+    return all(any(index == e.index and e.low <= b.low and b.high <= e.high for index, b in own) for e in exists)
 
 
 def _or_else(exists: tuple[Bound, ...], e: KExpr, otherwise: KExpr) -> KExpr:
