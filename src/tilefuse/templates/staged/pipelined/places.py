@@ -85,7 +85,7 @@ def _of_group(w: ProductState, tile: Affine, row_tiles: Affine) -> TilePlace:
 
 
 def whole_or_cut(w: ProductState, write: Callable[[], None]) -> None:
-    """What `write` writes for a tile: once for tiles inside the columns, and once for a last tile that these end in.
+    """Statements of `write` for a tile, twice: for tiles inside the columns, and for a last tile that these end in.
 
     Requires: `write` writes no barrier, and declares no register that later statements read.
     """

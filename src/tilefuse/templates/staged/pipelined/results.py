@@ -263,7 +263,7 @@ def _evaluate(w: ProductState) -> None:
 
 
 def reads_columns(w: ProductState, place: Place, evaluate: Callable[[], object]) -> bool:
-    """Whether what `evaluate` writes loads an element of the column at hand, which does not exist where the column does not."""
+    """Whether `evaluate` loads an element of the column at hand, which does not exist where the column does not."""
     loads, looks_up = _loads_of(w, place, evaluate)
     return looks_up or any(offset.axes() & place.column.axes() for _, offset in loads)
 
