@@ -9,7 +9,7 @@ be expressed.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tilefuse.driver.torch.records import RECORDS
 from tilefuse.driver.torch.settings import Settings, list_mode_options, list_options, settings_of
 from tilefuse.driver.torch.sizes import Policy, SizedPart, Variants, told_dynamic
 from tilefuse.driver.torch.split import split
+from tilefuse.driver.torch.surroundings import Surroundings
 from tilefuse.driver.torch.symbols import is_symbolic
 from tilefuse.frontends.imported import Imported
 from tilefuse.frontends.torch.decompositions import decompositions_with_gradients, whole_resamplings
@@ -160,40 +161,6 @@ def _partitioned(joint: torch.fx.GraphModule, inputs: Any, **settings: Any) -> t
     prepare(joint, int(settings["num_fwd_outputs"]), settings.get("static_lifetime_input_indices") or (), device)
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **settings)
     return forward, backward
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """Facts that torch provides, during a trace, about the graph to compile.
-
-    static: numbers of arguments with fixed addresses: parameters and buffers. num_seen: number of results that the caller sees; the others
-    are only saved for the backward graph, and the compiler chooses their layout. None: all are seen.
-    donated: placeholders of a backward graph that hold values saved by its forward part and share memory with no tensor of the caller's.
-    """
-
-    static: tuple[int, ...] = ()
-    num_seen: int | None = None
-    donated: tuple[str, ...] = ()
-
-    @classmethod
-    def now(cls, gm: torch.fx.GraphModule | None = None) -> Surroundings:
-        """The facts of the graph that torch traces now; defaults outside of a trace. gm: the graph, if it is a backward graph."""
-        context = torch._guards.TracingContext.try_get()
-        metadata = None if context is None else context.fw_metadata
-        first = getattr(metadata, "num_forward", None)
-        are_free = isinstance(first, int) and not getattr(metadata, "tokens", None) and context.output_strides is not None
-        donated = () if gm is None else _unshared(gm, getattr(metadata, "bw_donated_idxs", None) or ())
-        return cls(tuple(getattr(metadata, "static_input_indices", None) or ()), first if are_free else None, donated)
-
-
-def _unshared(gm: torch.fx.GraphModule, numbers: Collection[int]) -> tuple[str, ...]:
-    """Those of a graph's placeholders, given by their numbers, that share memory with no other one."""
-    from torch.multiprocessing.reductions import StorageWeakRef
-
-    storages = [StorageWeakRef(v.untyped_storage()).cdata if isinstance(v := n.meta.get("val"), torch.Tensor) else None
-                for n in gm.graph.find_nodes(op="placeholder")]
-    names = [n.name for n in gm.graph.find_nodes(op="placeholder")]
-    return tuple(names[n] for n in numbers if storages[n] is not None and storages.count(storages[n]) == 1)
 
 
 def _sized(gm: torch.fx.GraphModule, compiler: SizeCompiler, policy: Policy) -> Callable[[list[Any]], Any]:
