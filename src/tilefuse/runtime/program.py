@@ -151,7 +151,7 @@ class Program:
     def call_boxed(self, tensors: list[Any]) -> list[torch.Tensor]:
         """A call that empties `tensors`: an argument that only this list references is freed after its last use (saved activations).
 
-        Requires: nobody reads the memory of the inputs `spec.overwritten` after this call.
+        Requires: the memory of the inputs `spec.overwritten` is not read after this call.
         Raises: as a call.
         """
         return self._enter(tensors, True)

@@ -1,5 +1,5 @@
 """Facts that torch provides about a graph while it traces: arguments with fixed addresses, results that the caller sees, saved values that
-nobody else holds. They are read at the compile and kept for compiles that happen later.
+share no memory with the caller's tensors. They are read at the compile and kept for compiles that happen later.
 """
 from __future__ import annotations
 
