@@ -98,8 +98,12 @@ def _wait(running: Sequence[subprocess.Popen[bytes]], shared: Path, progress: bo
 
 
 def _environment(precompiled: Path) -> dict[str, str]:
-    """This process's environment, where `g++` reads standard headers from a precompiled form that lies in a folder of the run."""
-    environment = dict(os.environ)
+    """This process's environment, where `g++` reads standard headers from a precompiled form that lies in a folder of the run.
+
+    Python keeps the bytecode that it compiles, whatever the environment says: each of the many processes that tests start would compile the
+    whole package again (1.9 of the 5.8 CPU seconds in which one imports `tilefuse.array`).
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     compiler = os.environ.get("REAL_GXX") or shutil.which("g++")
     if compiler is not None:
         precompiled.mkdir(exist_ok=True)

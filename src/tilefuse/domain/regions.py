@@ -33,7 +33,7 @@ def whole(shape: tuple[int, ...]) -> Region:
 
 def num_elements(region: Region) -> int:
     """Elements of a region."""
-    return prod(s.extent for s in region)
+    return prod([s.extent for s in region])
 
 
 def local_strides(region: Region, pad: int = 0) -> tuple[int, ...]:

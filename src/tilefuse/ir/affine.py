@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 from typing import Any, Union
 
@@ -158,11 +159,13 @@ def from_terms(terms: Iterable[Term], const: int) -> Affine:
     return Affine(tuple(merged), const)
 
 
+@lru_cache(maxsize=4096, typed=True)
 def axis(name: str) -> Affine:
     """The expression that is just the axis `name`."""
     return Affine(((name, 1),), 0)
 
 
+@lru_cache(maxsize=4096, typed=True)
 def number(value: int) -> Affine:
     """A constant expression."""
     return Affine((), value)

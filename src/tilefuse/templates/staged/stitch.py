@@ -87,9 +87,9 @@ class Stitcher(StitchPattern):
                 span_of[self._root((self.anchor, d))] = Span(axis(name) * tile, tile)
         extents = dict(grid)
         requests: dict[str, list[Region]] = {}
-        for result in self.graph.results:
-            region = tuple(span_of.get(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape))
-            used = frozenset().union(*(s.offset.axes() for s in region)) if region else frozenset()
+        for result, dimensions in self._result_dimensions:
+            region = tuple([span_of.get(root, whole) for root, whole in dimensions])
+            used = frozenset().union(*[s.offset.axes() for s in region])
             if used != extents.keys() and not self.graph.users_by_name[result]:
                 return Rejected(Reason.NEEDS_GRID_SYNC, f"every block would compute all of %{result}, and none needs it")
             requests[result] = [region]
@@ -105,6 +105,12 @@ class Stitcher(StitchPattern):
             for other in needed:
                 users[other].append(key)
         return Tiled(tuple(grid), tuple(pieces), sources, users, self._register_products(pieces, users))
+
+    @cached_property
+    def _result_dimensions(self) -> list[tuple[str, list[tuple[tuple[str, int], Span]]]]:
+        """Every result with its dimensions: those that have the same tiles have one root; and the whole dimension."""
+        return [(result, [(self._root((result, d)), Span(number(0), e)) for d, e in enumerate(self.graph.type_of(result).shape)])
+                for result in self.graph.results]
 
     def _propagate(self, requests: dict[str, list[Region]], extents: dict[str, int],
                    pieces: list[Piece]) -> list[list[tuple[str, Region]]] | Rejected:
@@ -211,13 +217,15 @@ class Stitcher(StitchPattern):
         plan = StitchPlan(self.graph, tiled.grid, pieces, [], self.contractions, self.kept, sources=sources)
         position = self.graph.position_by_name
         order = sorted((p for p in pieces if p.kind != "copy"), key=lambda p: (position[p.value], p.key))
+        copied: set[int] = set()
         for p in order:
             if p.key in in_registers:
                 continue
             products = tuple(k for k in sources[p.key] if k in in_registers) if p.kind == "map" else (p.key,) if p.kind == "product" else ()
             for k in products or (p.key,):
                 for source in sources[k]:
-                    if pieces[source].kind == "copy" and not any(source in s.pieces for s in plan.stages):
+                    if pieces[source].kind == "copy" and source not in copied:
+                        copied.add(source)
                         plan.stages.append(Stage("copy", (source,)))
             if products:
                 tiling = self._tiling(pieces, plan, products, threads, matrix_unit)
