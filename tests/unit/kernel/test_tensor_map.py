@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build, build_together, call, compiler, run
+from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build, build_together, call, compiler
 from tests.unit.templates.tensor_samples import BoxCopy, ring
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import axis, number
@@ -85,12 +86,16 @@ def test_boxes_move_as_in_numpy(check: bool, tmp_path: Path) -> None:
         assert np.array_equal(memory["y"], case.expected(arrays)), name
 
 
-def findings(kernel: Kernel, folder: Path) -> str:
-    """The checking mode's report on a kernel over zeros."""
-    arrays = {b.name: np.zeros(b.num_elements) for b in kernel.parameters}
-    _, status, report = run(kernel, arrays, folder, check=True)
-    assert status > 0
-    return report
+def findings(kernels: Sequence[Kernel], folder: Path) -> list[str]:
+    """The checking mode's reports on kernels over zeros, built together."""
+    library = build_together([(k, True) for k in kernels], folder, CHECKED_FLAGS)
+    reports: list[str] = []
+    for n, kernel in enumerate(kernels):
+        arrays = {b.name: np.zeros(b.num_elements) for b in kernel.parameters}
+        _, status, report = call(getattr(library, f"{kernel.name}_{n}"), kernel, arrays)
+        assert status > 0, n
+        reports.append(report)
+    return reports
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -99,18 +104,20 @@ def test_the_checker_names_what_is_wrong(tmp_path: Path) -> None:
     kernel = CASES["2-D f16"].kernel()
     x_map, y_map = kernel.maps
     longer = replace(kernel, maps=(replace(x_map, extents=(14, 20)), y_map))
-    assert "tensor map reaches outside its buffer: x[331]" in findings(longer, tmp_path)
     copy, wait, *rest = kernel.body
     assert isinstance(copy, TensorCopy)
-    assert "out of bounds: tile[71]" in findings(replace(kernel, body=(replace(copy, index=number(8)), wait, *rest)), tmp_path)
-    assert "not aligned: tile[8]" in findings(replace(kernel, body=(replace(copy, index=number(8)), wait, *rest)), tmp_path)
-    assert "read before the asynchronous copy has arrived: tile" in findings(replace(kernel, body=(copy, *rest)), tmp_path)
+    outside = replace(kernel, body=(replace(copy, index=number(8)), wait, *rest))
+    too_early = replace(kernel, body=(copy, *rest))
     unfenced = replace(kernel, body=tuple(s for s in kernel.body if type(s).__name__ != "ProxyFence"))
-    assert "tensor store of what a thread stored without a fence: tile" in findings(unfenced, tmp_path)
     unwaited = replace(kernel, body=kernel.body[:-1])
-    assert "tensor store still reads shared memory at the end of its block" in findings(unwaited, tmp_path)
-    early = (*kernel.body[:-1], kernel.body[2], kernel.body[-1])
-    assert "write of memory that a tensor store still reads: tile" in findings(replace(kernel, body=early), tmp_path)
+    rewritten = replace(kernel, body=(*kernel.body[:-1], kernel.body[2], kernel.body[-1]))
+    reports = findings([longer, outside, too_early, unfenced, unwaited, rewritten], tmp_path)
+    assert "tensor map reaches outside its buffer: x[331]" in reports[0]
+    assert "out of bounds: tile[71]" in reports[1] and "not aligned: tile[8]" in reports[1]
+    assert "read before the asynchronous copy has arrived: tile" in reports[2]
+    assert "tensor store of what a thread stored without a fence: tile" in reports[3]
+    assert "tensor store still reads shared memory at the end of its block" in reports[4]
+    assert "write of memory that a tensor store still reads: tile" in reports[5]
 
 
 def test_statements_touch_the_maps_buffers() -> None:

@@ -40,12 +40,13 @@ ACCESSES_OF_PARTS = 3
 def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec) -> ProductPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values; flops: `result_operations` of its form."""
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
-    main, ending = _main_loop(plan, device), _ending(plan, flops, device)
+    filling = producing_cycles(plan, device)
+    main, ending = _main_loop(plan, filling, device), _ending(plan, flops, device)
     meetings = _meetings(choice, len(plan.rights), device)
     # Parts whose blocks take one each meet when all have been multiplied.
     behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
     stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
-    once = fitted.fill_cycles + _first_slot_cycles(plan, device) + last_filling_cycles(plan, device)
+    once = fitted.fill_cycles + _first_slot_cycles(plan, filling, device) + last_filling_cycles(plan, device)
     if choice.pingpong:
         # Nothing hides the results of the last tile.
         stages, once = (_in_turn(main, ending, _beside_cycles(choice, flops, device), device),), once + ending.alone_cycles
@@ -122,8 +123,8 @@ def _slot_bytes(plan: ProductPlan) -> int:
     return sum(t.slot_bytes for t in plan.operands)
 
 
-def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
-    """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side."""
+def _main_loop(plan: ProductPlan, filling: float, device: DeviceSpec) -> StageWork:
+    """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side. filling: `producing_cycles`."""
     choice, fitted = plan.choice, device.fitted.pipelined
     products = len(plan.rights) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth * plan.fillings
     tensor_cycles = products / _rate(plan.form, device)
@@ -131,7 +132,7 @@ def _main_loop(plan: ProductPlan, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
         (("threads", stepping_cycles(plan, further_panels, device)),),
-        (("threads", _producing_behind_first(plan, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
+        (("threads", _producing_behind_first(plan, filling, device)),), *((("global", c),) for c in streaming_cycles(plan, device)),
         *lane_paths(plan, device))
     if plan.form.splits_operands:
         paths = (*paths, *_paths_of_parts(plan, tensor_cycles, device))
@@ -148,17 +149,19 @@ def _copying_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     return plan.fillings * device.fitted.pipelined.copy_cycles / ahead if ahead > 0 else 0.0
 
 
-def _first_slot_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
-    """Cycles until producing threads have filled the first slot, beyond those of a tensor copy; weights fill their slots meanwhile."""
+def _first_slot_cycles(plan: ProductPlan, filling: float, device: DeviceSpec) -> float:
+    """Cycles until producing threads have filled the first slot, beyond those of a tensor copy; weights fill their slots meanwhile.
+
+    filling: `producing_cycles`.
+    """
     tile_cycles = max(*streaming_cycles(plan, device), stream_latency_cycles(plan, device), 0.0)
     streamed = tile_cycles * min(plan.choice.slots, plan.fillings) / plan.fillings
-    return max(producing_cycles(plan, device) - device.fitted.pipelined.load_cycles - streamed, 0.0)
+    return max(filling - device.fitted.pipelined.load_cycles - streamed, 0.0)
 
 
-def _producing_behind_first(plan: ProductPlan, device: DeviceSpec) -> float:
+def _producing_behind_first(plan: ProductPlan, filling: float, device: DeviceSpec) -> float:
     """Cycles in which producing threads fill all slots of a tile, less those that a block's start has for its first slot."""
-    filling = producing_cycles(plan, device)
-    begun = min(filling, device.fitted.pipelined.load_cycles) + _first_slot_cycles(plan, device)
+    begun = min(filling, device.fitted.pipelined.load_cycles) + _first_slot_cycles(plan, filling, device)
     return plan.fillings * filling - begun / plan.turns
 
 
