@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import measured
 
-_TIMED = ("one H100, 28 tiles of 9 attentions (benchmarks/results/attention-h100-20261124.txt): predicted over measured 0.76 to 1.12, "
-          "median 0.99; some times without an order of warpgroups were estimated from those with one, and a second run of two of these "
-          "gave 4 and 6 % more")
-
+_TIMED = ("one H200 and one H100, 366 tiles of 47 attentions (benchmarks/results/attention-tiles-*.jsonl): quartiles of predicted over "
+          "measured 0.92 and 1.04; the cheapest of the timed tiles is within 5 % of the fastest in 64 of 68 cases and runs, "
+          "in 43 of 45 of the newest")
+_FIT = "python -m benchmarks.attention.tiles --fit busy_shares.0,busy_shares.1,busy_shares.2,turn_cycles,load_wait_cycles"
 _BIASES = ("one H200 (benchmarks/results/assumed-figures-h200-20261124.txt), dense bias f16 16 x 12 x 197 x 64, us")
 
 
@@ -18,11 +18,18 @@ class WalkFigures:
 
     registers: int = measured(34, "registers a thread", "Registers of a consumer beside its scores, powers and sums.", "assembler, sm_90a")
     score_instructions: float = measured(
-        2.5, "instructions a score", "Maximum, rounding, and share of what a turn does once, beside the operations of the score.",
-        "assembler, sm_90a: 392 instructions of a warp for 48 scores a thread, 4 of them operations")
+        0.75, "instructions a score", "Rounding of a power and its share of the products, beside the operations of the score.",
+        "assembler, sm_90a, f16 4 x 16 x 4096 x 64: 317, 394, 431, 469, 545, 620, 658 instructions of the loop of turns with 64, 96, 112, "
+        "128, 160, 192, 208 columns: 4.74 a score, 4 of them operations")
+    turn_instructions: float = measured(
+        129.0, "instructions a thread", "Instructions of a turn however many columns it has: waits, shuffles, the rows' maxima and sums.",
+        "assembler, sm_90a, the same loops: 165, of which 36 rescale products and are seldom taken")
     bias_instructions: float = measured(
-        1.5, "instructions a score", "Read of a bias from its ring in pairs, and its conversion.",
-        "assembler, sm_90a: LDS for two scores, HADD2 or PRMT")
+        3.8, "instructions a score", "Read of a bias or mask from its ring, and its conversion, beside its addition.",
+        "assembler, sm_90a, 128 columns: 306 instructions more than without a dense bias of f16, 338 with a mask of bytes")
+    mask_instructions: float = measured(
+        3.4, "instructions an operation", "Comparisons of indices in turns that a mask cuts.",
+        "assembler, sm_90a, window of 1024 columns, 128 columns a turn: 766 instructions more, 5 operations a score")
     bias_loads: int = measured(
         28, "loads a thread", "Loads of a bias that producing threads have in flight.", "assumption: as many registers, of those below")
     loading_registers: int = measured(
@@ -32,24 +39,30 @@ class WalkFigures:
         _BIASES + ": rows of 197 beside rows of 200 that tensor copies bring, 112 columns by one slot 42.5 and 16.2, by two 44.9 and 17.0, "
         "64 columns 47.4 and 17.9, 52.7 and 17.9")
     load_cycles: float = measured(
-        0.25, "cycles a score and multiprocessor", "Load of a value with rows and columns by the thread that needs it: the 32 lanes "
-        "of a warp have elements of eight rows, whose lines come one after another.",
-        _BIASES + ": 112 and 208 columns of two warpgroups, 64 of three 22.5, 20.3 and 28.3, where 23.8, 22.4 and 34.7 are predicted")
+        0.11, "cycles a score and multiprocessor", "Load of a value with rows and columns by the thread that needs it: the 32 lanes "
+        "of a warp have elements of eight rows, whose lines come one after another.", _TIMED, _FIT)
+    load_wait_cycles: float = measured(
+        300.0, "cycles", "Latency of the loads of such values that a thread has in flight at a time: one for each free register.",
+        _TIMED, _FIT)
     instructions_per_cycle: float = measured(
         128.0, "instructions a cycle and multiprocessor", "Issue of all warps.", "CUDA C++ Programming Guide: four schedulers of 32 lanes")
     special_per_cycle: float = measured(
         16.0, "functions a cycle and multiprocessor", "Rate of the special unit.",
         "CUDA C++ Programming Guide, arithmetic instructions of compute capability 9.0")
     busy_shares: tuple[float, ...] = measured(
-        (0.95, 0.80, 0.714), "1", "Share of the sum of products' and powers' times that a turn takes, by the number of consumer "
-        "warpgroups: each hides a part of the others'.", _TIMED)
+        (1.22, 0.80, 0.69), "1", "Share of the sum of products' and powers' times that a turn takes, by the number of consumer "
+        "warpgroups: each hides a part of the others'. One alone does not issue an instruction a cycle.", _TIMED, _FIT)
     missed_share: float = measured(
         0.2, "1", "Share of the time of walked operands that no longer lie in L2 that nothing hides.",
         "one H100: causal bf16 64 x 4096 x 128, all heads at a time 514 us, one after another 456 us; width 64 340 and 339 us")
-    turn_cycles: float = measured(95.0, "cycles", "Waits of a turn for its products and its slots.", _TIMED)
+    bias_missed_share: float = measured(
+        0.42, "1", "Share of the time of biases that come from memory that nothing hides.",
+        "one H200: 4 x 16 x 4096 x 64 of f16 by two warpgroups with 128 columns, 870 us with a dense bias of 2 GiB, 611 without (an H100)")
+    left_wait_cycles: float = measured(963.0, "cycles", "Wait for the left operand of a tile whose ring has one slot.", _TIMED, _FIT)
+    turn_cycles: float = measured(79.0, "cycles", "Waits of a turn for its products and its slots.", _TIMED, _FIT)
     least_turn_cycles: float = measured(
         800.0, "cycles", "Turn of few columns: products, shuffles and powers of one warpgroup, one after the other.",
         "assumption: the shortest turn that was timed, three warpgroups with 64 columns, takes 1240 cycles")
-    tile_cycles: float = measured(1480.0, "cycles", "Start and end of a tile.", _TIMED)
-    warpgroup_tile_cycles: float = measured(385.0, "cycles", "The same for each warpgroup: its first scores, its results.", _TIMED)
-    start_cycles: float = measured(523.0, "cycles", "Start of a block for each warpgroup.", _TIMED)
+    tile_cycles: float = measured(428.0, "cycles", "Start and end of a tile.", _TIMED, _FIT)
+    warpgroup_tile_cycles: float = measured(563.0, "cycles", "The same for each warpgroup: its first scores, its results.", _TIMED, _FIT)
+    start_cycles: float = measured(1384.0, "cycles", "Start of a block for each warpgroup.", _TIMED, _FIT)

@@ -14,12 +14,11 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
-from tilefuse.templates.staged.online.turn_work import score_of
 from tilefuse.templates.staged.pipelined.plan import why_no_map_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
-from tilefuse.templates.staged.walked.walk_work import with_work
+from tilefuse.templates.staged.walked.walk_work import turn_scores, with_work
 
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
@@ -30,13 +29,13 @@ def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: Pip
         return Rejected(Reason.REGISTERS, f"%{form.values.operand.value} has {form.width} columns, and registers hold {MOST_COLUMNS}")
     best: tuple[float, float, WalkPlan] | None = None
     why: Rejected | None = None
-    boundary, score = boundary_work(form.online.graph), score_of(form.online)
+    boundary, scores = boundary_work(form.online.graph), turn_scores(form)
     for choice in [fixed] if fixed is not None else candidates(form, layouts, device):
-        plan = _fit(form, layouts, choice, device)
+        plan = fit_walk(form, layouts, choice, device)
         if isinstance(plan, Rejected):
             why = why or plan
             continue
-        plan = with_work(plan, boundary, score, device)
+        plan = with_work(plan, boundary, scores, device)
         price = price_candidate(plan.work, device)
         if best is None or (price.us, price.arithmetic_us) < best[:2]:
             best = (price.us, price.arithmetic_us, plan)
@@ -74,7 +73,8 @@ def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
     return tuple(sorted({1, max(n for n in range(1, most + 1) if online.num_leads % n == 0), online.num_leads}))
 
 
-def _fit(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
+def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
+    """The plan of one choice without its work, or why there is none."""
     online = form.online
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import Work
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import (
@@ -90,12 +92,15 @@ class WalkPlan:
 
     def turns(self, row_tile: int) -> int:
         """Turns of a tile of rows: between the first and the last column that one of its rows has."""
-        turns = self._turns_of(row_tile)
+        turns = self._row_turns[row_tile]
         return turns.end - turns.first
 
-    def _turns_of(self, row_tile: int) -> Turns:
-        rows, online, limit = self.choice.rows, self.form.online, self.form.limit
-        return turns_of(Bounds() if limit is None else limit.bounds, row_tile * rows, rows, self.choice.columns, online.length)
+    @cached_property
+    def _row_turns(self) -> tuple[Turns, ...]:
+        """Turns of every tile of rows."""
+        rows, columns, online, limit = self.choice.rows, self.choice.columns, self.form.online, self.form.limit
+        bounds = Bounds() if limit is None else limit.bounds
+        return tuple(turns_of(bounds, n * rows, rows, columns, online.length) for n in range(self.row_tiles))
 
     @property
     def all_turns(self) -> int:
@@ -107,8 +112,25 @@ class WalkPlan:
     @property
     def whole_turns(self) -> int:
         """Turns of all tiles that the mask cuts nothing of."""
-        turns = (self._turns_of(n) for n in range(self.row_tiles))
-        return self.form.online.num_leads * sum(t.whole_end - t.whole_first for t in turns)
+        return self.form.online.num_leads * sum(t.whole_end - t.whole_first for t in self._row_turns)
+
+    @cached_property
+    def most_loaded(self) -> tuple[int, int]:
+        """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other
+        time in the opposite order."""
+        choice, row_tiles = self.choice, self.row_tiles
+        tiles = -(-self.num_tiles // choice.blocks)
+        if self.form.limit is None:
+            return tiles, tiles * self.most_turns
+        if tiles > SEARCH.pipelines.walk_tiles:
+            return tiles, -(-self.all_turns // choice.blocks)
+        loads = [0] * choice.blocks
+        of_band = choice.band * row_tiles
+        turns = [self.turns(n) for n in range(row_tiles)]
+        for n in range(self.num_tiles):
+            round_, block = divmod(n, choice.blocks)
+            loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[row_tiles - 1 - n % of_band // choice.band]
+        return tiles, max(loads)
 
     @property
     def inner(self) -> int:

@@ -4,24 +4,42 @@ Nothing here is a time; `domain/roofline.py` makes one of it.
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.online.turn_work import Score, loads_of
-from tilefuse.templates.staged.walked.plan import WalkPlan
+from tilefuse.templates.staged.online.turn_work import Score, loads_of, score_of
+from tilefuse.templates.staged.walked.form import WalkForm
+from tilefuse.templates.staged.walked.limit import without_mask
+from tilefuse.templates.staged.walked.plan import WalkPlan, consumer_registers
 
 
-def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) -> WalkPlan:
+@dataclass(frozen=True, slots=True)
+class TurnScores:
+    """Operations of a score in turns that a mask cuts, and in turns that it cuts nothing of."""
+
+    cut: Score
+    whole: Score
+
+
+def turn_scores(form: WalkForm) -> TurnScores:
+    """The operations of a form's scores."""
+    cut = score_of(form.online)
+    return TurnScores(cut, cut if form.limit is None else score_of(without_mask(form.online, form.limit)))
+
+
+def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device: DeviceSpec) -> WalkPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
-    choice, fitted = plan.choice, device.fitted.walks
-    tiles, turns = most_loaded(plan)
-    tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
+    choice, fitted, score = plan.choice, device.fitted.walks, scores_by_turn.cut
+    tiles, turns = plan.most_loaded
+    # One slot of the left operand: the copy of the next tile's begins when this tile ends.
+    left_wait = fitted.left_wait_cycles if choice.left_slots == 1 and tiles > 1 else 0.0
+    tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + left_wait)
     once = StageWork((), fitted.start_cycles * choice.warpgroups)
-    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, (_times(_turn(plan, score, device), turns), _times(tile, tiles)), (once,),
-                       device.fitted.pipelined.overlap)
+    stages = _times(_turn(plan, scores_by_turn, device), turns), _times(tile, tiles)
+    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
@@ -33,8 +51,15 @@ def with_work(plan: WalkPlan, boundary: Work, score: Score, device: DeviceSpec) 
     missed = _missed_bytes(plan, device)
     factor = max(missed / max(boundary.global_bytes, 1), 1.0)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
-                   flight_bytes=flight, shared_bytes=2 * brought, serial_bytes=int(missed * fitted.missed_share))
+                   flight_bytes=flight, shared_bytes=2 * brought,
+                   serial_bytes=int(missed * fitted.missed_share + _bias_bytes(plan) * fitted.bias_missed_share))
     return replace(plan, work=work, flops=products + scores * score.flops)
+
+
+def _bias_bytes(plan: WalkPlan) -> int:
+    """Bytes of biases and masks in memory."""
+    graph = plan.form.online.graph
+    return sum(graph.type_of(v).num_bytes for v in dict.fromkeys(b.of.operand.value for b in plan.form.biases))
 
 
 def _missed_bytes(plan: WalkPlan, device: DeviceSpec) -> float:
@@ -46,38 +71,30 @@ def _missed_bytes(plan: WalkPlan, device: DeviceSpec) -> float:
     return plan.all_turns * each / max(choice.blocks / choice.band, 1.0)
 
 
-def most_loaded(plan: WalkPlan) -> tuple[int, int]:
-    """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other time in
-    the opposite order."""
-    choice = plan.choice
-    tiles = -(-plan.num_tiles // choice.blocks)
-    if plan.form.limit is None:
-        return tiles, tiles * plan.most_turns
-    if tiles > SEARCH.pipelines.walk_tiles:
-        return tiles, -(-plan.all_turns // choice.blocks)
-    loads = [0] * choice.blocks
-    of_band = choice.band * plan.row_tiles
-    turns = [plan.turns(n) for n in range(plan.row_tiles)]
-    for n in range(plan.num_tiles):
-        round_, block = divmod(n, choice.blocks)
-        loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[plan.row_tiles - 1 - n % of_band // choice.band]
-    return tiles, max(loads)
-
-
 def _times(stage: StageWork, count: int) -> StageWork:
     paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
     return StageWork(paths, stage.wait_cycles * count, stage.chain_cycles * count)
 
 
-def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
+def _instructions(plan: WalkPlan, scores: TurnScores, device: DeviceSpec) -> float:
+    """Instructions of a score in the mean of all turns, those of a turn spread over the scores of a thread."""
+    fitted, whole, cut = device.fitted.walks, scores.whole, scores.cut
+    cut_share = 0.0 if plan.form.limit is None else 1.0 - plan.whole_turns / plan.all_turns
+    of_masks = cut_share * (cut.flops - whole.flops) * fitted.mask_instructions
+    of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
+    return fitted.score_instructions + whole.flops + of_masks + of_turn + fitted.bias_instructions * len(plan.biases)
+
+
+def _turn(plan: WalkPlan, scores_by_turn: TurnScores, device: DeviceSpec) -> StageWork:
     """One turn of a block: products of one warpgroup beside the powers of another, which hides a part of either."""
     choice, fitted, pipelined = plan.choice, device.fitted.walks, device.fitted.pipelined
     scores = choice.rows * choice.columns
     tensor = scores * (plan.inner + max(plan.width, pipelined.least_columns)) / pipelined.narrow_per_cycle
-    special = scores * score.special / fitted.special_per_cycle
+    special = scores * scores_by_turn.whole.special / fitted.special_per_cycle
     brought = {b.read for b in plan.form.biases[:len(plan.biases)]}
-    instructions = fitted.score_instructions + score.flops + fitted.bias_instructions * len(plan.biases)
-    threads = scores * (instructions / fitted.instructions_per_cycle + fitted.load_cycles * loads_of(plan.form.online, brought))
+    instructions = _instructions(plan, scores_by_turn, device)
+    loads = loads_of(plan.form.online, brought)
+    threads = scores * (instructions / fitted.instructions_per_cycle + fitted.load_cycles * loads)
     a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     moved_bytes = sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     moved = moved_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
@@ -89,4 +106,15 @@ def _turn(plan: WalkPlan, score: Score, device: DeviceSpec) -> StageWork:
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (*((products, p) for p in powers), (("tensor", tensor),), (("l2", moved),))
     # The latency of a turn is no unit's work: it fills up what the units leave.
     busy = StageWork(paths).busy_cycles
-    return StageWork(paths, max(fitted.turn_cycles, fitted.least_turn_cycles - busy) + filled)
+    wait = max(fitted.turn_cycles, fitted.least_turn_cycles - busy) + filled + _load_wait(plan, loads, device)
+    return StageWork(paths, wait)
+
+
+def _load_wait(plan: WalkPlan, loads: int, device: DeviceSpec) -> float:
+    """Cycles of a turn in which a warpgroup waits for values that its threads load: as many are in flight as registers are free."""
+    if not loads:
+        return 0.0
+    choice, fitted = plan.choice, device.fitted.walks
+    of_thread = loads * WARPGROUP_ROWS * choice.columns // WARPGROUP
+    free = max(consumer_registers(plan, device)[1] - plan.registers - fitted.registers, 1)
+    return fitted.load_wait_cycles * -(-of_thread // free) / choice.warpgroups

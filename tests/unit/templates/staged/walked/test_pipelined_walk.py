@@ -31,7 +31,6 @@ from tilefuse.templates.staged.walked.program import schedule_walk, walk_by_hand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of
 from tilefuse.templates.staged.walked.tree import walk_tree
-from tilefuse.templates.staged.walked.walk_work import most_loaded
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -153,7 +152,7 @@ def test_turns_of_masks(scores: tuple[str, ...], rows: int, columns: int, window
 def test_tiles_that_a_mask_shortens_are_shared_evenly() -> None:
     """Rounds of blocks in turn backwards: the block with the most turns has few more than the mean."""
     plan = pipelined_walk_of(Case(lambda: attention(64, 4096, 64, F16, causal=True), PipelinedWalk(128, 2, 2, 4, 64, 132), 0.0).program())
-    _, most = most_loaded(plan)
+    _, most = plan.most_loaded
     assert most < 1.02 * plan.all_turns / 132
 
 

@@ -1,0 +1,42 @@
+"""Cases of attention by name, and the tiles of theirs that are timed."""
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.attention.cases import attention_of
+from benchmarks.attention.listing import CASES
+from benchmarks.attention.timed import BOUND, compact, error_of, near_tiles
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+
+SMALL = ("f16/plain/1x2x70k90x16", "bf16/causal/2x4g2x70x16", "f16/window20/1x2x90x16", "f16/prefix20/1x2x70x16", "f16/alibi/1x2x70x16",
+         "f16/cap5/1x2x70x16", "f16/bias/2x2x70x16", "f16/headbias/2x2x70x16", "f16/mask/2x2x70x16", "f16/padding/2x2x70x16",
+         "f16/logs/1x2x70x16")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_rows_in_double_precision_are_those_of_the_definition(name: str) -> None:
+    """Every kind, on the host."""
+    case = attention_of(name)
+    inputs = case.inputs("cpu")
+    y = case.definition()(*inputs)
+    assert error_of(case, inputs, y[0] if isinstance(y, tuple) else y) <= BOUND[case.dtype]
+    wrong = (y[0] if isinstance(y, tuple) else y).clone()
+    wrong[-1, -1, -1, -1] += 1.0
+    assert error_of(case, inputs, wrong) > BOUND[case.dtype]
+
+
+@pytest.mark.parametrize("name", ["f16/plain/4x16x4096", "f32/plain/1x1x8x8", "f16/plain/1x1x8x8/more"])
+def test_other_names_are_none(name: str) -> None:
+    """A name of another form is an error."""
+    with pytest.raises(ValueError, match="names no attention"):
+        attention_of(name)
+
+
+def test_near_tiles_are_different_and_the_cheapest_is_first() -> None:
+    """At most as many as asked for; names of the list are cases."""
+    tiles = near_tiles(attention_of("bf16/causal/4x12x1536x80"), H200, 5)
+    assert len({t.choice for t in tiles}) == len(tiles) == 5 and min(t.us for t in tiles) == tiles[0].us
+    assert all(isinstance(attention_of(n).rows, int) for n in CASES) and len(set(CASES)) == len(CASES)
+    shortest = PipelinedWalk(64, 1, 1, 2, 1, 3)
+    assert compact(shortest) == {"columns": 64, "warpgroups": 1, "left_slots": 1, "slots": 2, "band": 1, "blocks": 3}
