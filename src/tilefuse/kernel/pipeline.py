@@ -90,6 +90,8 @@ class Produce(Generic[S]):
 class Consume(Generic[S]):
     """Consumers wait until the next slot of `ring` is full, run `body`, and release slots. `slot` names the slot's number in `body`.
 
+    Consumers may also write the slot: each thread that does executes a `ProxyFence` and meets the threads that use it.
+
     held_slots  number of the latest slots that stay unreleased: products that are still in flight read them. With 1, this statement
                 releases the slot of the `Consume` before.
     """

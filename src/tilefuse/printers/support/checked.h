@@ -127,7 +127,7 @@ struct tf_checker {
 
   void writes(tf_cell& cell, int site, const char* buffer, long long index, bool atomic = false) {
     const tf_touch now = touch(site, atomic);
-    if (cell.ring && cell.ring != 1) finding("slot of a ring written outside its Produce", site, buffer, index);
+    if (cell.ring && cell.ring != 1 && cell.ring != 3) finding("slot of a ring written outside its Produce and its Consume", site, buffer, index);
     if (cell.pending) finding("write before the asynchronous copy has arrived", site, buffer, index);
     if (cell.stored) finding("write of memory that a tensor store still reads", site, buffer, index, &cell.read);
     if (concurrent(cell.write) && !(atomic && cell.write.kind == 2)) finding("race, two writes", site, buffer, index, &cell.write);

@@ -46,7 +46,8 @@ struct tf_ring {
     each(used, [](tf_cell& cell) { cell.ring = 3; });
   }
   void leave() { ++used; }
-  // Slots but the `held` latest ones become empty: the producers' wait orders all reads before their next writes.
+  // Slots but the `held` latest ones become empty: the producers' wait orders all accesses before their next writes. Copies write behind a
+  // fence of the thread that stored an element.
   void release(int held) {
     for (; used - released > held; ++released) {
       for (const tile& t : tiles) {
@@ -54,7 +55,11 @@ struct tf_ring {
         if (home.read_by_product(first, first + t.bytes - 1))
           home.check.finding("slot released while a product in flight reads it", site, name, released % slots);
       }
-      each(released, [](tf_cell& cell) { cell.ring = 2, cell.read.kind = cell.other_read.kind = 0; });
+      each(released, [&](tf_cell& cell) {
+        if (cell.write.kind && cell.stamp > home.fenced[cell.write.thread])
+          home.check.finding("slot released with elements that a thread stored without a fence", site, name, released % slots, &cell.write);
+        cell.ring = 2, cell.read.kind = cell.other_read.kind = cell.write.kind = 0;
+      });
     }
   }
   // The next warpgroup passes over the slots that this one has used, and cannot release them.

@@ -35,6 +35,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.rows.sums import reduce_rows
 from tilefuse.templates.staged.pipelined.rows.tile import row_tile
+from tilefuse.templates.staged.pipelined.shifted_tiles import clear_neighbours
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
 from tilefuse.templates.staged.pipelined.swapped.ahead import fetched_ahead
@@ -205,7 +206,8 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
                         for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
-            used = (*products, WarpgroupWait(len(products)))
+            cleared = clear_neighbours(w, plan.left, axis(slot_by_key[plan.left.key]), group, inner)
+            used = (*cleared, *products, WarpgroupWait(len(products)))
             if plan.form.splits_operands:
                 used = split_step(w, products, lows, added(w, accumulators), step, slot_by_key, group)
             elif plan.form.has_block_scales:

@@ -27,6 +27,7 @@ from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
 from tilefuse.templates.staged.pipelined.rows.form import RowForm, reduced_elements, row_form
+from tilefuse.templates.staged.pipelined.shifted import ShiftedRows, shifted_rows
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,23 @@ class ProductForm:
     def splits_operands(self) -> bool:
         """Whether f32 operands are multiplied as high and low parts (`operand_parts.py`)."""
         return warpgroup_arithmetic(self.contraction, self.left.dtype, self.left.dtype) == SPLIT
+
+    @cached_property
+    def shifted(self) -> ShiftedRows | None:
+        """How rows of the left operand that begin anywhere in memory come by tensor copies; None where they begin at 16 bytes, or come
+        another way."""
+        taken = self.swapped or self.num_groups or self.reduced.stages or self.down.points or self.adds_partial_sums
+        return None if taken else shifted_rows(self.left, tuple(p.right for p in self.products), self.operand_extents)
+
+    @property
+    def row_step(self) -> int:
+        """Rows of the product from one row of a tile to the next."""
+        return self.shifted.step if self.shifted is not None else 1
+
+    @property
+    def walked_inner(self) -> int:
+        """Inner elements that slots hold, those before the first one among them."""
+        return self.inner + (self.shifted.each - 1 if self.shifted is not None else 0)
 
     @property
     def arrays_a_product(self) -> int:

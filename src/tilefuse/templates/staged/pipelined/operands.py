@@ -23,6 +23,7 @@ from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, en
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import LANE_NEIGHBOURS, OperandTile, ProductPlan, operand_map, why_no_copies
+from tilefuse.templates.staged.pipelined.shifted_tiles import copy_shifted
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -63,14 +64,19 @@ def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, fir
     """Fills a slot of a ring with tiles of its operands; zeros beyond the operands' ends. Lead axes are those at hand."""
     for tile in filling.tiles:
         first_line = first_row if tile.operand.line == w.form.row_axis else first_column
+        inner = first_inner if tile is w.plan.left else first_inner - w.shift
         if filling.threads == 1:
-            _copy(w, tile, slot, first_line, first_inner)
+            _copy(w, tile, slot, first_line, inner)
         else:
-            _load(w, tile, slot, first_line, first_inner)
+            _load(w, tile, slot, first_line, inner)
 
 
 def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
     """Copies of a tile's panels; of a tile that the blocks of a cluster share, each block copies its part of each panel to all of them."""
+    rows = w.form.shifted
+    if rows is not None and tile is w.plan.left:
+        copy_shifted(w, rows, tile, slot, first_line, first_inner)
+        return
     operand, m = tile.operand, operand_map(w.form, tile)
     if tile.key not in w.maps:
         name, source = w.fresh(f"{operand.value}_map"), w.buffers[operand.value].name

@@ -16,6 +16,7 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import If
 from tilefuse.templates.staged.pipelined.grouped.order import TileOrder, tile_of_item
 from tilefuse.templates.staged.pipelined.grouped.tables import from_memory, write_tables
+from tilefuse.templates.staged.pipelined.shifted_tiles import begin_rows
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
@@ -68,7 +69,8 @@ def _in_bands(w: ProductState, tile: Affine) -> TilePlace:
     rank = axis("rank") if cluster > 1 else number(0)
     column_tile = w.let("column_tile", within // choice.band * cluster + rank, plan.column_tiles)
     w.column_tile = column_tile
-    row, column = row_tile * choice.rows, column_tile * choice.columns
+    begin_rows(w, row_tile)
+    row, column = row_tile // form.row_step * choice.rows, column_tile * choice.columns
     return TilePlace(row, column, row, column)
 
 

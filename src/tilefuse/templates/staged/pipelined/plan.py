@@ -26,6 +26,7 @@ from tilefuse.templates.staged.pipelined.grouped.tables import GroupTables
 from tilefuse.templates.staged.pipelined.grouped.tile_rows import most_tiles, usual_tiles
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.shifted import ShiftedRows
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, FetchedValue, StagedTile, Stages, stages_of
 
 # Types of a left operand in registers. Source: PTX ISA, wgmma.
@@ -240,7 +241,7 @@ class ProductPlan:
     @property
     def fillings(self) -> int:
         """Steps of the main loop: fillings of a slot for one tile, or for a part of its inner axis."""
-        return fillings_of_part(self.form.inner, self.choice)
+        return fillings_of_part(self.form.walked_inner, self.choice)
 
     @property
     def sums(self) -> int:
@@ -290,7 +291,9 @@ class ProductPlan:
 
 def row_tiles_of(form: ProductForm, height: int) -> int:
     """Tiles of so many rows along the rows of a product."""
-    return usual_tiles(form.num_groups, form.rows, height) if form.num_groups else -(-form.rows // height)
+    if form.num_groups:
+        return usual_tiles(form.num_groups, form.rows, height)
+    return form.row_step * -(-form.rows // (form.row_step * height))
 
 
 def fillings_of_part(inner: int, choice: Pipelined) -> int:
@@ -309,7 +312,9 @@ class OperandMap:
 
 
 def operand_map(form: ProductForm, tile: OperandTile) -> OperandMap:
-    """The map of an operand of the form's products."""
+    """The map of an operand of the form's products; of rows that begin anywhere, the first of `shifted_maps`."""
+    if form.shifted is not None and tile.key == "left":
+        return shifted_maps(form.shifted, tile)[0]
     return map_of_tile({**form.operand_extents, INNER: form.inner // tile.packing}, tile)
 
 
@@ -328,8 +333,15 @@ def map_of_tile(sizes: Mapping[str, int], tile: OperandTile) -> OperandMap:
                       (*(1 for _ in leads), tile.panel_lines // tile.parts, tile.width))
 
 
+def shifted_maps(rows: ShiftedRows, tile: OperandTile) -> tuple[OperandMap, ...]:
+    """The maps of rows that begin anywhere in memory, one for each of their tensors."""
+    return tuple(OperandMap((ROW, INNER), tensor, (rows.step * rows.pitch, 1), (tile.panel_lines, tile.width)) for tensor in rows.tensors)
+
+
 def why_no_copies(form: ProductForm, tile: OperandTile) -> str:
     """Why tensor copies cannot bring the operand's tiles, with the values; "" where they can."""
+    if form.shifted is not None and tile.key == "left":
+        return ""
     return why_no_map_of({**form.operand_extents, INNER: form.inner // tile.packing}, tile)
 
 

@@ -74,7 +74,7 @@ def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Parts,
     fitted = device.fitted.pipelined
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     items = tiles * choice.split
-    turns, fillings = -(-items // choice.blocks), fillings_of_part(form.inner, choice)
+    turns, fillings = -(-items // choice.blocks), fillings_of_part(form.walked_inner, choice)
     products = len(form.products) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth
     blocks = min(choice.blocks, items * choice.cluster)
     left, rights = choice.rows * form.left.read_bytes, choice.columns * sum(p.right.read_bytes for p in form.products)

@@ -148,7 +148,7 @@ def _map_name(w: ProductState, t: StagedTile) -> str:
 def _boxes(w: ProductState, tensor: StagedTile, tile: StagedTile, place: StagePlace) -> Iterator[tuple[tuple[Affine, ...], Affine]]:
     """(coordinates, first element in the stages of `tile`) of the boxes of a stage."""
     for panel in range(tensor.num_panels):
-        with w.at(**w.form.place(place.row, place.column + panel * tensor.width)):
+        with w.at(**w.place(place.row, place.column + panel * tensor.width)):
             at = tuple(w.simplified(w.index(e)) for e in tensor.map.places)
         yield at, w.simplified(place.first(tile) + panel * (WARPGROUP_ROWS * tensor.width))
 
@@ -199,7 +199,7 @@ def _store_rows(w: ProductState, r: StagedTile, place: StagePlace) -> None:
             array = w.fresh(f"{r.name}_row")
             w.emit(Declare(array, r.dtype, each),
                    VectorLoad(array, number(0), w.stages[r.name].name, w.simplified(_element(r, place, stage_row, stage_column)), each))
-            with w.at(**w.form.place(row, column + axis(lane))):
+            with w.at(**w.place(row, column + axis(lane))):
                 offset = w.result_offset(r.name)
             whole = w.form.columns % each == 0
             for start, width in vector_parts(offset, lane, each, r.dtype) if whole else [(v, 1) for v in range(each)]:
@@ -235,7 +235,7 @@ def _neighbours(w: ProductState, place: Place, sums: ColumnSums | None, pair: Af
         for v in range(NEIGHBOURS):
             w.loads.clear()
             w.lookups.clear()
-            with w.nested() as one, w.at(**form.place(place.row, place.column + v)):
+            with w.nested() as one, w.at(**w.place(place.row, place.column + v)):
                 w.sum = place.sum + v
                 for name, array in arrays.items():
                     dtype = dtypes[name]
@@ -297,7 +297,7 @@ def load_neighbours(w: ProductState, first_sum: Affine, row: Affine, column: Aff
     """
     lane = w.fresh("v")
     w.loads.clear()
-    with w.nested() as tried, w.at(**w.form.place(row, column + axis(lane))):
+    with w.nested() as tried, w.at(**w.place(row, column + axis(lane))):
         tried.extents[lane] = NEIGHBOURS
         w.sum = first_sum + axis(lane)
         evaluate()
@@ -324,7 +324,7 @@ def _store_neighbours(w: ProductState, arrays: dict[str, str], place: Place) -> 
         if r is not None:
             w.emit(VectorStore(w.stages[name].name, w.simplified(place.within(r)), array, number(0), NEIGHBOURS))
             continue
-        with w.at(**w.form.place(place.row, place.column + axis(lane))):
+        with w.at(**w.place(place.row, place.column + axis(lane))):
             offset = w.result_offset(name)
         for start_lane, width in vector_parts(offset, lane, NEIGHBOURS, w.form.graph.type_of(name).dtype):
             at = substitute(offset, {lane: number(start_lane)}, w.extents)

@@ -33,7 +33,7 @@ class WarpRows:
 
     def offset(self, w: ProductState, row: Affine, column: Affine) -> Affine:
         """Offset in memory of the result's element at a row and a column of these. Units: elements."""
-        with w.at(**w.form.place(self.first_row + row, self.first_column + column)):
+        with w.at(**w.place(self.first_row + row, self.first_column + column)):
             return w.result_offset(self.tile.name)
 
     def element(self, w: ProductState, row: Affine, column: Affine) -> Affine:
@@ -48,13 +48,30 @@ def store_rows(w: ProductState, tile: StagedTile, first_row: Affine, first_colum
     w.emit(Comment(f"%{tile.name}: rows of each warp"))
     inside = (*w.beyond_rows(rows.first_row + (MMA_ROWS - 1)), *w.beyond(first_column + (STAGE_COLUMNS - 1), w.form.columns))
     with w.nested() as whole:
-        _store_words(w, rows)
+        _store_rows_of_step(w, rows)
     if not inside:
         w.emit(*whole.statements)
         return
     with w.nested() as cut:
         _store_elements(w, rows)
     w.emit(If(inside, tuple(whole.statements), tuple(cut.statements)))
+
+
+def _store_rows_of_step(w: ProductState, rows: WarpRows) -> None:
+    """All rows and columns. Where tiles take every n-th row, their first row tells where in a word all of them begin: a branch for each
+    place."""
+    phases = REGISTER_BYTES // rows.tile.dtype.itemsize
+    first, step = w.first_of_step, w.form.row_step
+    if step % phases or phases == 1 or word_of(w, rows)[0] > 1:
+        _store_words(w, rows)
+        return
+    of_phase = w.let("first_pair", first // phases, step // phases)
+    for phase in range(phases):
+        w.first_of_step = of_phase * phases + phase
+        with w.nested() as stored:
+            _store_words(w, rows)
+        w.first_of_step = first
+        w.emit(If((Bound(first - of_phase * phases, phase, phase + 1),), tuple(stored.statements)))
 
 
 def _store_elements(w: ProductState, rows: WarpRows) -> None:

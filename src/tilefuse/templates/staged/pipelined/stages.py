@@ -156,4 +156,4 @@ def _result(form: ProductForm, tile: StagedTile) -> StagedTile | None:
 
 def _is_staged(form: ProductForm, tile: StagedTile) -> bool:
     """Whether boxes of the tensor pass through shared memory. Rows of a group begin anywhere, so that parts of rows would cut boxes."""
-    return tile.is_copied and not (form.num_groups and tile.map.lines[0])
+    return tile.is_copied and form.row_step == 1 and not (form.num_groups and tile.map.lines[0])

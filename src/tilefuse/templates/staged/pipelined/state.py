@@ -34,6 +34,8 @@ class ProductState(GraphStatements):
     by_row    register arrays of values that have one element a row, an element for each row of the thread
     row_slot  number of the current row among those
     turn      number of the tile among those of the block
+    first_of_step  the first row of the product of which the tile at hand takes every `row_step`-th; shift: inner elements before the first
+              one in its slots; both 0 where rows follow each other
     group_tile  the tile at hand; row_tiles: tiles of rows that the offsets at hand have; both None without groups
     column_tile  number of the tile at hand among those of a row of tiles
     """
@@ -54,6 +56,7 @@ class ProductState(GraphStatements):
         self.by_row: dict[str, Reg] = {}
         self.row_slot: Affine | None = None
         self.turn = number(0)
+        self.first_of_step, self.shift = number(0), number(0)
         self.group_tile: GroupedTile | None = None
         self.row_tiles: Affine | None = None
         self.column_tile = number(0)
@@ -147,10 +150,18 @@ class ProductState(GraphStatements):
         bound = Bound(self.simplified(place), 0, extent)
         return () if self.always(bound) else (bound,)
 
+    def product_row(self, row: Affine) -> Affine:
+        """The row of the product that a row of the tiles is."""
+        return row * self.form.row_step + self.first_of_step
+
+    def place(self, row: Affine, column: Affine) -> dict[str, Affine]:
+        """The products' axes at a row and a column of the tiles."""
+        return self.form.place(self.product_row(row), column)
+
     def beyond_rows(self, row: Affine) -> tuple[Bound, ...]:
         """The bound under which a row of the tile is one of the results', or of the tile's group."""
         if self.group_tile is None:
-            return self.beyond(row, self.form.rows)
+            return self.beyond(self.product_row(row), self.form.rows)
         return (Bound(self.simplified(self.group_tile.end - row), 1, self.form.rows + 1),)
 
     def element(self, name: str) -> KExpr:
