@@ -27,6 +27,7 @@ from tilefuse.passes.device.padding import (
     PADDED,
     Copies,
     PaddedProduct,
+    may_keep_left,
     Sizes,
     padded_product,
     padded_sizes,
@@ -86,6 +87,7 @@ class Padding:
 
     us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
     plans_us: of whole plans without this padding and with it; None where none was made.
+    keeps_left: kernels read the left operand as it lies.
     Units: predicted microseconds.
     """
 
@@ -96,6 +98,7 @@ class Padding:
     padded_us: float
     is_taken: bool
     plans_us: tuple[float, float] | None = None
+    keeps_left: bool = False
 
     def text(self) -> str:
         """The choice in a line."""
@@ -136,7 +139,7 @@ def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:
     """The graph with the products padded that gain by it; the same object if there is none."""
-    padded = {c.product for c in choices if c.is_taken}
+    padded = {c.product: c.keeps_left for c in choices if c.is_taken}
     if not padded:
         return graph
     copies = Copies(graph, input_strides)
@@ -145,7 +148,7 @@ def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) ->
     views: dict[str, None] = {}
     for node in graph.nodes:
         if node.name in padded:
-            product = padded_product(copies, node)
+            product = padded_product(copies, node, padded[node.name])
             nodes.extend(product.nodes)
             if product.window is not None:
                 windows[node.name] = product.product.name
@@ -198,9 +201,17 @@ def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: 
 
 
 def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
-    """The price of a product as it lies and padded."""
-    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides))
-    padded = padded_product(Copies(graph, input_strides), node)
+    """The price of a product as it lies and padded, with copies of both operands or of the right one alone, whichever is faster."""
+    operands = product_operands(graph, node, input_strides)
+    kept = (False, True) if may_keep_left(operands) and not operands[0].is_aligned else (False,)
+    return min((_padding_of(graph, node, device, prices, input_strides, at_hand, keeps) for keeps in kept), key=lambda p: p.padded_us)
+
+
+def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str],
+                keeps_left: bool) -> Padding:
+    """The same, with or without a copy of the left operand."""
+    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides), keeps_left)
+    padded = padded_product(Copies(graph, input_strides), node, keeps_left)
     copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
     copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
     returned = node.name in graph.escaping
@@ -209,7 +220,8 @@ def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input
     own_us = _padded_kernel_us(graph, padded, prices)
     padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
     us = _unpadded_us(graph, node, prices, input_strides)
-    return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us)
+    return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us,
+                   keeps_left=keeps_left)
 
 
 def _unpadded_us(graph: Graph, node: Node, prices: Prices, input_strides: Layouts) -> float:

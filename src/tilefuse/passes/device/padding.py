@@ -73,10 +73,19 @@ def takes_inner_first(graph: Graph, node: Node) -> bool:
     return parts or left.bits == right.bits == 8 and bool(node.attribute("dtype"))
 
 
-def padded_sizes(graph: Graph, node: Node, operands: tuple[ProductOperand, ...]) -> Sizes:
-    """The product's sizes; those along which memory runs are rounded up to whole 16 bytes."""
+def may_keep_left(operands: tuple[ProductOperand, ProductOperand]) -> bool:
+    """Whether kernels may read a left operand as it lies, wherever its rows begin: along the inner axis, which runs across the memory of
+    the right operand. Source: `templates/staged/pipelined/shifted.py`."""
+    left, right = operands
+    along_inner = left.memory is not None and left.memory.is_matrix and left.memory.along == left.along and left.place[left.along] == INNER
+    return along_inner and not left.inner_first and right.place[right.along] == COLUMN
+
+
+def padded_sizes(graph: Graph, node: Node, operands: tuple[ProductOperand, ...], keeps_left: bool = False) -> Sizes:
+    """The product's sizes; those along which memory of copies runs are rounded up to whole 16 bytes. keeps_left: the left operand is not
+    copied."""
     each = ACCESS_BYTES // graph.type_of(node.operands[0]).dtype.itemsize
-    along = {COLUMN} | {o.place[o.along] for o in operands}
+    along = {COLUMN} | {o.place[o.along] for o in operands[keeps_left:]}
     rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(product_sizes(graph, node)))
     return rows, inner, columns
 
@@ -142,16 +151,16 @@ class PaddedProduct:
         return [self.product] if self.window is None else [self.product, self.window]
 
 
-def padded_product(copies: Copies, node: Node) -> PaddedProduct:
-    """A product with copies of the operands that do not lie in whole 16 bytes."""
+def padded_product(copies: Copies, node: Node, keeps_left: bool = False) -> PaddedProduct:
+    """A product with copies of the operands that do not lie in whole 16 bytes. keeps_left: the left one is read as it lies."""
     graph = copies.graph
     both = product_operands(graph, node, copies.input_strides)
-    sizes, padded = product_sizes(graph, node), padded_sizes(graph, node, both)
+    sizes, padded = product_sizes(graph, node), padded_sizes(graph, node, both, keeps_left)
     new: dict[str, Node] = {}
     names: list[str] = []
     turned = {"transpose_a": bool(node.attribute("transpose_a")), "transpose_b": bool(node.attribute("transpose_b"))}
     for operand, turn in zip(both, turned):
-        if operand.lies_in(sizes, padded):
+        if operand.lies_in(sizes, padded) or keeps_left and operand is both[0]:
             names.append(operand.value)
             continue
         name, copy = copies.copy(operand, dict(enumerate(padded)))

@@ -15,7 +15,7 @@ from tilefuse.domain.roofline import operations_per_s, price_work
 from tilefuse.domain.work import Operations, Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
-from tilefuse.passes.device.padding import product_operands, product_sizes
+from tilefuse.passes.device.padding import may_keep_left, product_operands, product_sizes
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.chains import find_chains
 from tilefuse.plan.price.library_tiles import ProductSizes, product_work
@@ -156,7 +156,20 @@ def _unaligned_work(sizes: ProductSizes, eight_bytes: bool, device: DeviceSpec) 
 
 def may_be_alone(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     """Whether a product may be a kernel of its own, with no other node."""
-    return fusible_product(node, graph, device) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
+    return fusible_product(node, graph, device) and _gains_alone(node, graph, device, NO_LAYOUTS)
+
+
+def _gains_alone(node: Node, graph: Graph, device: DeviceSpec, layouts: Layouts) -> bool:
+    return (_has_few_rows(node, device) or _gains_a_unit(node, graph, device)
+            or device.capabilities.warpgroup_products and _reads_rows_anywhere(node, graph, layouts))
+
+
+def _reads_rows_anywhere(node: Node, graph: Graph, layouts: Layouts) -> bool:
+    """Whether kernels read whole 16 bytes of a left operand that the library reads element by element, since its rows begin anywhere."""
+    if node.kind != "library.matmul" or any(len(graph.type_of(v).shape) < 2 for v in node.operands[:2]):
+        return False
+    left, right = product_operands(graph, node, layouts)
+    return may_keep_left((left, right)) and not left.is_aligned and right.is_aligned
 
 
 def _has_few_rows(node: Node, device: DeviceSpec) -> bool:
@@ -189,7 +202,7 @@ def matrix_products(graph: Graph, device: DeviceSpec, layouts: Layouts = NO_LAYO
         return is_fusible
 
     def alone(node: Node) -> bool:
-        return fusible(node) and (_has_few_rows(node, device) or _gains_a_unit(node, graph, device))
+        return fusible(node) and _gains_alone(node, graph, device, layouts)
 
     walks = (*find_walks(graph, device), *find_chains(graph, device))
     reduced = find_reduced_products(graph, device)
