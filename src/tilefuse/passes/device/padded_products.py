@@ -27,8 +27,8 @@ from tilefuse.passes.device.padding import (
     PADDED,
     Copies,
     PaddedProduct,
-    may_keep_left,
     Sizes,
+    may_keep_left,
     padded_product,
     padded_sizes,
     product_operands,
@@ -203,8 +203,11 @@ def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: 
 def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
     """The price of a product as it lies and padded, with copies of both operands or of the right one alone, whichever is faster."""
     operands = product_operands(graph, node, input_strides)
-    kept = (False, True) if may_keep_left(operands) and not operands[0].is_aligned else (False,)
-    return min((_padding_of(graph, node, device, prices, input_strides, at_hand, keeps) for keeps in kept), key=lambda p: p.padded_us)
+    both = _padding_of(graph, node, device, prices, input_strides, at_hand, keeps_left=False)
+    if operands[0].value not in both.copied or not may_keep_left(operands):
+        return both
+    one = _padding_of(graph, node, device, prices, input_strides, at_hand, keeps_left=True)
+    return min(both, one, key=lambda p: p.padded_us)
 
 
 def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str],

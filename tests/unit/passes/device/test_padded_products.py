@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import tilefuse
 from tests.unit.passes.device.rewriting import rewritten
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import prepare
@@ -182,19 +183,19 @@ def test_a_gradient_that_two_products_read_is_padded_once() -> None:
 
 
 MISPLACED = {
-    "a window at an odd place": """graph @g(%x: f16[512, 1001], %w: f16[1000, 1024]) -> (f16[512, 1024]) {
+    "a window at an odd place": """graph @g(%x: f16[512, 1001], %w: f16[1024, 1000]) -> (f16[512, 1024]) {
       %s: f16[512, 1000] = map [i, j] { %x[i, j + 1] }
-      %y: f16[512, 1024] = library.matmul (%s, %w) {}
+      %y: f16[512, 1024] = library.matmul (%s, %w) {transpose_b = true}
       return %y
     }""",
-    "a batch with one right operand": """graph @g(%x: f16[2, 512, 1001], %w: f16[1001, 1024]) -> (f16[2, 512, 1024]) {
-      %e: f16[2, 1001, 1024] = map [l, i, j] { %w[i, j] }
-      %y: f16[2, 512, 1024] = library.matmul (%x, %e) {}
+    "a batch with one right operand": """graph @g(%x: f16[2, 512, 1001], %w: f16[1024, 1001]) -> (f16[2, 512, 1024]) {
+      %e: f16[2, 1024, 1001] = map [l, i, j] { %w[i, j] }
+      %y: f16[2, 512, 1024] = library.matmul (%x, %e) {transpose_b = true}
       return %y
     }""",
-    "heads of odd width": """graph @g(%x: f16[512, 4, 1001], %w: f16[4, 1001, 1024]) -> (f16[4, 512, 1024]) {
+    "heads of odd width": """graph @g(%x: f16[512, 4, 1001], %w: f16[4, 1024, 1001]) -> (f16[4, 512, 1024]) {
       %s: f16[4, 512, 1001] = map [h, i, j] { %x[i, h, j] }
-      %y: f16[4, 512, 1024] = library.matmul (%s, %w) {}
+      %y: f16[4, 512, 1024] = library.matmul (%s, %w) {transpose_b = true}
       return %y
     }""",
 }
@@ -213,6 +214,33 @@ def test_operands_at_odd_places_are_copied(name: str) -> None:
     given = {i.name: draw.integers(-1, 2, i.type.shape).astype(np.float16) for i in graph.inputs}
     np.testing.assert_array_equal(np.asarray(*interpret(padded, given)), np.asarray(*interpret(graph, given)))
     assert rewritten(PadProducts(), padded, H200) is padded
+
+
+KEPT = {
+    "columns as they are": ("""graph @g(%x: bf16[2048, 4099], %w: bf16[4099, 2048]) -> (bf16[2048, 2048]) {
+      %y: bf16[2048, 2048] = library.matmul (%x, %w) {}
+      return %y
+    }""", []),
+    "odd columns": ("""graph @g(%x: bf16[2048, 4099], %w: bf16[4099, 2049]) -> (bf16[2048, 2049]) {
+      %y: bf16[2048, 2049] = library.matmul (%x, %w) {}
+      return %y
+    }""", ["w_padded"]),
+    "inner axes beside each other": ("""graph @g(%x: bf16[2048, 4099], %w: bf16[2048, 4099]) -> (bf16[2048, 2048]) {
+      %y: bf16[2048, 2048] = library.matmul (%x, %w) {transpose_b = true}
+      return %y
+    }""", ["x_padded", "w_padded"]),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_rows_that_kernels_read_as_they_lie_are_not_copied(name: str) -> None:
+    """A left operand along the inner axis, beside a right one across it; plans then take a kernel, not a call."""
+    text, copies = KEPT[name]
+    graph = parse_graph(text)
+    padded = rewritten(PadProducts(), graph, H200)
+    assert not verify(padded) and [n.name for n in padded.nodes if n.kind == "map" and n.name.endswith("_padded")] == copies
+    calls = tilefuse.compile(graph, target="h200").explain(json=True)["library"]
+    assert bool(calls) == (name == "inner axes beside each other")
 
 
 def test_rows_that_lie_far_apart_at_odd_places_are_copied() -> None:

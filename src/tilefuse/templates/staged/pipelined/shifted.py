@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilefuse.domain.contraction import INNER, ROW
-from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.affine import Affine
 from tilefuse.target.tensor_map import GRANULE_BYTES, MOST_EXTENT
 from tilefuse.templates.staged.pipelined.operand import Operand
 

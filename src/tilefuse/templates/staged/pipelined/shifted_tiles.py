@@ -12,7 +12,7 @@ from tilefuse.templates.staged.pipelined.state import ProductState
 
 
 def begin_rows(w: ProductState, row_tile: Affine) -> None:
-    """Sets the first row of a tile's rows, and the inner elements before the first one in its slots. Nothing where rows follow each other."""
+    """Sets the first row of a tile's rows, and the inner elements before the first one in its slots. Other products have neither."""
     rows = w.form.shifted
     if rows is None:
         return
@@ -34,12 +34,12 @@ def copy_shifted(w: ProductState, rows: ShiftedRows, tile: OperandTile, slot: Af
                                     m.strides, m.box, SWIZZLE_LINE_BYTES)
     # The copy engine takes no box that begins between multiples of 16 bytes.
     begin = _begin(w, rows) // rows.each * rows.each + first_inner
-    copies: list[list[Stmt]] = [[TensorCopy(w.maps[f"{tile.key}{n}"].name, (w.simplified(first_row), w.simplified(begin + panel * tile.width)),
-                                            w.slots[tile.key].name,
-                                            w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width))
-                                 for panel in range(tile.num_panels)] for n in range(len(maps))]
+    places = [((w.simplified(first_row), w.simplified(begin + panel * tile.width)),
+               w.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)) for panel in range(tile.num_panels)]
+    copies: list[tuple[Stmt, ...]] = [tuple(TensorCopy(w.maps[f"{tile.key}{n}"].name, at, w.slots[tile.key].name, start)
+                                            for at, start in places) for n in range(len(maps))]
     longer = Bound(w.first_of_step, 0, rows.rows % rows.step)
-    w.emit(*copies[0] if len(maps) == 1 else (If((longer,), tuple(copies[0]), tuple(copies[1])),))
+    w.emit(*copies[0] if len(maps) == 1 else (If((longer,), *copies),))
 
 
 def clear_neighbours(w: ProductState, tile: OperandTile, slot: Affine, group: Affine, inner: Affine) -> tuple[Stmt, ...]:
