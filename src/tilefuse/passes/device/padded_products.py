@@ -28,6 +28,7 @@ from tilefuse.passes.device.padding import (
     Copies,
     PaddedProduct,
     Sizes,
+    Way,
     may_keep_left,
     padded_product,
     padded_sizes,
@@ -38,6 +39,7 @@ from tilefuse.passes.device.padding import (
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Properties, Property, register_pass
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.memory import ACCESS_BYTES, LINE_BYTES
 
 
 @register_pass
@@ -87,7 +89,7 @@ class Padding:
 
     us, padded_us: of the product as it lies and of the padded one with its copies; the shorter one of call and kernel each.
     plans_us: of whole plans without this padding and with it; None where none was made.
-    keeps_left: kernels read the left operand as it lies.
+    way: how it is padded.
     Units: predicted microseconds.
     """
 
@@ -98,7 +100,7 @@ class Padding:
     padded_us: float
     is_taken: bool
     plans_us: tuple[float, float] | None = None
-    keeps_left: bool = False
+    way: Way = Way()
 
     def text(self) -> str:
         """The choice in a line."""
@@ -139,7 +141,7 @@ def planned_paddings(graph: Graph, choices: list[Padding], ctx: PassContext) -> 
 
 def with_padded(graph: Graph, choices: list[Padding], input_strides: Layouts) -> Graph:
     """The graph with the products padded that gain by it; the same object if there is none."""
-    padded = {c.product: c.keeps_left for c in choices if c.is_taken}
+    padded = {c.product: c.way for c in choices if c.is_taken}
     if not padded:
         return graph
     copies = Copies(graph, input_strides)
@@ -201,20 +203,23 @@ def _may_be_padded(graph: Graph, node: Node, device: DeviceSpec, input_strides: 
 
 
 def _padding(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str]) -> Padding:
-    """The price of a product as it lies and padded, with copies of both operands or of the right one alone, whichever is faster."""
+    """The price of a product as it lies, and padded in the fastest way: copies in whole 16 bytes or in whole lines of the caches, of which
+    tensor copies ask for fewer; of both operands, or of the right one alone."""
+    def padded(way: Way) -> Padding:
+        return _padding_of(graph, node, device, prices, input_strides, at_hand, way)
+
+    choices = [padded(Way(unit)) for unit in (ACCESS_BYTES, LINE_BYTES)]
     operands = product_operands(graph, node, input_strides)
-    both = _padding_of(graph, node, device, prices, input_strides, at_hand, keeps_left=False)
-    if operands[0].value not in both.copied or not may_keep_left(operands):
-        return both
-    one = _padding_of(graph, node, device, prices, input_strides, at_hand, keeps_left=True)
-    return min(both, one, key=lambda p: p.padded_us)
+    if operands[0].value in choices[0].copied and may_keep_left(operands):
+        choices += [padded(Way(unit, keeps_left=True)) for unit in (ACCESS_BYTES, LINE_BYTES)]
+    return min(choices, key=lambda p: p.padded_us)
 
 
 def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, input_strides: Layouts, at_hand: frozenset[str],
-                keeps_left: bool) -> Padding:
-    """The same, with or without a copy of the left operand."""
-    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides), keeps_left)
-    padded = padded_product(Copies(graph, input_strides), node, keeps_left)
+                way: Way) -> Padding:
+    """The same, padded in one way."""
+    sizes = padded_sizes(graph, node, product_operands(graph, node, input_strides), way)
+    padded = padded_product(Copies(graph, input_strides), node, way)
     copied = {v: copy for v, copy in padded.copies.items() if not (_is_stored_for(graph, v) or at_hand.issuperset(copy.reads()))}
     copied_bytes = 2 * sum(copy.type.num_bytes for copy in copied.values())
     returned = node.name in graph.escaping
@@ -224,7 +229,7 @@ def _padding_of(graph: Graph, node: Node, device: DeviceSpec, prices: Prices, in
     padded_us = called_us if own_us is None else min(called_us, own_us + prices.copy_us(copied_bytes, len(copied)))
     us = _unpadded_us(graph, node, prices, input_strides)
     return Padding(node.name, sizes, tuple(copied), us, padded_us, us - padded_us > device.fitted.unaligned.least_gain_us,
-                   keeps_left=keeps_left)
+                   way=way)
 
 
 def _unpadded_us(graph: Graph, node: Node, prices: Prices, input_strides: Layouts) -> float:

@@ -81,12 +81,24 @@ def may_keep_left(operands: tuple[ProductOperand, ProductOperand]) -> bool:
     return along_inner and not left.inner_first and right.place[right.along] == COLUMN
 
 
-def padded_sizes(graph: Graph, node: Node, operands: tuple[ProductOperand, ...], keeps_left: bool = False) -> Sizes:
-    """The product's sizes; those along which memory of copies runs are rounded up to whole 16 bytes. keeps_left: the left operand is not
-    copied."""
-    each = ACCESS_BYTES // graph.type_of(node.operands[0]).dtype.itemsize
-    along = {COLUMN} | {o.place[o.along] for o in operands[keeps_left:]}
-    rows, inner, columns = (-(-n // each) * each if place in along else n for place, n in enumerate(product_sizes(graph, node)))
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a product is padded. unit_bytes: of which its rows in memory become multiples, of 16 or of a line of the caches.
+
+    keeps_left: kernels read the left operand as it lies.
+    """
+
+    unit_bytes: int = ACCESS_BYTES
+    keeps_left: bool = False
+
+
+def padded_sizes(graph: Graph, node: Node, operands: tuple[ProductOperand, ...], way: Way = Way()) -> Sizes:
+    """The product's sizes; those along which memory of copies runs, and are no whole 16 bytes, are rounded up to whole units."""
+    itemsize = graph.type_of(node.operands[0]).dtype.itemsize
+    each, unit = ACCESS_BYTES // itemsize, way.unit_bytes // itemsize
+    along = {COLUMN} | {o.place[o.along] for o in operands[way.keeps_left:]}
+    rows, inner, columns = (-(-n // unit) * unit if place in along and n % each else n
+                            for place, n in enumerate(product_sizes(graph, node)))
     return rows, inner, columns
 
 
@@ -151,16 +163,16 @@ class PaddedProduct:
         return [self.product] if self.window is None else [self.product, self.window]
 
 
-def padded_product(copies: Copies, node: Node, keeps_left: bool = False) -> PaddedProduct:
-    """A product with copies of the operands that do not lie in whole 16 bytes. keeps_left: the left one is read as it lies."""
+def padded_product(copies: Copies, node: Node, way: Way = Way()) -> PaddedProduct:
+    """A product with copies of the operands that do not lie in whole 16 bytes."""
     graph = copies.graph
     both = product_operands(graph, node, copies.input_strides)
-    sizes, padded = product_sizes(graph, node), padded_sizes(graph, node, both, keeps_left)
+    sizes, padded = product_sizes(graph, node), padded_sizes(graph, node, both, way)
     new: dict[str, Node] = {}
     names: list[str] = []
     turned = {"transpose_a": bool(node.attribute("transpose_a")), "transpose_b": bool(node.attribute("transpose_b"))}
     for operand, turn in zip(both, turned):
-        if operand.lies_in(sizes, padded) or keeps_left and operand is both[0]:
+        if operand.lies_in(sizes, padded) or way.keeps_left and operand is both[0]:
             names.append(operand.value)
             continue
         name, copy = copies.copy(operand, dict(enumerate(padded)))
