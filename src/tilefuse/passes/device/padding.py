@@ -75,7 +75,7 @@ def takes_inner_first(graph: Graph, node: Node) -> bool:
 
 def may_keep_left(operands: tuple[ProductOperand, ProductOperand]) -> bool:
     """Whether kernels may read a left operand as it lies, wherever its rows begin: along the inner axis, which runs across the memory of
-    the right operand. Source: `templates/staged/pipelined/shifted.py`."""
+    the right operand. Source: `templates/staged/pipelined/shifted/rows.py`."""
     left, right = operands
     along_inner = left.memory is not None and left.memory.is_matrix and left.memory.along == left.along and left.place[left.along] == INNER
     return along_inner and not left.inner_first and right.place[right.along] == COLUMN

@@ -35,7 +35,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
 from tilefuse.templates.staged.pipelined.results import await_values, fetch_values, store_results
 from tilefuse.templates.staged.pipelined.rows.sums import reduce_rows
 from tilefuse.templates.staged.pipelined.rows.tile import row_tile
-from tilefuse.templates.staged.pipelined.shifted_tiles import clear_neighbours
+from tilefuse.templates.staged.pipelined.shifted.tiles import clear_neighbours
 from tilefuse.templates.staged.pipelined.split.sums import finisher, load_sums, receive_sums, store_sums
 from tilefuse.templates.staged.pipelined.state import ProductState
 from tilefuse.templates.staged.pipelined.swapped.ahead import fetched_ahead

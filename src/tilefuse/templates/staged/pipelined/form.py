@@ -27,7 +27,7 @@ from tilefuse.templates.staged.pipelined.operand import Operand, operand_of
 from tilefuse.templates.staged.pipelined.points import RowPoints
 from tilefuse.templates.staged.pipelined.result_map import ResultMap, result_map
 from tilefuse.templates.staged.pipelined.rows.form import RowForm, reduced_elements, row_form
-from tilefuse.templates.staged.pipelined.shifted import ShiftedRows, shifted_rows
+from tilefuse.templates.staged.pipelined.shifted.rows import ShiftedRows, shifted_rows
 
 
 @dataclass(frozen=True)

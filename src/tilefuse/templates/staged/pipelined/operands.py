@@ -23,7 +23,7 @@ from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, en
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import LANE_NEIGHBOURS, OperandTile, ProductPlan, operand_map, why_no_copies
-from tilefuse.templates.staged.pipelined.shifted_tiles import copy_shifted
+from tilefuse.templates.staged.pipelined.shifted.tiles import copy_shifted
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 

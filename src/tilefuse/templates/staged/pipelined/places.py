@@ -16,7 +16,7 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import If
 from tilefuse.templates.staged.pipelined.grouped.order import TileOrder, tile_of_item
 from tilefuse.templates.staged.pipelined.grouped.tables import from_memory, write_tables
-from tilefuse.templates.staged.pipelined.shifted_tiles import begin_rows
+from tilefuse.templates.staged.pipelined.shifted.tiles import begin_rows
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 

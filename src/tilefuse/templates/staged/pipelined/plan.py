@@ -26,7 +26,7 @@ from tilefuse.templates.staged.pipelined.grouped.tables import GroupTables
 from tilefuse.templates.staged.pipelined.grouped.tile_rows import most_tiles, usual_tiles
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.shifted import ShiftedRows
+from tilefuse.templates.staged.pipelined.shifted.rows import ShiftedRows
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES, FetchedValue, StagedTile, Stages, stages_of
 
 # Types of a left operand in registers. Source: PTX ISA, wgmma.

@@ -21,7 +21,7 @@ from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.shifted import ShiftedRows
+from tilefuse.templates.staged.pipelined.shifted.rows import ShiftedRows
 from tilefuse.templates.staged.pipelined.template import plan_of
 
 ALONG = (False, False)

@@ -1,4 +1,4 @@
-"""Tiles of left operands whose rows begin anywhere in memory: copies, and zeros over the elements of neighbouring rows (`shifted.py`)."""
+"""Tiles of left operands whose rows begin anywhere in memory: copies, and zeros over the elements of neighbouring rows (`rows.py`)."""
 from __future__ import annotations
 
 from tilefuse.ir.affine import Affine, axis, number
@@ -7,7 +7,7 @@ from tilefuse.kernel.ir import Assign, Barrier, Comment, Declare, If, Reg, Stmt,
 from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, WARPGROUP
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap
 from tilefuse.templates.staged.pipelined.plan import OperandTile, shifted_maps
-from tilefuse.templates.staged.pipelined.shifted import ShiftedRows
+from tilefuse.templates.staged.pipelined.shifted.rows import ShiftedRows
 from tilefuse.templates.staged.pipelined.state import ProductState
 
 
