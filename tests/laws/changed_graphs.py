@@ -117,7 +117,7 @@ CHANGED: dict[str, Changed] = {c.item.name: c for c in (
     changed("sum-product-columns", COLUMN_SUM),
     changed(StatePrecision("tf32", "f32"), product("f32", 3, 8, 5)), changed("split-long-scans", SCAN),
     changed("split-cross-reductions", CENTRED), changed("split-long-products", product("f32", 3, 4096, 5)),
-    changed("pad-products", product("f16", 2000, 196, 301)), changed("split-convolution-biases", convolution("f32", 1, True)),
+    changed("pad-products", product("f16", 2000, 1996, 1301)), changed("split-convolution-biases", convolution("f32", 1, True)),
     changed(PackConvolutionWeights("always"), convolution("f16", 1, False)),
     changed("sum-channel-windows", convolution("f32", 6, True)),
     changed("multiply-windows", PATCHES),
