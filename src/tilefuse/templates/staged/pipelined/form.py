@@ -196,8 +196,8 @@ class ProductForm:
     def shifted(self) -> ShiftedRows | None:
         """How rows of the left operand that begin anywhere in memory come by tensor copies; None where they begin at 16 bytes, or come
         another way."""
-        taken = self.swapped or self.num_groups or self.reduced.stages or self.down.points or self.adds_partial_sums
-        return None if taken else shifted_rows(self.left, tuple(p.right for p in self.products), self.operand_extents)
+        comes_otherwise = self.swapped or self.num_groups or self.reduced.stages or self.down.points or self.adds_partial_sums
+        return None if comes_otherwise else shifted_rows(self.left, tuple(p.right for p in self.products), self.operand_extents)
 
     @property
     def row_step(self) -> int:

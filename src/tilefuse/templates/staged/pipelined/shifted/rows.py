@@ -73,6 +73,6 @@ def shifted_rows(left: Operand, rights: tuple[Operand, ...], extents: Mapping[st
     if all(n * size % GRANULE_BYTES == 0 for n in (left.first, pitch, *(s for _, s in strides))):
         return None
     last = sum(((extents[a] - 1) * s for a, s in strides), left.first + (left.lines - 1) * pitch)
-    found = ShiftedRows(GRANULE_BYTES // gcd(GRANULE_BYTES, pitch * size), GRANULE_BYTES // size, pitch, left.first, strides, left.lines,
-                        last + extents[INNER])
-    return found if found.end <= MOST_EXTENT else None
+    rows = ShiftedRows(GRANULE_BYTES // gcd(GRANULE_BYTES, pitch * size), GRANULE_BYTES // size, pitch, left.first, strides, left.lines,
+                       last + extents[INNER])
+    return rows if rows.end <= MOST_EXTENT else None
