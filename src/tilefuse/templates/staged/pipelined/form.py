@@ -330,7 +330,7 @@ def _maps(graph: Graph, layouts: Layouts, elements: Elements, results: tuple[str
         point = elements.points[name]
         places = tuple(point[a] for a in graph.node_by_name[name].axes) if point else tuple(axis(a) for a in elements.extents)
         shape = graph.type_of(name).shape
-        made = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)), elements.extents)
-        if made is not None:
-            map_by_result[name] = made
+        tensor = result_map(places, shape, tuple(layouts.get(name) or row_major_strides(shape)), elements.extents)
+        if tensor is not None:
+            map_by_result[name] = tensor
     return map_by_result
