@@ -218,12 +218,13 @@ def _in_arena(draft: _Draft) -> list[str]:
         return candidates
     given_up = [Extent(n, storage_bytes(draft.values[n]), 0, draft.uses[n].last) for n in draft.spec.given_up if n in draft.uses]
     everything = live_peak_bytes(_extents(draft, _own_memory(draft)) + _scratch_extents(draft) + given_up)
-    if _peak(draft, candidates, given_up) <= everything + LARGE_BYTES:
+    # A caller that gives up its inputs for this call needs memory most.
+    allowed_bytes = everything + (min(WAITING_BYTES, everything // 1024) if given_up else LARGE_BYTES)
+    if _peak(draft, candidates, given_up) <= allowed_bytes:
         return candidates
     small = [n for n in candidates if storage_bytes(draft.values[n]) < LARGE_BYTES]
-    # A caller that gives up its inputs for this call needs memory most.
     steps = len(draft.spec.steps)
-    while given_up and small and _peak(draft, small, given_up) > everything + min(LARGE_BYTES, everything // 1024):
+    while given_up and small and _peak(draft, small, given_up) > allowed_bytes:
         steps = min(steps - 1, steps // 2)
         small = [n for n in small if draft.uses[n].last - draft.uses[n].first < steps]
     return small
