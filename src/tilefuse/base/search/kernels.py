@@ -104,7 +104,7 @@ class PipelineLimits:
         (128, 256), "columns", "Tiles of swapped products that have more rows than one tile.", _PLANNING)
     swapped_panels: tuple[int, ...] = bound((1, 2, 4), "panels", "Panels of the inner axis in a slot of swapped products.", _PLANNING)
     swapped_warpgroups: tuple[int, ...] = bound(
-        (1, 2, 4), "warpgroups", "Consumer warpgroups of swapped products, which have 64 rows of a tile each.", _PLANNING)
+        (1, 2, 3, 4), "warpgroups", "Consumer warpgroups of swapped products, which have 64 rows of a tile each.", _PLANNING)
     swapped_tiles: tuple[int, ...] = bound(
         (1, 2), "tiles", "Tiles of 64 rows of a warpgroup whose warps multiply by themselves: they share what a warp reads of the columns.",
         "left operands of more tiles, expanded, do not fit beside the sums in registers")

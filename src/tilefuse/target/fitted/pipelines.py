@@ -13,8 +13,8 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
-_WARPS = ("one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 16 x 11008 by 4096, tensor copies of the rows, cycles of "
-          "1.43 GHz of a filling: two warpgroups 1270 (8 parts) and 702 (4), one 1614 (8) and 942 (4); of 8 and 32 columns 1170, 1565 (8)")
+_WARPS = ("one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 16 x 11008 by 4096, us: 128 columns 16.5 (slots of 256) and 16.3 "
+          "(128), 192 in two parts 14.0 and 15.3; 8, 32 and 64 rows 14.6, 19.1 and 27.1")
 _LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _TILES = "one H200, 372 tiles of 40 products in bf16, f16 and tf32 (benchmarks/results/tiles-h200-20261124.txt; `PowerFigures`)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"
@@ -156,12 +156,16 @@ class PipelinedFigures:
         4, "operations an element", "Operators of an element that are in `lane_instructions` where halves of bytes are expanded in pairs: "
         "mask or shift, offset, scale, conversion.",
         "assembler, sm_90a: int4 to f16 with an offset and scales, 145 LOP3, 128 PRMT, HADD2 and HMUL2 for 256 elements")
+    register_base_cycles: float = measured(
+        38.0, "cycles", "Time of such a product beside one cycle for each of its columns, where that is longer than the least.",
+        "one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 86 tiles of 128 columns of 11008 x 4096: 16, 32 and 64 rows "
+        "21.1, 24.3 and 38.7 us")
     warp_step_cycles: float = measured(
-        134.0, "cycles", "Least time of a filling whose warps multiply left operands that they expand.", _WARPS)
+        200.0, "cycles", "Least time of a filling whose warps multiply left operands that they expand.", _WARPS)
     warp_part_cycles: float = measured(
-        109.0, "cycles", "Time of a multiprocessor for 64 inner elements of 64 lines that single warps expand and multiply.", _WARPS)
+        105.0, "cycles", "Time of a multiprocessor for 64 inner elements of 64 lines that single warps expand and multiply.", _WARPS)
     warp_columns_cycles: float = measured(
-        16.5, "cycles", "The same for each eight columns: each warp reads them from shared memory.", _WARPS)
+        12.0, "cycles", "The same for each eight columns: each warp reads them from shared memory.", _WARPS)
     lone_warp_cycles: float = measured(
         52.0, "cycles", "Further time of one warpgroup, whose warps wait for shared memory and for each other's instructions; two tiles of "
         "a warp hide half of it.", _WARPS)

@@ -101,7 +101,8 @@ def lane_paths(plan: ProductPlan, device: DeviceSpec) -> tuple[tuple[tuple[Unit,
     if not plan.in_pieces:
         return ()
     longer = (fitted.lone_array if choice.split > 1 else 1.0) * plan.fillings * len(plan.rights)
-    return ((("tensor", longer * products * fitted.register_product_cycles),), (("threads", longer * parts * fitted.lane_part_cycles),))
+    product = max(fitted.register_product_cycles, fitted.register_base_cycles + choice.columns)
+    return ((("tensor", longer * products * product),), (("threads", longer * parts * fitted.lane_part_cycles),))
 
 
 def expanding_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
