@@ -13,8 +13,8 @@ _FEW_ROWS = "one H200, hand-written kernels with cold weights (benchmarks/result
 _PARTS = ("one H200, 53 tiles of 128 to 197 rows in parts (benchmarks/results/split-products-h200-20261124.txt, operands in L2): predicted "
           "over measured 0.89 to 1.13, in the mean of squares 6 % off")
 _GENERATED = "one H200, cold weights (benchmarks/results/few-rows-generated-h200-20261124.txt)"
-_WARPS = ("one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 16 x 11008 by 4096, us: 128 columns 16.5 (slots of 256) and 16.3 "
-          "(128), 192 in two parts 14.0 and 15.3; 8, 32 and 64 rows 14.6, 19.1 and 27.1")
+_WARPS = ("one H200 (benchmarks/results/few-rows-warps-h200-20261124.txt), int8, 16 x 11008 by 4096, us: 128 columns 16.5 (slots of 256) "
+          "and 16.3 (128), 192 in two parts 14.0 and 15.3; 8, 32 and 64 rows 14.6, 19.1 and 27.1")
 _LANES = "one H100, 7ebe00bc, int8, 16 x 11008 by 4096 (benchmarks/results/computed-rows-h100-20261124.txt)"
 _TILES = "one H200, 372 tiles of 40 products in bf16, f16 and tf32 (benchmarks/results/tiles-h200-20261124.txt; `PowerFigures`)"
 _THREADS = "one H200, f37255d3: 4095 x 4097 by 4099 in bf16 2540 us, 19000 cycles for 24 groups of loads"

@@ -107,9 +107,9 @@ class ExpandedProducts:
         """In the main loop, before the wait for a slot: its shared values are those loaded a step ago; loads those of the next slot."""
         w = self.w
         for shared in self.shared:
-            held = Reg(w.fresh(f"{shared.value}_held"), shared.ahead.dtype, number(0))
-            w.emit(Declare(held.name, held.dtype, 1), Assign(held, shared.ahead))
-            w.hold((shared.value, self._at_step(shared.offset, step)), held)
+            current = Reg(w.fresh(f"{shared.value}_held"), shared.ahead.dtype, number(0))
+            w.emit(Declare(current.name, current.dtype, 1), Assign(current, shared.ahead))
+            w.hold((shared.value, self._at_step(shared.offset, step)), current)
         if self.shared and self.plan.fillings > 1:
             with w.when([Bound(step + 1, 0, self.plan.fillings)]):
                 for shared in self.shared:
