@@ -50,8 +50,8 @@ def test_results_are_those_of_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_kernel_holds_it(name: str) -> None:
-    """No scores in memory, no copies of keys and values."""
+    """No scores in memory, no copies of keys and values: a pipelined walk, or the online kernel where it is predicted faster."""
     mask, kv_heads, attributes = CASES[name]
     program = tilefuse.compile(model(mask, kv_heads, attributes, 512, 64, TensorProto.FLOAT16), target="h200")
     text = str(program.explain())
-    assert text.count("pipelined_walk") == 1 and "library" not in text.splitlines()[1] and "k1 " not in text
+    assert ": 1 kernels" in text.splitlines()[0] and "0 library calls" in text.splitlines()[0] and "k1 " not in text

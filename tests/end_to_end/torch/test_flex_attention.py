@@ -94,7 +94,9 @@ def test_one_kernel_holds_it(score: str, mask: str, bounded: bool) -> None:
     graph = Pipeline.parse(DEFAULT_PIPELINE).run(import_fx(modules[0], "flex").graph, PassContext())
     plan = plan_graph(graph, {}, H200, Options())
     assert not plan.library_calls
-    walks = [k for k in plan.kernels if k.program.template == "pipelined_walk"]
+    # The online kernel where it is predicted faster, as for so few rows.
+    walks = [k for k in plan.kernels if k.program.template in ("pipelined_walk", "online")]
     assert len(walks) == 1
-    assert (pipelined_walk_of(walks[0].program).form.limit is not None) == bounded
+    if walks[0].program.template == "pipelined_walk":
+        assert (pipelined_walk_of(walks[0].program).form.limit is not None) == bounded
     assert all(plan.graph.type_of(v).num_elements < HEADS * BATCH * LENGTH * LENGTH for k in plan.kernels for v in k.pattern.written)
