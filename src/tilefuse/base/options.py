@@ -56,7 +56,8 @@ class Options:
     planner: str = option(
         "ilp", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
         choices=("greedy", "ilp"))
-    plan_seconds: int = option(20, "seconds that the planner ilp may take; then the best plan so far is used", affects_code=True)
+    plan_seconds: int = option(
+        20, "seconds of processor time that the planner ilp may take; then the best plan so far is used", affects_code=True)
     peak_memory_mb: int = option(
         0, "ceiling on intermediate values alive at one time, in MiB, for the planner ilp; 0: none", affects_code=True)
     max_kernel_nodes: int = option(128, "largest number of graph nodes in one kernel", affects_code=True, least=1)

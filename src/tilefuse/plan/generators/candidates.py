@@ -31,7 +31,7 @@ class Candidates:
     """All candidates of one graph. `units` are its units before any merge; they are not changed.
 
     max_new: number of structures that may be scheduled for candidates; beyond it, only sets equal to known ones are accepted. It is a
-    number and not a time, so that plans do not depend on the machine's speed. `until` (of time.perf_counter, seconds) is the emergency
+    number and not a time, so that plans do not depend on the machine's speed. `until` (of time.thread_time, seconds) is the emergency
     limit.
     """
 
@@ -65,7 +65,7 @@ class Candidates:
     @property
     def is_over(self) -> bool:
         """Whether the time for generating candidates is over."""
-        return time.perf_counter() > self._until
+        return time.thread_time() > self._until
 
     def fusible(self, unit: int) -> bool:
         """Whether a kernel may hold the unit."""

@@ -140,7 +140,7 @@ class _Decision:
         return replace(plan, rejected=self.greedy.rejected, num_rejected=self.greedy.num_rejected, parts=tuple(self.greedy.chosen)), search
 
     def _begin(self) -> None:
-        self.began = time.perf_counter()
+        self.started, self.began = time.perf_counter(), time.thread_time()
         self.until = self.began + self.options.plan_seconds
         self.ceiling_bytes = self.options.peak_memory_mb * MEBIBYTE
         self.selections: list[Selection] = []
@@ -161,7 +161,7 @@ class _Decision:
         separator = PeakMemory(units, columns, ceiling_bytes) if ceiling_bytes else None
         begin = [number_of[m] for m in start if m in number_of]
         try:
-            chosen = select(len(units.units), edges, columns, max(self.until - time.perf_counter(), 0.0), begin, separator, self.solved,
+            chosen = select(len(units.units), edges, columns, max(self.until - time.thread_time(), 0.0), begin, separator, self.solved,
                             self.pricer.store)
         except InfeasibleError as cause:
             raise self._too_little(candidates, start, ceiling_bytes) from cause
@@ -249,7 +249,7 @@ class _Decision:
         rounds, cuts = sum(s.rounds for s in self.selections), sum(s.cuts for s in self.selections)
         reasons = group_by_reason(why for _, why in candidates.rejected.values())
         live = peak(candidates.units, stored_values(candidates.units), [c.members for c in taken])
-        return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.began, last.proven,
+        return Search(planner, last.objective_us, last.bound_us, rounds, cuts, time.perf_counter() - self.started, last.proven,
                       self.greedy.objective_us, live.num_bytes, candidates.counts(),
                       tuple((reason.value, len(items)) for reason, items in reasons.items()))
 
