@@ -38,7 +38,7 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
     store: components solved in other graphs; proven solutions are added.
     Units: seconds for all components together. Raises: as `IntegerProgram.solve`.
     """
-    began = time.perf_counter()
+    began = time.thread_time()
     if separator is not None:
         return IntegerProgram(num_nodes, edges, columns, separator).solve(seconds, start)
     started = set(start)
@@ -55,7 +55,7 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
         key = (len(part.nodes), tuple(inside), tuple(own), begin)
         selection = solved.get(key)
         if selection is None:
-            seconds_left = max(seconds - (time.perf_counter() - began), 0.0)
+            seconds_left = max(seconds - (time.thread_time() - began), 0.0)
             selection = solved[key] = _solved(len(part.nodes), inside, own, begin, seconds_left, store)
             rounds += selection.rounds
             cuts += selection.cuts
@@ -63,7 +63,7 @@ def select(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[C
         objective_us += selection.objective_us
         bound_us += selection.bound_us
         proven = proven and selection.proven
-    return Selection(tuple(sorted(taken)), objective_us, bound_us, rounds, cuts, time.perf_counter() - began, proven)
+    return Selection(tuple(sorted(taken)), objective_us, bound_us, rounds, cuts, time.thread_time() - began, proven)
 
 
 def _solved(num_nodes: int, edges: Sequence[tuple[int, int]], columns: Sequence[Column], begin: Sequence[int], seconds: float,

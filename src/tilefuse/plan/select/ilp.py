@@ -54,7 +54,7 @@ class Selection:
 
     objective_us  time that they save together
     bound_us      upper bound on the time that any choice saves; equal to the objective where `proven`
-    rounds        number of solver runs; cuts: rows that were added in between
+    rounds        number of solver runs; cuts: rows that were added in between; seconds: of processor time
     """
 
     taken: tuple[int, ...]
@@ -84,16 +84,16 @@ class IntegerProgram:
         start: columns known to be a legal choice; the result is never worse than it.
         Raises: InfeasibleError where the separator's conditions leave no choice; ToolchainError where the solver fails.
         """
-        began = time.perf_counter()
+        began = time.thread_time()
         if not self._columns and self._legal(()):
             # The solver rejects a program without columns.
-            return Selection((), 0.0, 0.0, 0, 0, time.perf_counter() - began, True)
+            return Selection((), 0.0, 0.0, 0, 0, time.thread_time() - began, True)
         incumbent = tuple(sorted(start)) if self._legal(start) else None
         if incumbent is None and self._legal(()):
             incumbent = ()
         best = Selection(incumbent or (), self._score(incumbent or ()), sum(max(c.score_us, 0.0) for c in self._columns), 0, 0, 0.0, False)
         last_round: int | None = None
-        while (seconds_left := seconds - (time.perf_counter() - began)) > 0 and best.rounds != last_round:
+        while (seconds_left := seconds - (time.thread_time() - began)) > 0 and best.rounds != last_round:
             best = replace(best, rounds=best.rounds + 1)
             guided = any(not r.exact for r in self._cuts)
             columns, bound_us, optimal = self._run(seconds_left, best.taken)
@@ -120,7 +120,7 @@ class IntegerProgram:
         if incumbent is None:
             raise InfeasibleError(f"the solver found no plan within {seconds:g} s that keeps all conditions",
                                   hint="raise plan_seconds, or the ceiling on peak memory")
-        return replace(best, cuts=len(self._cuts), seconds=time.perf_counter() - began)
+        return replace(best, cuts=len(self._cuts), seconds=time.thread_time() - began)
 
     def _score(self, taken: Iterable[int]) -> float:
         return sum(self._columns[c].score_us for c in taken)

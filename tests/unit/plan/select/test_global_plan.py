@@ -1,6 +1,7 @@
 """Planning by integer program: never worse than greedy connecting, better where greed is short-sighted, same plan every time."""
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -93,6 +94,16 @@ def test_without_time_the_plan_of_greedy_connecting_is_used() -> None:
     plan = planned(graph, plan_seconds=0)
     assert plan.objective_us <= greedy.objective_us * (1 + 1e-9)
     assert plan.search is not None and not plan.search.proven
+
+
+def test_other_work_of_the_machine_takes_no_time_from_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that an hour passes on between any two looks, as where other programs hold the processor."""
+    quiet = planned(random_graph(5))
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
+    busy = planned(random_graph(5))
+    assert busy.search is not None and busy.search.proven
+    assert [k.pattern for k in busy.kernels] == [k.pattern for k in quiet.kernels]
 
 
 def test_a_structure_is_scheduled_once() -> None:
