@@ -131,8 +131,8 @@ def peak(units: Units, stored: Sequence[Stored], groups: Sequence[Sequence[int]]
             waiting.append(value)
             lives.append(Life(written, freed, value.num_bytes))
     most, at = most_live([*lives, *_held_lives(units, step_of, len(order), given_up)])
-    if not most:
-        return Peak(0, 0, ())
+    if not most or not order:
+        return Peak(most, 0, ())
     return Peak(most, max(order[at]), tuple(v for v, life in zip(waiting, lives, strict=True) if life.written <= at <= life.freed))
 
 

@@ -12,7 +12,7 @@ from tilefuse.base.errors import InfeasibleError
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.plan.select.ilp import Column, IntegerProgram
-from tilefuse.plan.select.memory import Life, PeakMemory, most_live, peak, stored_values
+from tilefuse.plan.select.memory import Life, Peak, PeakMemory, most_live, peak, stored_values
 
 # Every value has 4096 bytes. Order: a b c d y.
 GRAPH = """graph @g(%x: f32[32, 32], const %w: f32[32, 32]) -> (f32[32, 32]) {
@@ -153,3 +153,10 @@ def test_inputs_that_only_the_call_holds_and_results_beside_them_count() -> None
     # d stays on chip: x b c, then x b y.
     assert peak(units, stored_values(units), [(3, 4)], ("x",)).num_bytes == 4 * 4096
     assert peak(units, stored_values(units), [(3, 4)]).num_bytes == 2 * 4096
+
+
+def test_a_graph_without_kernels_keeps_what_only_the_call_holds() -> None:
+    """A backward part of empty tensors plans nothing; its given up inputs live through the call all the same."""
+    units = candidates_of(parse_graph("graph @g(%x: f32[32, 32], %y: f32[0]) -> (f32[32, 32]) {\n  return %x\n}")).units
+    assert peak(units, stored_values(units), [], ("x",)) == Peak(4096, 0, ())
+    assert peak(units, stored_values(units), [], ("y",)) == Peak(0, 0, ())
