@@ -15,7 +15,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.manager import PassContext, Pipeline
-from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 LIMIT = 4
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 12, 16, 16, 24)

@@ -18,7 +18,7 @@ from tilefuse.ir.dtype import F16, F32
 from tilefuse.kernel.ir import Barrier, Kernel
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
-from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.staged.stitched.plan import StitchPlan
 
 # Sizes of tiles that take each other's place differ, so that other threads write them than read them.
 ATTENTION = StitchedCase("attention", attention(1, 10, 4), tiles(1, 8, 4, threads=64), 64, smooth)

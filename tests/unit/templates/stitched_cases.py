@@ -43,8 +43,8 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def small_numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

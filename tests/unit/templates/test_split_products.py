@@ -14,7 +14,7 @@ from tests.unit.templates.stitched_graphs import turned_product
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.ir import Kernel, MatrixProduct
 from tilefuse.kernel.visit import statements
-from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.staged.stitched.plan import StitchPlan
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

@@ -17,7 +17,7 @@ from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
 from tilefuse.plan.pattern import Cost
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 # In reasons, names of values are stored as their numbers in the pattern, between characters that no reason contains.
 _NAMED = re.compile(r"%([A-Za-z0-9_.]+)")

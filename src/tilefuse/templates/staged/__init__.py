@@ -1,1 +1,1 @@
-"""The staged template: stages of one kernel over tiles, products among them."""
+"""The staged engine: kernels that are trees of stages over tiles, with loops in which stages run again."""

@@ -28,7 +28,7 @@ from tilefuse.plan.price.structure import Structures
 from tilefuse.plan.select.ilp import Selection
 from tilefuse.plan.select.selection_text import parse_selection, selection_text
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 class Kept:

@@ -38,7 +38,7 @@ from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
 from tilefuse.templates.flat.compose_any_size import REST
 from tilefuse.templates.packed.packed import Packed
-from tilefuse.templates.staged.record import Stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 DEVICES = {"host": host_device(), "h200": H200}

@@ -14,10 +14,10 @@ from tilefuse.ir.dtype import F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
-from tilefuse.templates.staged import choose_stitch as search
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stage_work import least_cycles, least_of_cut, least_of_tiles
-from tilefuse.templates.staged.stitch_plan import StitchPlan
+from tilefuse.templates.staged.stitched import choose as search
+from tilefuse.templates.staged.stitched.plan import StitchPlan
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.stage_work import least_cycles, least_of_cut, least_of_tiles
 
 GRAPHS = {
     "attention": stitched_graphs.attention(64, 96, 16, F32),

@@ -12,9 +12,9 @@ from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched.plan import StitchPlan
+from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def plan_of(graph: Graph, choice: Stitched) -> StitchPlan:

@@ -25,7 +25,7 @@ from tilefuse.templates.staged.chain.program import schedule_chain
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched.program import schedule_stitched
 
 IN_CLUSTERS = Pipelined(128, 256, 64, 2, 2, 8, 128, cluster=4)
 PROGRAMS: dict[str, TileProgram | Rejected] = {

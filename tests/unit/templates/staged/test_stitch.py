@@ -31,9 +31,9 @@ from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.notation import parse_template, print_template
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def made(graph: Graph, choice: Stitched | None = None, device: DeviceSpec = H200) -> tuple[TileProgram, StitchPlan]:

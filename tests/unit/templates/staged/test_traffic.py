@@ -16,9 +16,9 @@ from tilefuse.target.device import H200
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitched import schedule_stitched
-from tilefuse.templates.staged.traffic import elements_within
+from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.traffic import elements_within
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 

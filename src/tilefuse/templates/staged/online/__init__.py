@@ -1,1 +1,1 @@
-"""The staged template: stages of one kernel over tiles, products among them."""
+"""Walks along an axis between two products, whose turns a block computes one after another."""

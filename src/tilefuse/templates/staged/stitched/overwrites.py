@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilefuse.domain.regions import Region, Span, holds, region_of, whole
 from tilefuse.ir.affine import axis, number
 from tilefuse.ir.scalar import Guard, walk
-from tilefuse.templates.staged.row_chain import first_lane_pieces
-from tilefuse.templates.staged.stitch_pattern import StitchPattern
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.pattern import StitchPattern
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.row_chain import first_lane_pieces
 
 
 def computed_by_several(plan: StitchPlan) -> frozenset[str]:

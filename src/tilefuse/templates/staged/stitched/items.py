@@ -5,7 +5,7 @@ from types import TracebackType
 
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.scalar import Bound
-from tilefuse.templates.staged.stitch_values import StitchValues
+from tilefuse.templates.staged.stitched.values import StitchValues
 
 
 class Items:

@@ -16,10 +16,10 @@ from tilefuse.domain.work import BlockWork, LeastBlocks, StageWork, Unit
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.stages import StitchFigures
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch import Stitcher
-from tilefuse.templates.staged.stitch_pattern import OutsideRead
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.cut import Stitcher
+from tilefuse.templates.staged.stitched.pattern import OutsideRead
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def is_many(tiles: int, device: DeviceSpec) -> bool:

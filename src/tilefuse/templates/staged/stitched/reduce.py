@@ -11,10 +11,10 @@ from tilefuse.ir.graph import Node
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Index, const
 from tilefuse.kernel.ir import Declare, If, Reg, Shuffle, Store
-from tilefuse.templates.staged.stitch_items import Items
-from tilefuse.templates.staged.stitch_plan import Stage
-from tilefuse.templates.staged.stitch_points import point_of_item, store
-from tilefuse.templates.staged.stitch_values import Point, StitchValues
+from tilefuse.templates.staged.stitched.items import Items
+from tilefuse.templates.staged.stitched.plan import Stage
+from tilefuse.templates.staged.stitched.points import point_of_item, store
+from tilefuse.templates.staged.stitched.values import Point, StitchValues
 
 
 def emit_reductions(w: StitchValues, stage: Stage) -> None:

@@ -17,9 +17,11 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
-from tilefuse.templates.staged.chained import keep_chains
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stage_work import (
+from tilefuse.templates.staged.stitched.chained import keep_chains
+from tilefuse.templates.staged.stitched.cut import Stitcher
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.stage_work import (
     LeastCycles,
     blocks_of,
     is_many,
@@ -28,9 +30,7 @@ from tilefuse.templates.staged.stage_work import (
     least_of_tiles,
     resident_blocks,
 )
-from tilefuse.templates.staged.stitch import Stitcher
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.staged.traffic import stitched_traffic
+from tilefuse.templates.staged.stitched.traffic import stitched_traffic
 
 
 @dataclass(frozen=True)

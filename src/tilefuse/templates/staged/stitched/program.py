@@ -15,9 +15,9 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import SharedPlace, StageFacts, StagePiece, Staging, numbered
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.stage_tree import StageKind, StageTree, TreeLoop, TreeStage, TreeValue, edge_levels, moved_bytes
-from tilefuse.templates.staged.choose_stitch import choose_stitch
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.choose import choose_stitch
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.record import Stitched
 
 # Tiles by structure, in one search for a plan.
 Tiles = dict[Hashable, Stitched]

@@ -8,7 +8,7 @@ from typing import ClassVar
 @dataclass(frozen=True, slots=True)
 class Stitched:
     """Stages over one tile of the largest result, `tiles` elements a dimension, by `threads` threads; values between stages lie in
-    shared memory. The stages follow from the pattern (`stitch.py`). `groups` > 0: that many blocks walk all tiles, and what is
+    shared memory. The stages follow from the pattern (`cut.py`). `groups` > 0: that many blocks walk all tiles, and what is
     the same for every tile is brought on chip once."""
 
     template: ClassVar[str] = "stitched"

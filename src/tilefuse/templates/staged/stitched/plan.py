@@ -4,7 +4,7 @@
     stage   product: the pieces %scores and %scaled over one region, by warps of the matrix unit
     plan    a grid, its pieces, its stages in order
 
-Values only. `stitch.py` cuts a pattern into them, `chained.py`, `row_chain.py` and `storage.py` go on from there, and the code
+Values only. `cut.py` cuts a pattern into them, `chained.py`, `row_chain.py` and `storage.py` go on from there, and the code
 generator reads them.
 """
 from __future__ import annotations

@@ -14,10 +14,10 @@ from tilefuse.base.source import Span
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker, parse_template
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_pattern import anchor_of
-from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
-from tilefuse.templates.staged.stitched import schedule_stitched
+from tilefuse.templates.staged.stitched.pattern import anchor_of
+from tilefuse.templates.staged.stitched.plan import Stage, StitchPlan
+from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:

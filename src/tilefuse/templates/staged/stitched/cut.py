@@ -34,8 +34,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.scalar import Guard, walk
 from tilefuse.target.fitted.stages import StitchFigures
 from tilefuse.target.memory import ACCESS_BYTES
-from tilefuse.templates.staged.stitch_pattern import StitchPattern
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan, Tiled
+from tilefuse.templates.staged.stitched.pattern import StitchPattern
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan, Tiled
 
 
 @dataclass(frozen=True, slots=True)

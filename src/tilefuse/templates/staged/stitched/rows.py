@@ -12,12 +12,12 @@ from tilefuse.ir.affine import NO_EXTENT, Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, Call, const
 from tilefuse.kernel.ir import Assign, Declare, KExpr, Reg, Shuffle, Store, VectorLoad, VectorStore
-from tilefuse.templates.staged.row_chain import first_lane_pieces
-from tilefuse.templates.staged.stitch_items import Items
-from tilefuse.templates.staged.stitch_plan import Piece, Stage
-from tilefuse.templates.staged.stitch_points import point_of_item, store_vector
-from tilefuse.templates.staged.stitch_reduce import accumulate, body_dtype, identities
-from tilefuse.templates.staged.stitch_values import Point, StitchValues
+from tilefuse.templates.staged.stitched.items import Items
+from tilefuse.templates.staged.stitched.plan import Piece, Stage
+from tilefuse.templates.staged.stitched.points import point_of_item, store_vector
+from tilefuse.templates.staged.stitched.reduce import accumulate, body_dtype, identities
+from tilefuse.templates.staged.stitched.row_chain import first_lane_pieces
+from tilefuse.templates.staged.stitched.values import Point, StitchValues
 
 
 def emit_rows(w: StitchValues, stage: Stage) -> None:

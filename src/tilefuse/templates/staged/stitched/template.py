@@ -25,14 +25,14 @@ from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
-from tilefuse.templates.staged.compose_stitch import compose_stitch
-from tilefuse.templates.staged.neighbours import stitched_neighbours
-from tilefuse.templates.staged.overwrites import computed_by_several, stage_reads_end_before_writes
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stage_work import registers_of
-from tilefuse.templates.staged.stitch_plan import StitchPlan
-from tilefuse.templates.staged.stitched import fits_one_block, schedule_like, schedule_stitched, staging_of, stitch_tree
-from tilefuse.templates.staged.stitched_by_hand import stitched_by_hand
+from tilefuse.templates.staged.stitched.by_hand import stitched_by_hand
+from tilefuse.templates.staged.stitched.compose import compose_stitch
+from tilefuse.templates.staged.stitched.neighbours import stitched_neighbours
+from tilefuse.templates.staged.stitched.overwrites import computed_by_several, stage_reads_end_before_writes
+from tilefuse.templates.staged.stitched.plan import StitchPlan
+from tilefuse.templates.staged.stitched.program import fits_one_block, schedule_like, schedule_stitched, staging_of, stitch_tree
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.stage_work import registers_of
 from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
 
 

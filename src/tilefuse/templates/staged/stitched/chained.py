@@ -13,8 +13,8 @@ from tilefuse.domain.contraction import INNER, ROW, Tiling, whole_rows
 from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import axis, number
 from tilefuse.target.capabilities import WARP
-from tilefuse.templates.staged.row_chain import keep_rows
-from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
+from tilefuse.templates.staged.stitched.plan import Stage, StitchPlan
+from tilefuse.templates.staged.stitched.row_chain import keep_rows
 
 
 def keep_chains(plan: StitchPlan, threads: int) -> None:

@@ -11,8 +11,8 @@ from tilefuse.kernel.early import PAST_CACHE_BYTES
 from tilefuse.kernel.ir import Buffer, Load, VectorLoad
 from tilefuse.kernel.visit import parts, statements
 from tilefuse.templates.staged.kernel_ends import prefetch_lines
-from tilefuse.templates.staged.stitch_plan import Stage
-from tilefuse.templates.staged.stitch_values import StitchValues
+from tilefuse.templates.staged.stitched.plan import Stage
+from tilefuse.templates.staged.stitched.values import StitchValues
 
 
 def begin(w: StitchValues, stages: Sequence[Stage], num_blocks: int, emit_stage: Callable[[Stage], None]) -> list[Stage]:

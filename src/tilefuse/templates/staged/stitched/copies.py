@@ -14,8 +14,8 @@ from tilefuse.ir.affine import axis, number, substitute
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait
 from tilefuse.kernel.ir import Barrier
 from tilefuse.target.capabilities import ASYNC_COPY_BYTES
-from tilefuse.templates.staged.stitch_plan import Piece
-from tilefuse.templates.staged.stitch_values import Point, StitchValues
+from tilefuse.templates.staged.stitched.plan import Piece
+from tilefuse.templates.staged.stitched.values import Point, StitchValues
 
 
 def copied_async(w: StitchValues, piece: Piece, local: Point, width: int) -> bool:

@@ -15,10 +15,10 @@ from tilefuse.domain.regions import inside
 from tilefuse.ir.affine import Affine, from_terms, number, substitute
 from tilefuse.ir.scalar import Bound, Call, Const, const
 from tilefuse.kernel.ir import Assign, Declare, If, KExpr, Reg, Shuffle, Store
-from tilefuse.templates.staged.stitch_plan import Piece, Stage
-from tilefuse.templates.staged.stitch_points import at_point, keep
-from tilefuse.templates.staged.stitch_reduce import accumulate, body_dtype
-from tilefuse.templates.staged.stitch_values import Point, StitchValues
+from tilefuse.templates.staged.stitched.plan import Piece, Stage
+from tilefuse.templates.staged.stitched.points import at_point, keep
+from tilefuse.templates.staged.stitched.reduce import accumulate, body_dtype
+from tilefuse.templates.staged.stitched.values import Point, StitchValues
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     product(x, w)  ->  exp  ->  sum over columns        the product and the sum are kept; the sum reads the product through exp
 
-Nothing here depends on tiles, threads or a device; `stitch.py` cuts the pattern.
+Nothing here depends on tiles, threads or a device; `cut.py` cuts the pattern.
 """
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tilefuse.domain.contraction import whole_rows
 from tilefuse.domain.regions import Span
 from tilefuse.ir.affine import number
 from tilefuse.target.warpgroup import ROW_LANES
-from tilefuse.templates.staged.stitch_plan import Stage, StitchPlan
+from tilefuse.templates.staged.stitched.plan import Stage, StitchPlan
 
 
 def keep_rows(plan: StitchPlan, warps: int) -> None:

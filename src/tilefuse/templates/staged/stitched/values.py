@@ -17,8 +17,8 @@ from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_plan import Piece, StitchPlan
+from tilefuse.templates.staged.stitched.plan import Piece, StitchPlan
+from tilefuse.templates.staged.stitched.record import Stitched
 
 Point = tuple[Affine, ...]
 # Choices one inside the other: the bounds, and whether they hold.

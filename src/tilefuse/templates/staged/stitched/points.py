@@ -10,9 +10,9 @@ from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.scalar import Bound, const
 from tilefuse.kernel.ir import Assign, Declare, If, KExpr, Load, Reg, Stmt, Store, VectorLoad, VectorStore
-from tilefuse.templates.staged.stitch_copies import copied_async
-from tilefuse.templates.staged.stitch_plan import Piece
-from tilefuse.templates.staged.stitch_values import Path, Point, StitchValues
+from tilefuse.templates.staged.stitched.copies import copied_async
+from tilefuse.templates.staged.stitched.plan import Piece
+from tilefuse.templates.staged.stitched.values import Path, Point, StitchValues
 
 
 def point_of_item(w: StitchValues, piece: Piece, item: Affine, width: int, vectors: int) -> tuple[Affine, ...]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilefuse.domain.tile import TileProgram
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_pattern import anchor_of
+from tilefuse.templates.staged.stitched.pattern import anchor_of
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def stitched_neighbours(base: Stitched, program: TileProgram) -> Iterator[Stitched]:

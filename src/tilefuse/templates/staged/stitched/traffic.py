@@ -11,9 +11,9 @@ from math import prod
 from tilefuse.domain.contraction import Tiling
 from tilefuse.domain.regions import Region, num_elements
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_pattern import StitchPattern
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.pattern import StitchPattern
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 def stitched_traffic(stitcher: StitchPattern, plan: StitchPlan, choice: Stitched) -> tuple[int, int]:

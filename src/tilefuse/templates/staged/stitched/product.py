@@ -15,11 +15,11 @@ from tilefuse.ir.dtype import F32, F64, DType
 from tilefuse.ir.scalar import Bound, Call, Guard, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, MatrixProduct, Reg, Shuffle, VectorLoad
 from tilefuse.target.capabilities import WARP
-from tilefuse.templates.staged.stitch_items import Items
-from tilefuse.templates.staged.stitch_plan import Piece, Stage
-from tilefuse.templates.staged.stitch_points import at_point, keep
-from tilefuse.templates.staged.stitch_sums import SumRows, column_within, with_bias
-from tilefuse.templates.staged.stitch_values import Point, StitchValues
+from tilefuse.templates.staged.stitched.items import Items
+from tilefuse.templates.staged.stitched.plan import Piece, Stage
+from tilefuse.templates.staged.stitched.points import at_point, keep
+from tilefuse.templates.staged.stitched.sums import SumRows, column_within, with_bias
+from tilefuse.templates.staged.stitched.values import Point, StitchValues
 
 
 def emit_product(w: StitchValues, stage: Stage) -> None:

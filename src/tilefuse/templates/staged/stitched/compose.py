@@ -1,7 +1,7 @@
 """Stitched kernels: the stages of a `StitchPlan` as kernel IR, one after the other with barriers between (block composition).
 
-A stage loops over its own tile. Its statements go into the state of `stitch_values.py`, which says where an element lies; the parts are in
-`stitch_points.py`, `stitch_reduce.py`, `stitch_rows.py` and `stitch_product.py`. Source: FusionStitching 5.3, algorithm 3.
+A stage loops over its own tile. Its statements go into the state of `values.py`, which says where an element lies; the parts are in
+`points.py`, `reduce.py`, `rows.py` and `product.py`. Source: FusionStitching 5.3, algorithm 3.
 """
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Barrier, Comment, Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.kernel_ends import finished_kernel
-from tilefuse.templates.staged.record import Stitched
-from tilefuse.templates.staged.stitch_ahead import begin
-from tilefuse.templates.staged.stitch_copies import meet
-from tilefuse.templates.staged.stitch_items import Items
-from tilefuse.templates.staged.stitch_plan import Piece, Stage, StitchPlan
-from tilefuse.templates.staged.stitch_points import at_point, point_of_item
-from tilefuse.templates.staged.stitch_product import emit_product
-from tilefuse.templates.staged.stitch_reduce import emit_reductions
-from tilefuse.templates.staged.stitch_rows import emit_rows
-from tilefuse.templates.staged.stitch_values import StitchValues
+from tilefuse.templates.staged.stitched.ahead import begin
+from tilefuse.templates.staged.stitched.copies import meet
+from tilefuse.templates.staged.stitched.items import Items
+from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
+from tilefuse.templates.staged.stitched.points import at_point, point_of_item
+from tilefuse.templates.staged.stitched.product import emit_product
+from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.reduce import emit_reductions
+from tilefuse.templates.staged.stitched.rows import emit_rows
+from tilefuse.templates.staged.stitched.values import StitchValues
 
 
 class _Stages:
