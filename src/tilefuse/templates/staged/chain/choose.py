@@ -8,7 +8,6 @@ from itertools import product
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import contraction_of, matrix_arithmetic
-from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS
@@ -21,6 +20,7 @@ from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, c
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan
 
 MOST_ROWS = SEARCH.pipelines.chain_row_tiles * WARPGROUP_ROWS
 
@@ -30,19 +30,13 @@ def choose_chain(form: ChainForm, device: DeviceSpec, fixed: ProductChain | None
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    best: tuple[float, float, ChainPlan] | None = None
-    why: Rejected | None = None
     boundary = boundary_work(form.graph)
-    for choice in [fixed] if fixed is not None else candidates(form, device):
+
+    def planned(choice: ProductChain) -> ChainPlan | Rejected:
         plan = _fit(form, choice, device)
-        if isinstance(plan, Rejected):
-            why = why or plan
-            continue
-        plan = with_work(plan, boundary, device)
-        price = price_candidate(plan.work, device)
-        if best is None or (price.us, price.arithmetic_us) < best[:2]:
-            best = (price.us, price.arithmetic_us, plan)
-    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        return plan if isinstance(plan, Rejected) else with_work(plan, boundary, device)
+
+    return cheapest_plan([fixed] if fixed is not None else candidates(form, device), planned, device)
 
 
 def _refusal(form: ChainForm, device: DeviceSpec) -> Rejected | None:
@@ -85,7 +79,8 @@ def candidates(form: ChainForm, device: DeviceSpec) -> Iterator[ProductChain]:
 
 def _fit(form: ChainForm, choice: ProductChain, device: DeviceSpec) -> ChainPlan | Rejected:
     least = tuple(whole(layer.columns, MMA_COLUMNS if layer is form.layers[-1] else INSTRUCTION_INNER) for layer in form.layers)
-    legal = ((choice.warpgroups >= 1 and choice.rows > 0 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0,
+    broken = broken_rule((
+             (choice.warpgroups >= 1 and choice.rows > 0 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {choice.warpgroups} warpgroups"),
              (len(choice.columns) == len(least) and all(n <= c <= MOST_COLUMNS and c % MMA_COLUMNS == 0
                                                         for c, n in zip(choice.columns, least, strict=False)),
@@ -93,10 +88,9 @@ def _fit(form: ChainForm, choice: ProductChain, device: DeviceSpec) -> ChainPlan
              (choice.left_slots >= 2, f"{choice.left_slots} slots of the left operand, and a filling in use needs another beside it"),
              (choice.slots == 0 or choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"),
-             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
-    for holds, problem in legal:
-        if not holds:
-            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block")))
+    if broken is not None:
+        return broken
     plan = placed(form, choice)
     return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
 

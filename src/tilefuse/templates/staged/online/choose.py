@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import INNER, contraction_of, f32_pad, matrix_arithmetic
-from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.dtype import DType
 from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
@@ -19,23 +18,19 @@ from tilefuse.templates.staged.online.plan import LANES, OnChip, OnlinePlan, ope
 from tilefuse.templates.staged.online.products import ROW, WALK, WIDTH, OnlineForm, Operand
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.online.turn_work import score_of, with_blocks, with_traffic
+from tilefuse.templates.staged.search import cheapest_plan
 
 
 def choose_online(form: OnlineForm, device: DeviceSpec, by_hand: Online | None = None) -> OnlinePlan | Rejected:
     """The tiles whose work has the least price, or why there are none. `by_hand`: tiles made by hand or by a tuner."""
-    best: tuple[float, float, OnlinePlan] | None = None
-    why: Rejected | None = None
     arithmetic, score, boundary = _arithmetic(form), score_of(form), boundary_work(form.graph)
-    for choice in [by_hand] if by_hand is not None else _candidates(form):
+
+    def planned(choice: Online) -> OnlinePlan | Rejected:
         plan = _fit(form, choice, arithmetic, device)
-        if isinstance(plan, Rejected):
-            why = why or plan
-            continue
-        plan = with_blocks(plan, boundary, score, device)
-        price = price_candidate(plan.work, device)
-        if best is None or (price.us, price.arithmetic_us) < best[:2]:
-            best = (price.us, price.arithmetic_us, plan)
-    return with_traffic(best[2]) if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        return plan if isinstance(plan, Rejected) else with_blocks(plan, boundary, score, device)
+
+    best = cheapest_plan([by_hand] if by_hand is not None else _candidates(form), planned, device)
+    return best if isinstance(best, Rejected) else with_traffic(best)
 
 
 def _unit(arithmetic: str | None, choice: Online, device: DeviceSpec) -> str:

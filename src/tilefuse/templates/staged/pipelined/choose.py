@@ -27,6 +27,7 @@ from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES
 from tilefuse.templates.staged.pipelined.swapped.shapes import column_step, swapped_shapes
 from tilefuse.templates.staged.pipelined.swapped.stream_work import IN_USE
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
+from tilefuse.templates.staged.search import Rank, broken_rule, cheapest
 
 # `contraction.Tiling.arithmetic` of the products that warpgroup instructions compute: operands of 16 and of 8 bits, tf32, and
 # f32 as three products of tf32.
@@ -38,29 +39,27 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
     refused = _refusal(form, device)
     if refused is not None:
         return refused
-    best: tuple[tuple[float, ...], ProductPlan] | None = None
-    why: Rejected | None = None
     boundary = boundary_work(form.graph)
     forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
-    floor, shapes = price_work(boundary, device), [wanted] if wanted is not None else list(_shapes(form, device))
-    for bound, number, choice in sorted((least_us(forms[c.swapped], c, flops, floor, device), n, c) for n, c in enumerate(shapes)):
-        turned = forms[choice.swapped]
-        if best is not None and bound[:2] > best[0][:2]:
-            break
-        choice = choice if wanted is not None else _with_slots(turned, choice, device)
+    floor = price_work(boundary, device)
+
+    def least(shape: Pipelined) -> Rank:
+        return least_us(forms[shape.swapped], shape, flops, floor, device)
+
+    def ranked(shape: Pipelined, bound: Rank, _best: Rank | None) -> tuple[Rank, ProductPlan] | Rejected | None:
+        turned = forms[shape.swapped]
+        choice = shape if wanted is not None else _with_slots(turned, shape, device)
         if wanted is None and not _fills_ahead(turned, choice):
-            continue
+            return None
         plan = _fit(turned, choice, device)
         if isinstance(plan, Rejected):
-            why = why or plan
-            continue
+            return plan
         plan = with_work(plan, boundary, flops, device)
         # Where memory decides, the tile whose blocks and whose energy take least; of tiles that are alike, the one whose products do.
         beside = powered_us(sum(blocks_us(b, device) for b in plan.work.blocks), plan.work.energy_pj, device)
-        rank = price_work(plan.work, device).us, beside, bound[2], number
-        if best is None or rank < best[0]:
-            best = (rank, plan)
-    return best[1] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        return (price_work(plan.work, device).us, beside, *bound[2:]), plan
+
+    return cheapest([wanted] if wanted is not None else _shapes(form, device), least, ranked)
 
 
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
@@ -204,7 +203,8 @@ def _band(row_tiles: int) -> int:
 def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPlan | Rejected:
     width, step = panel_width(SWIZZLE_LINE_BYTES, form.left.dtype.itemsize), column_step(form)
     sharing = 1 if choice.pingpong else choice.warpgroups
-    legal = ((choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
+    broken = broken_rule((
+             (choice.warpgroups >= 1 and choice.rows % (WARPGROUP_ROWS * sharing) == 0 and choice.rows > 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {sharing} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
               f"{choice.columns} columns are no multiple of {step} up to {MOST_COLUMNS}"),
@@ -241,10 +241,9 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
               f"{choice.blocks} blocks that wait for each other, and {device.name} runs {device.num_multiprocessors} at once"),
              (choice.resident >= 1 and (choice.resident == 1 or not choice.scattered),
               f"{choice.resident} blocks at once on a multiprocessor"),
-             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block"))
-    for holds, problem in legal:
-        if not holds:
-            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+             (choice.num_threads <= device.max_threads_per_block, f"{choice.num_threads} threads a block")))
+    if broken is not None:
+        return broken
     room = _shared_room(choice, device)
     plan = placed(form, choice)
     if plan.shared_bytes > room:

@@ -17,6 +17,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.search import Rank, cheapest
 from tilefuse.templates.staged.stitched.chained import keep_chains
 from tilefuse.templates.staged.stitched.cut import Stitcher
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
@@ -76,43 +77,31 @@ class Search:
     def cheapest(self, candidates: Sequence[Stitched]) -> PricedStitch | Rejected:
         """The cheapest candidate; those are not cut whose least work costs more."""
         stitcher, device = self._stitcher, self._device
-        if len(candidates) == 1:
-            only = candidates[0]
-            cut = stitcher.cut(only.tiles, only.threads, device.kind == "cuda")
-            return cut if isinstance(cut, Rejected) else self.priced(only, cut)
-        refused: list[tuple[int, Rejected]] = []
-        tiled: list[tuple[float, float, int, LeastBlocks]] = []
         cycles_by_tiles: dict[tuple[int, ...], LeastCycles] = {}
-        for n, choice in enumerate(candidates):
+        least_by_choice: dict[Stitched, LeastBlocks] = {}
+
+        def least(choice: Stitched) -> Rank | Rejected:
             tiles = stitcher.tiled(choice.tiles)
             if isinstance(tiles, Rejected):
-                refused.append((n, tiles))
-                continue
+                return tiles
             if choice.tiles not in cycles_by_tiles:
                 cycles_by_tiles[choice.tiles] = least_cycles(stitcher, tiles, device)
-            least = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
-            tiled.append((*self.least_us(least), n, least))
-        best: tuple[float, float, int] | None = None
-        taken: PricedStitch | None = None
-        for us, hidden_us, n, least in sorted(tiled, key=lambda row: row[:3]):
-            if best is not None and (us, hidden_us) > best[:2]:
-                # Its tiles take longer, and so do those of all that are left.
-                break
-            cut = stitcher.cut(candidates[n].tiles, candidates[n].threads, device.kind == "cuda")
+            blocks = least_of_tiles(cycles_by_tiles[choice.tiles], choice.threads, stitcher.least_wait, device)
+            least_by_choice[choice] = blocks
+            return self.least_us(blocks)
+
+        def ranked(choice: Stitched, bound: Rank, best: Rank | None) -> tuple[Rank, PricedStitch] | Rejected | None:
+            cut = stitcher.cut(choice.tiles, choice.threads, device.kind == "cuda")
             if isinstance(cut, Rejected):
-                refused.append((n, cut))
-                continue
-            other = cycles_by_tiles[candidates[n].tiles].other
-            if best is not None and self.least_us(least_of_cut(stitcher, cut, other, least, device)) > best[:2]:
-                continue
-            candidate = self.priced(candidates[n], cut)
-            if isinstance(candidate, Rejected):
-                refused.append((n, candidate))
-            elif best is None or (candidate.us, candidate.hidden_us, n) < best:
-                best, taken = (candidate.us, candidate.hidden_us, n), candidate
-        if taken is not None:
-            return taken
-        return min(refused)[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+                return cut
+            if best is not None:
+                of_cut = least_of_cut(stitcher, cut, cycles_by_tiles[choice.tiles].other, least_by_choice[choice], device)
+                if self.least_us(of_cut) > best:
+                    return None
+            candidate = self.priced(choice, cut)
+            return candidate if isinstance(candidate, Rejected) else ((candidate.us, candidate.hidden_us), candidate)
+
+        return cheapest(candidates, least, ranked)
 
     def least_us(self, least: LeastBlocks) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""

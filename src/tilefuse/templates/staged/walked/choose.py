@@ -7,7 +7,6 @@ from itertools import product
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
@@ -15,6 +14,7 @@ from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.plan import why_no_map_of
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
@@ -27,19 +27,13 @@ def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: Pip
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
     if form.width > MOST_COLUMNS:
         return Rejected(Reason.REGISTERS, f"%{form.values.operand.value} has {form.width} columns, and registers hold {MOST_COLUMNS}")
-    best: tuple[float, float, WalkPlan] | None = None
-    why: Rejected | None = None
     boundary, scores = boundary_work(form.online.graph), turn_scores(form)
-    for choice in [fixed] if fixed is not None else candidates(form, layouts, device):
+
+    def planned(choice: PipelinedWalk) -> WalkPlan | Rejected:
         plan = fit_walk(form, layouts, choice, device)
-        if isinstance(plan, Rejected):
-            why = why or plan
-            continue
-        plan = with_work(plan, boundary, scores, device)
-        price = price_candidate(plan.work, device)
-        if best is None or (price.us, price.arithmetic_us) < best[:2]:
-            best = (price.us, price.arithmetic_us, plan)
-    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        return plan if isinstance(plan, Rejected) else with_work(plan, boundary, scores, device)
+
+    return cheapest_plan([fixed] if fixed is not None else candidates(form, layouts, device), planned, device)
 
 
 def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
@@ -77,7 +71,8 @@ def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: De
     """The plan of one choice without its work, or why there is none."""
     online = form.online
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
-    legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
+    broken = broken_rule((
+             (choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
               f"{choice.columns} columns a turn are no multiple of {step} up to {MOST_COLUMNS}"),
              (choice.rows <= MOST_COLUMNS, f"{choice.rows} rows a tile, and a tensor copy brings {MOST_COLUMNS}"),
@@ -86,10 +81,9 @@ def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: De
              (choice.band >= 1 and online.num_leads % choice.band == 0, f"a band of {choice.band} among {online.num_leads} lead places"),
              (not choice.in_turn or choice.warpgroups > 1, "warpgroups in turn, and there is one"),
              (choice.bias_slots >= 0 and (not choice.bias_slots or bool(form.biases)), f"{choice.bias_slots} slots of biases"),
-             (choice.blocks >= 1, f"{choice.blocks} blocks"))
-    for holds, problem in legal:
-        if not holds:
-            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+             (choice.blocks >= 1, f"{choice.blocks} blocks")))
+    if broken is not None:
+        return broken
     plan = placed(form, choice, layouts)
     return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
 

@@ -1,0 +1,81 @@
+"""The search for tiles, one for all kernels of stages: of the choices that fit, the one whose work has the least price.
+
+    lower bounds, least first      1.0   1.2   1.9 | 2.4  3.0  ...       nothing behind the bar can be cheaper than 2.0
+    prices of plans that fit       2.6   2.0   2.2
+
+A price is that of `domain/roofline.py`. Kinds of kernels say which choices exist, what none of them can go below, and the plan of each.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.roofline import price_candidate
+from tilefuse.domain.work import Work
+from tilefuse.target.device import DeviceSpec
+
+# Numbers that plans are compared by, the first one first. Lower bounds are on the leading numbers.
+Rank = tuple[float, ...]
+
+
+class Worked(Protocol):
+    """A plan with its work."""
+
+    @property
+    def work(self) -> Work:
+        """The work of its kernel."""
+        ...
+
+
+C = TypeVar("C")
+P = TypeVar("P")
+W = TypeVar("W", bound=Worked)
+
+
+def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
+             ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None]) -> P | Rejected:
+    """The plan of the least rank, of equal ones that of the first choice; or why the first choice without a plan has none.
+
+    least   lower bounds on a choice's rank, on fewer of its numbers; choices whose bounds exceed the best rank are not planned
+    ranked  a choice's rank and plan, given its bounds and the best rank so far; None for one that cannot be better. A single choice is
+            given no bounds
+    """
+    candidates = list(choices)
+    refused: list[tuple[int, Rejected]] = []
+    bounded: list[tuple[Rank, int]] = []
+    for n, choice in enumerate(candidates):
+        bound = least(choice) if len(candidates) > 1 else ()
+        if isinstance(bound, Rejected):
+            refused.append((n, bound))
+        else:
+            bounded.append((bound, n))
+    best: tuple[Rank, P] | None = None
+    for bound, n in sorted(bounded):
+        if best is not None and bound > best[0][:len(bound)]:
+            break
+        made = ranked(candidates[n], bound, best[0][:-1] if best is not None else None)
+        if isinstance(made, Rejected):
+            refused.append((n, made))
+        elif made is not None and (best is None or (*made[0], n) < best[0]):
+            best = (*made[0], n), made[1]
+    if best is not None:
+        return best[1]
+    return min(refused, key=lambda r: r[0])[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")
+
+
+def cheapest_plan(choices: Iterable[C], planned: Callable[[C], W | Rejected], device: DeviceSpec) -> W | Rejected:
+    """The same where planning a choice costs no more than bounds on it would."""
+    def ranked(choice: C, _bound: Rank, _best: Rank | None) -> tuple[Rank, W] | Rejected:
+        plan = planned(choice)
+        if isinstance(plan, Rejected):
+            return plan
+        price = price_candidate(plan.work, device)
+        return (price.us, price.arithmetic_us), plan
+
+    return cheapest(choices, lambda _: (), ranked)
+
+
+def broken_rule(rules: Iterable[tuple[bool, str]]) -> Rejected | None:
+    """The first of the rules of a choice that does not hold: (whether it holds, what is wrong otherwise)."""
+    return next((Rejected(Reason.ILLEGAL_TEMPLATE, problem) for holds, problem in rules if not holds), None)
