@@ -14,8 +14,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 
 @pytest.mark.parametrize(("graph", "choice"), [

@@ -20,8 +20,8 @@ from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
-from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.online.template import schedule_online
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 POOL = """graph @pool(%x: f32[1024, 2048, 2048]) -> (f32[1024, 186, 186]) {

@@ -17,7 +17,7 @@ from tilefuse.kernel.widths import with_index_bits
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.chain.compose import compose_chain
-from tilefuse.templates.staged.chain.program import schedule_chain
+from tilefuse.templates.staged.chain.template import schedule_chain
 
 # Instructions along 64 inner elements.
 STEPS = 4

@@ -14,9 +14,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 CASES: dict[str, Callable[[], Graph]] = {
     "one row": lambda: plain(1, 4096, 4096, BF16), "sixteen rows": lambda: plain(16, 14336, 4096, BF16),

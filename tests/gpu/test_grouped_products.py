@@ -17,8 +17,8 @@ from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import BF16
 from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.grouped_products import grouped_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
 

@@ -27,9 +27,8 @@ from tilefuse.ir.dtype import BF16, F32
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.runtime.calls.library import TORCH_DTYPES
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 
 def has_warpgroup_products() -> bool:

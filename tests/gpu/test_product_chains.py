@@ -17,8 +17,8 @@ from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import BF16, F16, DType
 from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.library import TORCH_DTYPES
-from tilefuse.templates.staged.chain.program import schedule_chain
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.chain.template import schedule_chain
 
 
 def has_warpgroup_products() -> bool:

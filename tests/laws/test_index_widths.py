@@ -38,7 +38,7 @@ from tilefuse.target.device import H200
 from tilefuse.templates import schedule_pattern
 from tilefuse.templates.compose import compose
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 DEVICES = {"h200": H200, "host": host_device()}
 DRAWS = 3

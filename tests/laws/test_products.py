@@ -19,7 +19,7 @@ from tilefuse.ir.text import print_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 TOGETHER = 14

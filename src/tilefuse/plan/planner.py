@@ -32,7 +32,7 @@ from tilefuse.plan.select.global_plan import plan_globally
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.select.pack_kernels import pack_kernels
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.stitched.program import Tiles
+from tilefuse.templates.staged.stitched.record import Tiles
 
 
 def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options: Options, *, result_layouts: Layouts | None = None,

@@ -11,7 +11,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.choose import choose_program
 from tilefuse.templates.parts import Known
 from tilefuse.templates.request import Request, in_precision, walked_pattern
-from tilefuse.templates.staged.stitched.program import Tiles
+from tilefuse.templates.staged.stitched.record import Tiles
 from tilefuse.templates.walk import walk_template
 
 

@@ -18,7 +18,8 @@ from typing import Literal
 from tilefuse.domain.tile import EdgeLevel, Level
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph
-from tilefuse.templates.explained import Extents
+from tilefuse.templates.explained import Extents, LevelTile
+from tilefuse.templates.notation import Attr
 
 StageKind = Literal["copy", "map", "reduce", "product"]
 
@@ -33,6 +34,8 @@ class TreeValue:
     slots         fillings that lie there side by side; one is read while the next ones arrive
     place         the value in whose shared memory it lies; "" for its own
     written       whether it is a result of the kernel
+    offset_bytes  of its shared memory
+    spread        (axis, workers that share its steps), kept axes first, then reduced ones; () for values that have no schedule of their own
     """
 
     value: str
@@ -42,6 +45,8 @@ class TreeValue:
     slots: int = 1
     place: str = ""
     written: bool = False
+    offset_bytes: int = 0
+    spread: tuple[tuple[str, Attr], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class StageTree:
     blocks    of the launch; cluster: blocks of a cluster
     tiles     of the whole kernel, which blocks take in turn where there are more than blocks
     moved     (level, bytes) that the kernel moves there: each boundary value once in global memory, repeated reads in L2
+    workers   the part of one worker of each level, from the grid down
     """
 
     tile: Extents
@@ -86,6 +92,7 @@ class StageTree:
     body: Body
     cluster: int = 1
     moved: tuple[tuple[str, int], ...] = ()
+    workers: tuple[LevelTile, ...] = ()
 
     def stages(self) -> Iterator[TreeStage]:
         """All stages, in the order in which a block first runs them."""

@@ -17,8 +17,8 @@ from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.notation import parse_template, print_template
 from tilefuse.templates.staged.online.products import OnlineForm, online_form
-from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.online.template import schedule_online
 
 
 def form(graph: Graph) -> OnlineForm:

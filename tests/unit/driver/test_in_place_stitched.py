@@ -22,8 +22,8 @@ from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.staged.stitched.program import schedule_stitched
 from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 # A gradient's product and the update of the weight, with two slots.
 PRODUCT = """graph @product(%g: f32[20, 12], %x: f32[20, 17], %w: f32[12, 17], %m: f32[12, 17], %v: f32[12, 17]) -> () {

@@ -34,8 +34,8 @@ from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.energy import energy_pj
 from tilefuse.templates.staged.pipelined.form import product_form
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 

@@ -15,7 +15,7 @@ from tilefuse.kernel.pipeline import WarpgroupProduct, inner_of_piece, swizzled_
 from tilefuse.kernel.pipeline_rules import pipeline_faults
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 # Inner elements of a panel, and bytes from one panel of the rows to the next.
 PANEL, NEXT = 64, 2048

@@ -41,10 +41,10 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates.compose import compose
 from tilefuse.templates.pattern import schedule_pattern
-from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.online.template import schedule_online
 from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 
 def small_numbers(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:

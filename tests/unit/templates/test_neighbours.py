@@ -18,7 +18,7 @@ from tilefuse.templates.by_hand import program_by_hand
 from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.notation import parse_template
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 HOST = host_device()
 

@@ -7,9 +7,10 @@ from tilefuse.domain.parts import structure_but_starts
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.stitched import program as stitched
+from tilefuse.templates.staged.stitched import template as stitched
 from tilefuse.templates.staged.stitched.choose import choose_stitch
-from tilefuse.templates.staged.stitched.program import Tiles, schedule_like, schedule_stitched
+from tilefuse.templates.staged.stitched.record import Tiles
+from tilefuse.templates.staged.stitched.template import schedule_like, schedule_stitched
 
 
 def step(start: str, shape: str = "32, 12, 16", name: str = "x") -> Graph:

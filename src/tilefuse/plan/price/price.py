@@ -24,7 +24,7 @@ from tilefuse.plan.price.structure import Structures, boundary
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.staged.stitched.program import Tiles
+from tilefuse.templates.staged.stitched.record import Tiles
 
 Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
 

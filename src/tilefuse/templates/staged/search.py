@@ -54,11 +54,11 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
     for bound, n in sorted(bounded):
         if best is not None and bound > best[0][:len(bound)]:
             break
-        made = ranked(candidates[n], bound, best[0][:-1] if best is not None else None)
-        if isinstance(made, Rejected):
-            refused.append((n, made))
-        elif made is not None and (best is None or (*made[0], n) < best[0]):
-            best = (*made[0], n), made[1]
+        planned = ranked(candidates[n], bound, best[0][:-1] if best is not None else None)
+        if isinstance(planned, Rejected):
+            refused.append((n, planned))
+        elif planned is not None and (best is None or (*planned[0], n) < best[0]):
+            best = (*planned[0], n), planned[1]
     if best is not None:
         return best[1]
     return min(refused, key=lambda r: r[0])[1] if refused else Rejected(Reason.SHARED_MEMORY, "no tile fits")

@@ -23,7 +23,7 @@ from tilefuse.templates.levels import scattered_adds
 from tilefuse.templates.pattern import schedule_pattern
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.rows.modes import Rows
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 from tilefuse.templates.transpose.record import Transpose
 
 

@@ -13,8 +13,8 @@ from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.stitched.plan import StitchPlan
-from tilefuse.templates.staged.stitched.program import schedule_stitched
 from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 
 def plan_of(graph: Graph, choice: Stitched) -> StitchPlan:

@@ -21,11 +21,11 @@ from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.stage_tree import StageTree, edge_levels
-from tilefuse.templates.staged.chain.program import schedule_chain
-from tilefuse.templates.staged.online.program import schedule_online
-from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.chain.template import schedule_chain
+from tilefuse.templates.staged.online.template import schedule_online
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.pipelined.template import schedule_product
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 IN_CLUSTERS = Pipelined(128, 256, 64, 2, 2, 8, 128, cluster=4)
 PROGRAMS: dict[str, TileProgram | Rejected] = {

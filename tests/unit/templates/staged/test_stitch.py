@@ -32,8 +32,8 @@ from tilefuse.templates.compose import compose
 from tilefuse.templates.neighbours import neighbours, program_with
 from tilefuse.templates.notation import parse_template, print_template
 from tilefuse.templates.staged.stitched.plan import Piece, Stage, StitchPlan
-from tilefuse.templates.staged.stitched.program import schedule_stitched
 from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 
 
 def made(graph: Graph, choice: Stitched | None = None, device: DeviceSpec = H200) -> tuple[TileProgram, StitchPlan]:

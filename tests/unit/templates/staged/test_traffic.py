@@ -14,10 +14,10 @@ from tilefuse.ir.graph import Graph
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.target.device import H200
 from tilefuse.templates.registry import kernel_template
-from tilefuse.templates.staged.online.program import schedule_online
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.stitched.program import schedule_stitched
+from tilefuse.templates.staged.online.template import schedule_online
 from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.template import schedule_stitched
 from tilefuse.templates.staged.stitched.traffic import elements_within
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 

@@ -1,8 +1,12 @@
 """The tree of stages of a chain of products: one main loop a product, sums handed on in registers."""
 from __future__ import annotations
 
-from tilefuse.domain.contraction import INNER, ROW
+from dataclasses import replace
+
+from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.tile import Level
+from tilefuse.templates.explained import LevelTile
+from tilefuse.templates.notation import Step, Worker
 from tilefuse.templates.stage_tree import StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.chain.plan import DEPTH, ChainPlan, PlannedLayer
 from tilefuse.templates.staged.pipelined.tree import TENSOR_CORES, in_turns, operand_copy, sums_stages, value_on_sums
@@ -14,8 +18,11 @@ def chain_tree(plan: ChainPlan) -> StageTree:
     ahead = tuple(operand_copy(layer.form, layer.right, layer.fillings) for layer in plan.layers) if plan.stays else ()
     body = tuple(part for n, layer in enumerate(plan.layers) for part in _layer(plan, n, layer))
     turns = -(-plan.num_tiles // choice.blocks)
+    beside = ((COLUMN, max(choice.columns)), (INNER, DEPTH))
+    workers = (LevelTile("grid", (("lead", plan.form.first.num_leads), (ROW, plan.form.rows))),
+               LevelTile("block", ((ROW, choice.rows), *beside)), LevelTile("warpgroup", ((ROW, plan.rows), *beside), choice.warpgroups))
     return StageTree(((ROW, choice.rows),), choice.blocks, plan.num_tiles, (*ahead, *in_turns(turns, body)),
-                     moved=moved_bytes(plan.work))
+                     moved=moved_bytes(plan.work), workers=workers)
 
 
 def _layer(plan: ChainPlan, number: int, layer: PlannedLayer) -> tuple[TreeStage | TreeLoop, ...]:
@@ -28,7 +35,9 @@ def _layer(plan: ChainPlan, number: int, layer: PlannedLayer) -> tuple[TreeStage
     product = layer.form.product.name
     tile = (choice.rows, layer.columns)
     value = TreeValue(product, Level.REGISTER, tile) if layer.results is None else value_on_sums(layer.results, product, tile)
-    loop = TreeLoop(INNER, DEPTH, layer.fillings, (*copies, TreeStage("product", (value,), TENSOR_CORES)))
+    spread = (*((a, (Step(Worker.GRID),)) for a in layer.form.leads), (ROW, (Step(Worker.GRID), Step(Worker.CTA, choice.rows))),
+              (COLUMN, (Step(Worker.CTA, layer.columns),)), (INNER, (Step(Worker.LOOP, DEPTH),)))
+    loop = TreeLoop(INNER, DEPTH, layer.fillings, (*copies, TreeStage("product", (replace(value, spread=spread),), TENSOR_CORES)))
     handed = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile),))
                    for name in (layer.ahead.form.graph.results if layer.ahead is not None else ()) if name != product)
     return (loop, *handed, *(sums_stages(layer.results) if layer.results is not None else ()))
@@ -36,4 +45,4 @@ def _layer(plan: ChainPlan, number: int, layer: PlannedLayer) -> tuple[TreeStage
 
 def _in_place_of(stage: TreeStage, ring: str) -> TreeStage:
     value, = stage.values
-    return TreeStage(stage.kind, (TreeValue(value.value, value.level, value.tile, 0, value.slots, ring),), stage.by)
+    return replace(stage, values=(replace(value, shared_bytes=0, place=ring),))

@@ -2,51 +2,77 @@
 from __future__ import annotations
 
 from tilefuse.domain.tile import Level
+from tilefuse.target.capabilities import WARP
+from tilefuse.templates.explained import LevelTile
+from tilefuse.templates.notation import Attr, Step, Worker
 from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.online.plan import OnChip, OnlinePlan
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK, WIDTH, OnlineForm
 
 WALKED_AXIS = "walked"
+
+# How the axes of a value are spread, as of `TreeValue.spread`.
+Spread = tuple[tuple[str, Attr], ...]
 
 
 def online_tree(plan: OnlinePlan) -> StageTree:
     """The tree of a plan: scores and running reductions of each turn, products along the walked axis added up over all turns."""
     form, choice = plan.form, plan.choice
     unit = "matrix instructions" if plan.unit == "mma" else "threads"
-    turns = -(-form.length // choice.columns)
-    results = set(form.graph.results)
-    sums = tuple(TreeStage("product", (TreeValue(w.value, Level.REGISTER, (choice.rows, w.width), written=w.value in results),), unit)
-                 for w in form.weighted)
-    totals = tuple(TreeStage("reduce", (TreeValue(t.value, Level.WARP, (choice.rows,), written=t.value in results),)) for t in form.totals)
+    rows = (Step(Worker.GRID), Step(Worker.CTA, choice.rows)) if form.num_rows > choice.rows else (Step(Worker.CTA, choice.rows),)
+    loop = Step(Worker.LOOP, choice.columns)
+    shared = {t.number: t for t in plan.tiles if t.role == "powers"}
+    powers = tuple(shared.get(n) for n in range(len(form.weighted)))
     turn = (*(_copy(plan, t) for t in plan.tiles if t.role in ("right", "weight")),
-            *(TreeStage("product", (TreeValue(s.value, Level.REGISTER, (choice.rows, choice.columns)),), unit) for s in form.scores),
-            *totals, *_powers(plan), *sums)
-    written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, written=True),))
-                    for name, tile in _written(plan) if name not in {v.value for s in turn for v in s.values})
-    body: Body = (*(_copy(plan, t) for t in plan.tiles if t.role == "left"), TreeLoop(WALKED_AXIS, choice.columns, turns, turn), *written)
-    return StageTree((("row", choice.rows),), plan.num_blocks, plan.num_blocks, body, moved=moved_bytes(plan.work))
+            *turn_stages(form, (choice.rows, choice.columns), spread_of(form, rows), (loop, Step(Worker.WARP)), (loop,), unit, powers))
+    width = max((w.width for w in form.weighted), default=1)
+    body: Body = (*(_copy(plan, t) for t in plan.tiles if t.role == "left"),
+                  TreeLoop(WALKED_AXIS, choice.columns, -(-form.length // choice.columns), turn), *ends(form, turn, choice.rows, width))
+    columns = ("walked axis, a turn", choice.columns)
+    workers = (LevelTile("grid", ((LEAD, form.num_leads), (ROW, form.num_rows))), LevelTile("block", ((ROW, choice.rows), columns)),
+               LevelTile("warp", ((ROW, -(-choice.rows // -(-choice.threads // WARP))), columns)))
+    return StageTree(((ROW, choice.rows),), plan.num_blocks, plan.num_blocks, body, moved=moved_bytes(plan.work), workers=workers)
+
+
+def spread_of(form: OnlineForm, rows: Attr) -> Spread:
+    """How lead places and rows of the scores are spread."""
+    return (*(((LEAD, (Step(Worker.GRID),)),) if form.num_leads > 1 else ()), (ROW, rows))
+
+
+def turn_stages(form: OnlineForm, scores: tuple[int, int], rows: Spread, turns: Attr, inner: Attr, unit: str,
+                powers: tuple[OnChip | None, ...]) -> tuple[TreeStage, ...]:
+    """The stages of one turn behind its copies: scores, reductions along the walked axis, powers, products along it.
+
+    scores: the tile of one turn; rows: how its rows are spread. turns, inner: the same of the walked axis, where columns are kept, and
+    where products add it up. powers: tiles of powers in shared memory, None where they take the registers of scores.
+    """
+    results, known = set(form.graph.results), {s.value for s in form.scores} | {t.value for t in form.totals}
+    along = (*rows, (WALK, turns))
+    stages = [TreeStage("product", (TreeValue(s.value, Level.REGISTER, scores, spread=along),), unit) for s in form.scores]
+    stages += [TreeStage("reduce", (TreeValue(t.value, Level.WARP, scores[:1], written=t.value in results, spread=along),))
+               for t in form.totals]
+    sums: list[TreeStage] = []
+    for w, tile in zip(form.weighted, powers, strict=True):
+        own = () if w.total.value in known or w.total.value not in form.graph.node_by_name else along
+        known.add(w.total.value)
+        stages.append(TreeStage("map", (TreeValue(w.total.value, Level.REGISTER, scores, spread=own) if tile is None else TreeValue(
+            w.total.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes, offset_bytes=tile.offset_bytes, spread=own),)))
+        product = TreeValue(w.value, Level.REGISTER, (scores[0], w.width), written=w.value in results,
+                            spread=(*rows, (WIDTH, (Step(Worker.WARP),)), (WALK, inner)))
+        sums.append(TreeStage("product", (product,), unit))
+    return (*stages, *sums)
+
+
+def ends(form: OnlineForm, turn: tuple[TreeStage, ...], rows: int, width: int) -> tuple[TreeStage, ...]:
+    """Results that are known behind the walk. turn: its stages."""
+    known = {v.value for s in turn for v in s.values}
+    written = (*((name, (rows,)) for name, _ in form.row_results), *((name, (rows, width)) for name, _ in form.width_results))
+    return tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, written=True),)) for name, tile in written if name not in known)
 
 
 def _copy(plan: OnlinePlan, tile: OnChip) -> TreeStage:
     assert tile.operand is not None, "tiles of powers are computed"
     by = "asynchronous copies" if tile.stages > 1 else "threads"
-    return TreeStage("copy", (TreeValue(tile.operand.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes, tile.stages),), by)
-
-
-def _powers(plan: OnlinePlan) -> tuple[TreeStage, ...]:
-    """Elements of the weighted products' left operands: in shared memory where threads multiply, else in the registers that scores had."""
-    shared = {t.number: t for t in plan.tiles if t.role == "powers"}
-    stages: list[TreeStage] = []
-    for number, w in enumerate(plan.form.weighted):
-        tile = shared.get(number)
-        extents = (plan.choice.rows, plan.choice.columns)
-        value = TreeValue(w.total.value, Level.REGISTER, extents) if tile is None else \
-            TreeValue(w.total.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes)
-        stages.append(TreeStage("map", (value,)))
-    return tuple(stages)
-
-
-def _written(plan: OnlinePlan) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Results behind the walk with their tiles."""
-    form, rows = plan.form, plan.choice.rows
-    width = max((w.width for w in form.weighted), default=1)
-    return (*((name, (rows,)) for name, _ in form.row_results), *((name, (rows, width)) for name, _ in form.width_results))
+    value = TreeValue(tile.operand.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes, tile.stages,
+                      offset_bytes=tile.offset_bytes)
+    return TreeStage("copy", (value,), by)

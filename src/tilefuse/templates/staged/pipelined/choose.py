@@ -250,8 +250,7 @@ def _fit(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> ProductPla
         plan = placed(form, choice, 1)
     if choice.band < 1 or plan.row_tiles % choice.band and not form.num_groups:
         return Rejected(Reason.ILLEGAL_TEMPLATE, f"{plan.row_tiles} tiles of rows are no whole bands of {choice.band}")
-    registers = plan.all_sums + plan.row_registers + plan.expanded_registers + plan.scale_registers
-    registers += device.fitted.pipelined.registers
+    registers = plan.registers + device.fitted.pipelined.registers
     if registers > min(device.max_registers_per_thread, registers_of_roles(plan, device)[1]):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for tiles of {choice.rows} x {choice.columns}"
                                            + (f" of {len(form.products)} products" if len(form.products) > 1 else ""))

@@ -259,6 +259,11 @@ class ProductPlan:
         return self.sums * len(self.rights) * self.form.arrays_a_product
 
     @property
+    def registers(self) -> int:
+        """Registers of a consumer thread for values that stay: sums, values of rows, parts of operands and scales."""
+        return self.all_sums + self.row_registers + self.expanded_registers + self.scale_registers
+
+    @property
     def expanded_registers(self) -> int:
         """Registers of a consumer thread for parts of left operands that it computes from narrow elements."""
         if not any(t.expanded for t in self.rights):

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.domain.contraction import INNER
+from tilefuse.domain.contraction import COLUMN, INNER, ROW
 from tilefuse.domain.tile import Level
+from tilefuse.templates.explained import LevelTile
+from tilefuse.templates.notation import Attr, Step, Worker
 from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan, why_no_copies
@@ -18,11 +20,39 @@ def product_tree(plan: ProductPlan) -> StageTree:
     choice, form = plan.choice, plan.form
     copies = tuple(operand_copy(form, tile, choice.slots) for tile in plan.operands)
     tile = (choice.rows, choice.columns)
-    products = TreeStage("product", tuple(value_on_sums(plan, n.name, tile) for n in form.nodes), TENSOR_CORES)
+    spread = _spread(plan)
+    products = TreeStage("product", tuple(replace(value_on_sums(plan, n.name, tile), spread=spread) for n in form.nodes), TENSOR_CORES)
     loop = TreeLoop(INNER, choice.depth, plan.fillings, (*copies, products))
     body: Body = (*_fetched(plan), loop, *_sums_of_parts(plan), *sums_stages(plan))
     extents = ((form.row_axis, choice.rows), (form.column_axis, choice.columns))
-    return StageTree(extents, choice.blocks, plan.num_tiles, in_turns(plan.turns, body), choice.cluster, moved_bytes(plan.work))
+    return StageTree(extents, choice.blocks, plan.num_tiles, in_turns(plan.turns, body), choice.cluster, moved_bytes(plan.work),
+                     _workers(plan))
+
+
+def _spread(plan: ProductPlan) -> tuple[tuple[str, Attr], ...]:
+    """How the axes of the products are spread: over blocks, clusters and parts of the inner axis."""
+    choice, form = plan.choice, plan.form
+    rows: Attr = (Step(Worker.GRID), Step(Worker.CTA, choice.rows))
+    columns: Attr = (Step(Worker.GRID), *_shared(Worker.CLUSTER, choice.cluster_columns), Step(Worker.CTA, choice.columns))
+    inner: Attr = (*_shared(Worker.GRID, choice.memory_parts), *_shared(Worker.CLUSTER, choice.cluster_parts),
+                   Step(Worker.LOOP, choice.depth))
+    attr_by_axis = {form.row_axis: rows, form.column_axis: columns}
+    return (*((a, (Step(Worker.GRID),)) for a in form.leads), *((a, attr_by_axis[a]) for a in (ROW, COLUMN)), (INNER, inner))
+
+
+def _shared(worker: Worker, count: int) -> Attr:
+    """A step that several workers share; none for a single one."""
+    return (Step(worker, count),) if count > 1 else ()
+
+
+def _workers(plan: ProductPlan) -> tuple[LevelTile, ...]:
+    """The product, the tiles of a cluster, a block's tile with the inner elements of a slot, a warpgroup's rows of it."""
+    c, form = plan.choice, plan.form
+    of_cluster = ((ROW, c.rows), (COLUMN, c.columns * c.cluster_columns), (INNER, c.depth * c.cluster_parts))
+    together = (LevelTile("cluster", of_cluster),) if c.cluster > 1 else ()
+    beside = ((COLUMN, c.columns), (INNER, c.depth))
+    return (LevelTile("grid", (("lead", form.num_leads), (ROW, form.rows), (COLUMN, form.columns))), *together,
+            LevelTile("block", ((ROW, c.rows), *beside)), LevelTile("warpgroup", ((ROW, c.warpgroup_rows), *beside), c.warpgroups))
 
 
 def _sums_of_parts(plan: ProductPlan) -> tuple[TreeStage, ...]:
@@ -30,11 +60,11 @@ def _sums_of_parts(plan: ProductPlan) -> tuple[TreeStage, ...]:
     choice, stages = plan.choice, []
     tile = (choice.rows, choice.result_columns)
     if plan.received is not None:
-        first, *others = (value_on_sums(plan, n.name, tile, Level.CLUSTER) for n in plan.form.nodes)
-        first = replace(first, shared_bytes=plan.received.num_bytes, slots=plan.received.copies)
+        first, *others = (TreeValue(n.name, Level.CLUSTER, tile) for n in plan.form.nodes)
+        first = replace(first, shared_bytes=plan.received.num_bytes, slots=plan.received.copies, offset_bytes=plan.received.offset_bytes)
         stages.append(TreeStage("reduce", (first, *others)))
     if choice.memory_parts > 1:
-        stages.append(TreeStage("reduce", tuple(value_on_sums(plan, n.name, tile, Level.GLOBAL) for n in plan.form.nodes)))
+        stages.append(TreeStage("reduce", tuple(TreeValue(n.name, Level.GLOBAL, tile) for n in plan.form.nodes)))
     return tuple(stages)
 
 
@@ -48,7 +78,8 @@ def operand_copy(form: ProductForm, tile: OperandTile, slots: int) -> TreeStage:
     operand = tile.operand
     by = "threads" if why_no_copies(form, tile) else TENSOR_COPIES
     num_bytes = tile.elements * operand.dtype.itemsize * slots
-    return TreeStage("copy", (TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots),), by)
+    value = TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots, offset_bytes=tile.offset_bytes)
+    return TreeStage("copy", (value,), by)
 
 
 def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
@@ -60,7 +91,8 @@ def sums_stages(plan: ProductPlan) -> tuple[TreeStage, ...]:
         first, *others = (value_on_sums(plan, r, (choice.rows,), exchanged) for r in stage.reductions)
         # The parts of all reductions of a stage arrive in one place, which is counted with the first.
         parts = plan.exchanges[n] if plan.exchanges else None
-        first = first if parts is None else replace(first, shared_bytes=parts.num_bytes, slots=parts.copies)
+        if parts is not None:
+            first = replace(first, shared_bytes=parts.num_bytes, slots=parts.copies, offset_bytes=parts.offset_bytes)
         stages.append(TreeStage("reduce", (first, *others)))
         if stage.values:
             stages.append(TreeStage("map", tuple(value_on_sums(plan, v, (choice.rows,)) for v in stage.values)))
@@ -76,8 +108,9 @@ def value_on_sums(plan: ProductPlan, name: str, tile: tuple[int, ...], level: Le
     """A value on the sums; one that leaves by tensor stores has stages in shared memory on its way."""
     staged = next((t for t in plan.beside.tiles if t.name == name), None)
     warpgroups = plan.choice.warpgroups
-    num_bytes, slots = (0, 1) if staged is None else (staged.num_bytes(warpgroups), staged.count * warpgroups)
-    return TreeValue(name, level, tile, num_bytes, slots, "", name in plan.form.graph.results)
+    num_bytes, slots, offset = (0, 1, 0) if staged is None else (staged.num_bytes(warpgroups), staged.count * warpgroups,
+                                                                 staged.offset_bytes)
+    return TreeValue(name, level, tile, num_bytes, slots, "", name in plan.form.graph.results, offset)
 
 
 def _fetched(plan: ProductPlan) -> tuple[TreeStage, ...]:
@@ -87,6 +120,6 @@ def _fetched(plan: ProductPlan) -> tuple[TreeStage, ...]:
     for f in plan.fetched:
         own = f.tile.name == f.source.name
         num_bytes = f.tile.num_bytes(plan.choice.warpgroups) if own else 0
-        value = TreeValue(f.source.name, Level.SHARED, tile, num_bytes, place="" if own else f.tile.name)
+        value = TreeValue(f.source.name, Level.SHARED, tile, num_bytes, 1, "" if own else f.tile.name, offset_bytes=f.tile.offset_bytes)
         stages.append(TreeStage("copy", (value,), TENSOR_COPIES))
     return tuple(stages)

@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice, product
 
@@ -12,15 +13,19 @@ from tilefuse.base.errors import NameLookupError, OptionError, UserError, neares
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.base.source import Span
 from tilefuse.domain.tile import Level, TileProgram
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker, parse_template
 from tilefuse.templates.staged.stitched.pattern import anchor_of
 from tilefuse.templates.staged.stitched.plan import Stage, StitchPlan
-from tilefuse.templates.staged.stitched.program import schedule_stitched
 from tilefuse.templates.staged.stitched.record import Stitched
 
+# The program of a pattern with a choice, as of `StagedTemplate.schedule`.
+Scheduler = Callable[[Graph, Layouts, DeviceSpec, Stitched], TileProgram | Rejected]
 
-def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+
+def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec, schedule: Scheduler) -> TileProgram:
     """The stitched kernel of the program's pattern with a template's tile, threads and groups.
 
     The tile is the part of the largest result that its schedule leaves in a block (GRID-CTA_8: 8; GRID_8: an eighth; CTA: all of it), where
@@ -34,7 +39,7 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     _check_names(program, template)
     choice = _written_choice(base, program, template)
     _check_numbers(choice, program, template, device)
-    result = schedule_stitched(program.graph, program.layouts, device, choice)
+    result = schedule(program.graph, program.layouts, device, choice)
     if isinstance(result, Rejected):
         raise UserError(f"the template cannot be met: {result}", where=_start(template), hint="smaller tiles take less shared memory")
     error = _contradiction(template, result, anchor_of(program.graph))
@@ -43,7 +48,7 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     if _has_tiles(template):
         raise error
     # Without a schedule of the largest result the schedules of other values determine its tile, through the index maps.
-    agreeing = _tiled_by_others(program, template, choice, device)
+    agreeing = _tiled_by_others(program, template, choice, device, schedule)
     if agreeing is None:
         raise error
     return agreeing
@@ -103,7 +108,8 @@ def _check_numbers(choice: Stitched, program: TileProgram, template: Template, d
                         hint="tile_n from 1 to the extent")
 
 
-def _tiled_by_others(program: TileProgram, template: Template, base: Stitched, device: DeviceSpec) -> TileProgram | None:
+def _tiled_by_others(program: TileProgram, template: Template, base: Stitched, device: DeviceSpec,
+                     schedule: Scheduler) -> TileProgram | None:
     """The first program that contradicts no schedule, with a tile made of numbers that schedules name; None where there is none."""
     anchor = anchor_of(program.graph)
     shape = program.graph.type_of(anchor).shape
@@ -112,7 +118,7 @@ def _tiled_by_others(program: TileProgram, template: Template, base: Stitched, d
     counts = sorted({s.count for t in template.schedules for a in t.attrs for s in a if s.worker is Worker.CTA and s.count is not None})
     extents = [dict.fromkeys((tile, extent, 1, *(c for c in counts if c < extent))) for tile, extent in zip(base.tiles, shape, strict=True)]
     for tiles in islice(product(*extents), SEARCH.stages.tiles_by_hand):
-        near = schedule_stitched(program.graph, program.layouts, device, replace(base, tiles=tiles))
+        near = schedule(program.graph, program.layouts, device, replace(base, tiles=tiles))
         if isinstance(near, TileProgram) and _contradiction(template, near, anchor) is None:
             return near
     return None

@@ -62,7 +62,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = N
     search = Search(stitcher, device, by_hand is None)
     best = search.cheapest([by_hand] if by_hand is not None else list(_candidates(stitcher)))
     if isinstance(best, PricedStitch):
-        best.plan.work = search.work(best)
+        best.plan.work, best.plan.choice = search.work(best), best.choice
     return best
 
 

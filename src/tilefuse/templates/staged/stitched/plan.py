@@ -18,6 +18,7 @@ from tilefuse.domain.regions import Region, local_strides, stored_elements
 from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
+from tilefuse.templates.staged.stitched.record import Stitched
 
 
 class _Changeable:
@@ -110,6 +111,7 @@ class StitchPlan(_Changeable):
     work: Work = Work()
     sources: dict[int, list[int]] = field(default_factory=dict)
     in_place: dict[int, int] = field(default_factory=dict)  # pieces that a later one, computed from them row by row, overwrites
+    choice: Stitched = Stitched((), 0)  # once it is chosen
     held: set[int] = field(default_factory=set)  # pieces that stay in a warp's registers for the products after them (`chained.py`)
 
     def copy(self) -> StitchPlan:

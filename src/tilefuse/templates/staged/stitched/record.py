@@ -1,6 +1,7 @@
 """The record of a stitched kernel."""
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,3 +32,7 @@ class Stitched:
     def streams_results(self) -> bool:
         """As of `Choice`: they leave the cache first where the kernel floods it."""
         return True
+
+
+# Tiles by structure, in one search for a plan.
+Tiles = dict[Hashable, Stitched]

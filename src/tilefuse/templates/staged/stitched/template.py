@@ -1,39 +1,44 @@
-"""Stitched kernels, of several stages over one tile, as a template."""
+"""Stitched kernels, of several stages over one tile, as a template.
+
+    x [GRID-CTA_8,CTA]S; h [GRID-CTA_8,CTA,THREAD]S; y [GRID-CTA_8,CTA]; tile_0=8; tile_1=64; cta_num=512; cta_size=256;
+"""
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Set
+from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import replace
 from math import log2, prod
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.base.errors import InternalError
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import SPLIT, contraction_of, matrix_arithmetic
-from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Work
+from tilefuse.domain.parts import structure_but_starts
+from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
-from tilefuse.templates.explained import LevelTile, Staging, largest_result, numbered
-from tilefuse.templates.neighbours import others_than
-from tilefuse.templates.notation import Template
+from tilefuse.templates.explained import Staging
+from tilefuse.templates.notation import Setting, Template
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
+from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, template_of
 from tilefuse.templates.staged.stitched.by_hand import stitched_by_hand
+from tilefuse.templates.staged.stitched.choose import choose_stitch
 from tilefuse.templates.staged.stitched.compose import compose_stitch
-from tilefuse.templates.staged.stitched.neighbours import stitched_neighbours
 from tilefuse.templates.staged.stitched.overwrites import computed_by_several, stage_reads_end_before_writes
+from tilefuse.templates.staged.stitched.pattern import anchor_of
 from tilefuse.templates.staged.stitched.plan import StitchPlan
-from tilefuse.templates.staged.stitched.program import fits_one_block, schedule_like, schedule_stitched, staging_of, stitch_tree
-from tilefuse.templates.staged.stitched.record import Stitched
+from tilefuse.templates.staged.stitched.record import Stitched, Tiles
 from tilefuse.templates.staged.stitched.stage_work import registers_of
-from tilefuse.templates.template import KernelTemplate, Overlaps, Resources
+from tilefuse.templates.staged.stitched.tree import staged_values, staging_of, stitch_tree
+from tilefuse.templates.staged.template import StagedTemplate
+from tilefuse.templates.template import Overlaps, Resources
 
 
 def gains_parts(node: Node, graph: Graph, device: DeviceSpec) -> bool:
@@ -44,18 +49,63 @@ def gains_parts(node: Node, graph: Graph, device: DeviceSpec) -> bool:
     return matrix_arithmetic(contraction, graph.type_of(contraction.left).dtype, graph.type_of(contraction.right).dtype) == SPLIT
 
 
-class StitchedTemplate(KernelTemplate[Stitched]):
+def fits_one_block(graph: Graph, device: DeviceSpec) -> bool:
+    """Whether a pattern with reductions is so small that one launch less is worth one block that computes its stages in turn."""
+    steps = sum(n.type.num_elements * prod(e for _, e in n.over) for n in graph.nodes)
+    return steps <= device.fitted.stitch.one_block_steps and any(n.category == "reduce" for n in graph.nodes)
+
+
+class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
     """Stages over one tile of the largest result, with values between stages in shared memory."""
 
     record = Stitched
+    plan_type = StitchPlan
+    noun = "a stitched kernel"
+    settings = Settings((BLOCKS, THREADS))
+    met_by = "smaller tiles take less shared memory"
 
-    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """Reads and writes of each stage over all tiles, and the cycles of its blocks, as they were counted when its tiles were chosen."""
-        return plan_of(program).work
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Stitched | None) -> StitchPlan | Rejected:
+        """The stages over the cheapest tile."""
+        if device.kind != "cuda" and fixed is None:
+            return Rejected(Reason.LIBRARY_CALL, "the host's library multiplies matrices faster")
+        candidate = choose_stitch(graph, device, fixed)
+        return candidate if isinstance(candidate, Rejected) else candidate.plan
+
+    def tree(self, plan: StitchPlan) -> StageTree:
+        """The stages of a tile, in a loop over tiles where blocks take several."""
+        return stitch_tree(plan)
+
+    def text(self, plan: StitchPlan, tree: StageTree, launch: Launch) -> Template:
+        """One schedule a piece of a stage; the tile of the largest result and the blocks that take several tiles are settings."""
+        tiles = tuple(Setting(f"tile_{n}", extent) for n, extent in enumerate(plan.choice.tiles))
+        groups = (Setting("groups", plan.choice.groups),) if plan.choice.groups else ()
+        return template_of(staged_values(plan), (*tiles, *groups, *self.settings.of(plan.choice, launch.num_blocks)), (Level.SHARED,))
+
+    def facts(self, plan: StitchPlan) -> tuple[tuple[str, object], ...]:
+        """Shared memory, and the tile."""
+        return ("allocated_bytes", plan.shared_bytes), ("requested_bytes", plan.requested_bytes), ("tiles", plan.choice.tiles)
+
+    def near(self, program: TileProgram, plan: StitchPlan, device: DeviceSpec) -> Iterator[Stitched]:
+        """Tiles twice as long and half as long in each dimension, other numbers of threads."""
+        base, shape = plan.choice, program.graph.type_of(anchor_of(program.graph)).shape
+        for threads in (128, 256, 512):
+            yield replace(base, threads=threads)
+            for place, extent in enumerate(base.tiles):
+                for other in (extent * 2, extent // 2):
+                    if len(shape) == len(base.tiles) and 1 <= other <= shape[place]:
+                        yield replace(base, threads=threads, tiles=(*base.tiles[:place], other, *base.tiles[place + 1:]))
+
+    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
+        """The stages over the tile that the template writes."""
+        return stitched_by_hand(program, template, device, self.schedule)
+
+    def staging(self, program: TileProgram) -> Staging:
+        """The stages in order, and the place of each stored piece."""
+        return staging_of(self.plan_of(program))
 
     def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
         """The stage with the largest register tile, and all tiles in shared memory."""
-        plan = plan_of(program)
+        plan = self.plan_of(program)
         # Without a bound the assembler gives stages that start early few registers.
         return Resources(registers_of(plan, device), plan.shared_bytes, min_blocks=1)
 
@@ -67,22 +117,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         """One loop nest a stage, with barriers between them."""
         return compose_stitch(program, device, taken, settled)
 
-    def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[Stitched, ...]:
-        """Other tiles and threads."""
-        base = self.choice_of(program)
-        return others_than(base, stitched_neighbours(base, program))
-
-    def program_with(self, program: TileProgram, choice: Stitched, device: DeviceSpec) -> TileProgram | Rejected:
-        """The stages over that tile."""
-        return schedule_stitched(program.graph, program.layouts, device, choice)
-
-    def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
-        """The stages over the tile that the template writes."""
-        return stitched_by_hand(program, template, device)
-
     # -- from a pattern to a program -------------------------------------------------------------------------------------------
-
-    priority = 2
 
     def propose(self, request: Request) -> TileProgram | Rejected:
         """Tiles for patterns with products, those of a pattern like it where the search has one; one block for small patterns without."""
@@ -94,10 +129,21 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         if large is not None:
             return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")
         if request.has_products and not request.is_part:
-            return schedule_like(request.choices, request.graph, request.layouts, request.device)
+            return self.schedule_like(request.choices, request.graph, request.layouts, request.device)
         if request.has_products or fits_one_block(request.graph, request.device):
-            return schedule_stitched(request.graph, request.layouts, request.device)
+            return self.schedule(request.graph, request.layouts, request.device)
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
+
+    def schedule_like(self, known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+        """As `schedule`; a pattern that differs from one in `known` in where it begins to read takes that one's tiles."""
+        form = structure_but_starts(graph, {v: layouts[v] for v in graph.type_by_name if v in layouts})
+        again = self.schedule(graph, layouts, device, known[form]) if form in known else None
+        if isinstance(again, TileProgram):
+            return again
+        program = self.schedule(graph, layouts, device)
+        if isinstance(program, TileProgram):
+            known[form] = self.choice_of(program)
+        return program
 
     def own_kernel_share(self, device: DeviceSpec) -> float:
         """That of kernels whose prices leave out reads of cold weights."""
@@ -115,7 +161,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         limit_bytes = fitted.large_for_few_rows_bytes if node.type.shape[-2] <= fitted.few_rows else fitted.large_operand_bytes
         return prod(right.shape[-2:]) * right.dtype.itemsize <= limit_bytes
 
-    # -- updates in place, explanations, parts of packed kernels ---------------------------------------------------------------
+    # -- updates in place, parts of packed kernels -----------------------------------------------------------------------------
 
     def loads_where_it_stores(self, program: TileProgram, value: str) -> bool:
         """Stages pass values between threads: `reads_end_before_writes` says what they have read by then."""
@@ -123,7 +169,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
 
     def reads_end_before_writes(self, program: TileProgram, value: str, target: str) -> bool:
         """Whether the block has read its part of `target` before a barrier, or reads each element in the thread that overwrites it."""
-        return stage_reads_end_before_writes(plan_of(program), value, target)
+        return stage_reads_end_before_writes(self.plan_of(program), value, target)
 
     def reads_where_it_stores(self, program: TileProgram, value: str, target: str) -> bool:
         """False: tiles of operands and of results differ."""
@@ -131,23 +177,7 @@ class StitchedTemplate(KernelTemplate[Stitched]):
 
     def computed_by_several(self, program: TileProgram) -> frozenset[str]:
         """Results that lie in the tiles of several blocks."""
-        return computed_by_several(plan_of(program))
-
-    def tiles(self, program: TileProgram, launch: Launch) -> tuple[LevelTile, ...]:
-        """The tile of the largest result, spread over warps and threads."""
-        c = self.choice_of(program)
-        elements = prod(c.tiles)
-        return (LevelTile("grid", numbered(largest_result(program))), LevelTile("block", numbered(c.tiles)),
-                LevelTile("warp", (("element", -(-elements // -(-launch.num_threads // WARP))),)),
-                LevelTile("thread", (("element", -(-elements // c.threads)),)))
-
-    def stage_tree(self, program: TileProgram) -> StageTree | None:
-        """The stages of a tile, in a loop over tiles where blocks take several."""
-        return stitch_tree(plan_of(program), self.choice_of(program))
-
-    def staging(self, program: TileProgram) -> Staging:
-        """The stages in order, and the place of each stored piece."""
-        return staging_of(plan_of(program))
+        return computed_by_several(self.plan_of(program))
 
     @property
     def any_size(self) -> AnySize[Stitched] | None:
@@ -183,8 +213,5 @@ class StitchedTemplate(KernelTemplate[Stitched]):
         return None
 
 
-def plan_of(program: TileProgram) -> StitchPlan:
-    """The stages of a stitched kernel. Raises: InternalError for another kernel."""
-    if not isinstance(program.internal, StitchPlan):
-        raise InternalError(f"kernel {program.name} ({program.template}) is not stitched")
-    return program.internal
+_TEMPLATE = StitchedTemplate()
+schedule_stitched, schedule_like, plan_of = _TEMPLATE.schedule, _TEMPLATE.schedule_like, _TEMPLATE.plan_of

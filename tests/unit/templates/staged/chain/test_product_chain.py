@@ -27,10 +27,9 @@ from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.chain.compose import compose_chain
-from tilefuse.templates.staged.chain.program import chain_by_hand, schedule_chain
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.chain.repeats import num_repeated
-from tilefuse.templates.staged.chain.template import ProductChainTemplate, plan_of
+from tilefuse.templates.staged.chain.template import ProductChainTemplate, chain_by_hand, plan_of, schedule_chain
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 # Roundings on the way through a chain, relative to the largest element.

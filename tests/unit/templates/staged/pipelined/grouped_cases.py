@@ -14,8 +14,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import NUMPY_DTYPES, call
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 
 def experts(groups: int, rows: int, columns: int, inner: int, dtype: DType = F16, turned: bool = True, offsets: DType = I32,

@@ -22,9 +22,8 @@ from tilefuse.kernel.pipeline import WarpgroupProduct
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 # Relative rounding errors of results, and of a sum of up to 300 exact products in f32. Source: Higham 2002, section 3.1.

@@ -12,8 +12,7 @@ from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.choose import candidates
 from tilefuse.templates.staged.pipelined.product_work import least_us
-from tilefuse.templates.staged.pipelined.program import schedule_product
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
 
 FORMS = {

@@ -20,9 +20,8 @@ from tilefuse.ir.dtype import BF16, F16, F32
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 IN_TURN = Pipelined(64, 64, 64, 3, 2, 1, 3, pingpong=True)
 CASES: dict[str, RowCase] = {

@@ -33,9 +33,9 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.runtime.spec import KernelStep, LibraryStep
 from tilefuse.target.device import H200
 from tilefuse.templates.compose import compose
-from tilefuse.templates.staged.chain.program import schedule_chain
-from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.chain.template import schedule_chain
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 
 def product(graph: Graph, wanted: Pipelined | None = None, strides: dict[str, tuple[int, ...]] | None = None) -> TileProgram:

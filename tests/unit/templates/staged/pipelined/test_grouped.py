@@ -31,9 +31,8 @@ from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.grouped.tile_rows import most_tiles, tile_rows
-from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, product_by_hand, schedule_product
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

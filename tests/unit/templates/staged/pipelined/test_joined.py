@@ -11,7 +11,7 @@ from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.joined import joined_maps
-from tilefuse.templates.staged.pipelined.program import schedule_product
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 
 def test_a_gradient_of_gelu_has_short_forms() -> None:

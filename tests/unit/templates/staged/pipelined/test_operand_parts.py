@@ -22,8 +22,8 @@ from tilefuse.kernel.tensor_map import ProxyFence
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 # Error of an element over the magnitudes of its products: low times low and the roundings of low parts, then sums in f32.

@@ -50,9 +50,8 @@ from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import PipelinedTemplate, plan_of
+from tilefuse.templates.staged.pipelined.template import PipelinedTemplate, plan_of, product_by_hand, schedule_product
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 # Roundings on the way through the longest pattern, relative to the largest element.

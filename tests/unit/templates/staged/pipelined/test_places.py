@@ -12,8 +12,8 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.template import schedule_product
 
 IN_TURN = Pipelined(128, 128, 64, 2, 2, 1, 3, True)
 

@@ -11,8 +11,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.energy import repeated_bytes
-from tilefuse.templates.staged.pipelined.program import schedule_product
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 # Cases of the record of each type and layout, large and small, with few rows, in batches.
 CASES = ("bf16/nt/4096x4096x4096", "bf16/nn/4096x4096x4096", "f16/nn/4096x4096x4096", "bf16/tt/4096x4096x4096", "bf16/nt/8192x8192x8192",

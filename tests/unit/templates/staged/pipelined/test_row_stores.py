@@ -23,9 +23,8 @@ from tilefuse.kernel.ir import Kernel, Reg, Store, VectorStore
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.pipelined.compose import compose_product
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 # Bounds of results of 8 bits, relative to the largest element.
 ROUNDINGS = ROUNDOFF | {"f8e4m3": 2.0**-4, "i8": 0.5, "i32": 0.0}

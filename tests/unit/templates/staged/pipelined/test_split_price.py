@@ -13,9 +13,8 @@ from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import BF16
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.pipelined.program import schedule_product
 from tilefuse.templates.staged.pipelined.record import Pipelined
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 
 RECORD = Path(__file__).parents[5] / "benchmarks" / "results" / "split-products-h200-20261124.txt"
 ROW = re.compile(r" +(\d+)x(\d+) s(\d+) w(\d+)(T?) d(\d+) g(\d+) c(\d+) split(\d+)( \*)?: (?P<us>[\d.]+) us ")

@@ -32,8 +32,7 @@ from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.pipelined.compose import compose_product
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
-from tilefuse.templates.staged.pipelined.program import product_by_hand, schedule_product
-from tilefuse.templates.staged.pipelined.template import plan_of
+from tilefuse.templates.staged.pipelined.template import plan_of, product_by_hand, schedule_product
 from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
 
 
