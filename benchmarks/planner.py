@@ -6,7 +6,8 @@ Of plans (workloads, stitched cases) every distinct kernel and the products left
 
 Several processes plan and compile side by side and take turns on the device (`turns.py`).
 
-The planner needs the order of candidates more than their times, so the figure is Spearman's rank correlation.
+The planner needs the order of candidates more than their times, so the figure is Spearman's rank correlation. Records keep every kernel as
+text, so that later prices are compared with the same measurements without a device: `python -m benchmarks.replay`.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,15 @@ from benchmarks import correlation, turns
 from benchmarks.environment import describe
 from benchmarks.planned_kernels import LONG, Call, planned, sources, time_call
 from benchmarks.record import Record
+from benchmarks.replay.conditions import measured_parts
+from benchmarks.replay.kept import text_of, text_of_call
 from benchmarks.timing import L2_ROTATION
 from benchmarks.tuning import CASES, shapes_of
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.options import Options
-from tilefuse.domain.roofline import price_work
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
-from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer, num_input_sets
+from tilefuse.driver.measure.measure import DiskRecords, KernelMeasurer
 from tilefuse.frontends.imported import Imported
 from tilefuse.ir.dtype import DTYPES
 from tilefuse.ir.graph import Graph
@@ -75,24 +77,26 @@ def cold_measurer(device: DeviceSpec, place: str, options: Options) -> KernelMea
 
 
 def predicted_us(program: TileProgram, device: DeviceSpec) -> float:
-    """Price of a kernel under the conditions of its measurement: all sets of inputs of the smallest kernels lie in L2 together.
+    """Price of a kernel under the conditions of its measurement. Units: microseconds.
 
-    Units: microseconds. Source: `AnalyticCost`, whose prices for plans count all boundary values as reads of global memory.
+    Source: `AnalyticCost`, whose prices for plans count all boundary values as reads of global memory, and a launch before each kernel.
     """
-    rotated = num_input_sets(L2_ROTATION * device.l2_bytes, program.bytes_moved) * program.bytes_moved
-    work = AnalyticCost(device).work(program)
-    return price_work(replace(work, resident=rotated <= device.l2_bytes), device).us
+    return measured_parts(program, device)[0]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel or call, predicted and measured. `template` is "call" for the library's. Units: microseconds."""
+    """One kernel or call, predicted and measured. `template` is "call" for the library's; kernel: its text (`replay/kept.py`).
+
+    Units: microseconds.
+    """
 
     label: str
     template: str
     predicted_us: float
     measured_us: float
     spread_us: float
+    kernel: dict[str, Any]
 
     def text(self) -> str:
         """The row as printed."""
@@ -145,7 +149,8 @@ class Bench:
                 self.bad += 1
                 print(f"{label:60s} {timing}", flush=True)
                 continue
-            self._keep(Row(label, program.template, predicted_us(program, self.device), timing.median_us, timing.spread_us))
+            self._keep(Row(label, program.template, predicted_us(program, self.device), timing.median_us, timing.spread_us,
+                           text_of(program)))
 
     def calls(self, calls: Sequence[Call]) -> None:
         """Measures products of the library; without a device there is nothing to compare them with."""
@@ -154,7 +159,8 @@ class Bench:
                 break
             with turns.held():
                 timing = time_call(call, self.torch_device)
-            self._keep(Row(call.label, "call", call.predicted_us, timing.median_us, timing.high_us - timing.low_us))
+            self._keep(Row(call.label, "call", call.predicted_us, timing.median_us, timing.high_us - timing.low_us,
+                           text_of_call(call)))
 
     def _keep(self, row: Row) -> None:
         self.rows.append(row)

@@ -66,6 +66,7 @@ class Parts:
     overlap_power      exponent of the norm that joins traffic, arithmetic and chain; infinite: the slowest alone decides
     further_launch_us  part of `launch_us` that kernels behind the first take
     start_overlap_us   most time of the start that passes while the kernel before ends
+    starts_early       the first launch passes while the kernel before ends
     ending_us          work of the last block after the traffic, where blocks split a sum
 
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
@@ -92,6 +93,7 @@ class Parts:
     overlap_power: float = inf
     start_overlap_us: float = 0.0
     ending_us: float = 0.0
+    starts_early: bool = False
 
     @property
     def moved_us(self) -> float:
@@ -120,10 +122,12 @@ class Parts:
 
     def us_with(self, arithmetic_us: float) -> float:
         """Time of the step if its arithmetic took `arithmetic_us`. Units: microseconds. Source: as the other fields."""
-        first_us = self.launch_us - self.further_launch_us + self._overlapped_us(arithmetic_us)
+        start_us = self.launch_us - self.further_launch_us
+        first_us = start_us + self._overlapped_us(arithmetic_us)
         if self.start_overlap_us:
             first_us = max(first_us - self.start_overlap_us, first_us / 4)
-        return first_us + self.further_launch_us + self.serial_us + self.ending_us
+        us = first_us + self.further_launch_us + self.serial_us + self.ending_us
+        return max(us - start_us, start_us) if self.starts_early else us
 
     @property
     def decided_by(self) -> str:
@@ -143,8 +147,6 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     """
     busy, num_threads, share, started_us = _occupied(work, device)
     busy_share = busy / device.num_multiprocessors
-    # Stages count the waits for their own loads and the rate of their multiprocessor; walks reach what their loads in flight ask for.
-    l2_bytes_per_s = _l2_bytes_per_s(device.resident_curve) * (1.0 if work.blocks else share)
     shared_bytes_per_s = device.shared_bytes_per_s * (1.0 if work.blocks else busy_share)
     computed_us = max((o.count / (operations_per_s(o.unit, device) * busy_share * o.efficiency) * 1e6 for o in work.operations),
                       default=0.0)
@@ -152,19 +154,20 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     return Parts(
         global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes,
         global_us=_global_us(work, share, device),
-        l2_us=work.traffic_factor * work.l2_bytes / l2_bytes_per_s * 1e6 if l2_bytes_per_s else 0.0,
+        l2_us=_l2_us(work, share, device),
         shared_us=work.shared_bytes / shared_bytes_per_s * 1e6 if shared_bytes_per_s else 0.0,
         arithmetic_us=max(work.stage_us, computed_us, powered_us(_side_by_side_us(work.blocks, device), work.energy_pj, device)),
         launch_us=launches_us(work.launches, device),
         busy_multiprocessors=busy, occupancy=num_threads / device.max_threads_per_multiprocessor, share=share,
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
-        partial_us=work.partial_sectors / device.partial_sectors_per_s * 1e6 if device.partial_sectors_per_s else 0.0,
+        partial_us=_partial_us(work, device),
         started_us=started_us,
         serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device)
-        + sum([s.alone_cycles for s in work.behind]) / clock_hz(device) * 1e6,
+        + _waited_cycles(work, device) / clock_hz(device) * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
-        start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device))
+        start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device),
+        starts_early=work.starts_early)
 
 
 def powered_us(blocks_us: float, energy_pj: float, device: DeviceSpec) -> float:
@@ -214,10 +217,60 @@ def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     launch, loads = work.grid, work.loads
     if launch is None:
         return work.traffic_factor * us
-    us = work.traffic_factor * max(us, work.global_bytes / (device.global_bytes_per_s * share) * 1e6)
+    # Stores wait for nothing, so that only reads ask for bytes in flight; rings of slots are counted with all bytes.
+    only_reads = device.fitted.waits.counted and loads is None and not work.flight_bytes
+    waiting_us = (work.read_bytes if only_reads else work.global_bytes) / (device.global_bytes_per_s * share) * 1e6
+    us = work.traffic_factor * max(us, waiting_us * (_cached_share(device) if only_reads and work.resident else 1.0))
+    us += work.global_bytes / device.global_bytes_per_s * (1.0 / _reached(work, device) - 1.0) * 1e6
     if loads is not None and launch.num_blocks <= loads.resident_blocks * device.num_multiprocessors:
         us += device.fitted.flight.single_wave_us * loads.flight_bytes * launch.num_threads / 1024
     return us
+
+
+def _cached_share(device: DeviceSpec) -> float:
+    """Latency of a load from L2 over that of one from global memory. Source: `StitchFigures.cached_cycles`."""
+    return device.fitted.stitch.cached_cycles / device.fitted.stitch.global_cycles
+
+
+def _reached(work: Work, device: DeviceSpec) -> float:
+    """Share of the device's rate of memory that a walk's multiprocessors reach: each has more than its share of it alone, not all.
+
+    Source: `FlightFigures.multiprocessor_shares`. Stages count the port of their multiprocessor themselves.
+    """
+    if not device.fitted.waits.counted or work.grid is None or work.blocks or work.loads is not None:
+        return 1.0
+    return min(max(work.grid.num_blocks, 1) * device.fitted.flight.multiprocessor_shares / device.num_multiprocessors, 1.0)
+
+
+def _partial_us(work: Work, device: DeviceSpec) -> float:
+    """Time of sectors that stores write a part of. Units: microseconds. Source: DeviceSpec.partial_sectors_per_s."""
+    rate = device.partial_sectors_per_s * _reached(work, device)
+    return work.partial_sectors / rate * 1e6 if rate else 0.0
+
+
+def _waited_cycles(work: Work, device: DeviceSpec) -> float:
+    """Cycles behind all traffic: stages of the last blocks, and waits of the threads of a walk. Source: `WaitFigures.operation_cycles`."""
+    cycles = sum([s.alone_cycles for s in work.behind])
+    if device.fitted.waits.counted:
+        cycles += work.exchange.alone_cycles + work.item_operations * device.fitted.waits.operation_cycles
+    return cycles
+
+
+def _l2_us(work: Work, share: float, device: DeviceSpec) -> float:
+    """Time of the bytes between L2 and the multiprocessors. Units: microseconds. Source: DeviceSpec.resident_curve.
+
+    Stages count the waits for their own loads and the rate of their multiprocessor; walks reach the rate of their loads in flight.
+    """
+    rate = _l2_bytes_per_s(device.resident_curve)
+    if not rate:
+        return 0.0
+    if not device.fitted.waits.counted:
+        return work.traffic_factor * work.l2_bytes / (rate * (1.0 if work.blocks else share)) * 1e6
+    us = work.l2_bytes / rate * 1e6
+    if not work.blocks:
+        read_bytes = max(work.l2_bytes - work.global_bytes + work.read_bytes, 0)
+        us = max(us, read_bytes / (device.global_bytes_per_s * share) * _cached_share(device) * 1e6)
+    return work.traffic_factor * us
 
 
 def _chain_us(work: Work, device: DeviceSpec) -> float:
@@ -289,7 +342,9 @@ def blocks_us(work: BlockWork, device: DeviceSpec) -> float:
     waves = ceil(waves) - (1.0 - overlap.last_wave) * (ceil(waves) - waves)
     waiting = _waiting(work, busy) / (together if overlap.waits_hidden else 1)
     cycles = waves * (work.turns * (sum([s.cycles(together) for s in work.tile]) + waiting) + once)
-    return overlap.least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
+    waits = device.fitted.waits
+    least_us = max(overlap.least_us, waits.stage_us if waits.counted and not overlap.waits_hidden else 0.0)
+    return least_us + overlap.counted_share * cycles / clock_hz(device) * 1e6
 
 
 def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
@@ -304,14 +359,15 @@ def busy_us_by_unit(work: Work, device: DeviceSpec) -> dict[Unit, float]:
 def _side_by_side_us(parts: Sequence[BlockWork], device: DeviceSpec) -> float:
     """Time of the blocks of all parts of a kernel: the longest part, and no less than a share of what they keep the device busy together.
 
-    Units: microseconds. Source: `PackedFigures.side_by_side`.
+    Units: microseconds. Source: `PackedFigures.side_by_side`, `WaitFigures.side_by_side`.
     """
     longest = total = 0.0
     for part in parts:
         us = blocks_us(part, device)
         longest = max(longest, us)
         total += us * min(part.blocks / device.num_multiprocessors, 1.0)
-    return max(longest, device.fitted.packed.side_by_side * total)
+    waits = device.fitted.waits
+    return max(longest, (waits.side_by_side if waits.counted else device.fitted.packed.side_by_side) * total)
 
 
 def least_blocks_us(work: LeastBlocks, device: DeviceSpec) -> float:

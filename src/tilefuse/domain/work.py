@@ -167,6 +167,9 @@ class Work:
     flight_bytes      bytes of copies that a block has in flight, where rings of slots state them; else they follow from `read_bytes`
     resident          L2 holds the boundary values when the kernel begins, as those of a kernel that ran on them just before
     follows_another   a kernel before it ends while this one starts, as in a graph of several kernels
+    starts_early      its blocks stand ready when the kernel ahead of it ends: its launch passes meanwhile
+    item_operations   operations of one thread between the loads and the stores of its elements, one after another
+    exchange          waits of threads that exchange results of reductions
 
     Units: bytes; microseconds; picojoules.
     """
@@ -192,6 +195,9 @@ class Work:
     flight_bytes: int = 0
     resident: bool = False
     follows_another: bool = False
+    starts_early: bool = False
+    item_operations: float = 0.0
+    exchange: StageWork = StageWork()
 
     def operations_on(self, unit: str) -> int:
         """Operations on one unit."""
@@ -216,5 +222,6 @@ def summed(parts: Iterable[Work]) -> Work:
         count_by_unit[o.unit, o.efficiency] = count_by_unit.get((o.unit, o.efficiency), 0) + o.count
     return Work(operations=tuple(Operations(count, *unit) for unit, count in count_by_unit.items()),
                 energy_pj=sum(w.energy_pj for w in works), endings=tuple(e for w in works for e in w.endings),
-                blocks=tuple(b for w in works for b in w.blocks),
+                blocks=tuple(b for w in works for b in w.blocks), item_operations=max((w.item_operations for w in works), default=0.0),
+                exchange=max((w.exchange for w in works), key=lambda stage: stage.alone_cycles, default=StageWork()),
                 **{name: sum(getattr(w, name) for w in works) for name in COUNTS})

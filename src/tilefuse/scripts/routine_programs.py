@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilefuse.base.options import Options
-from tilefuse.driver.lowering.lower import compiler_flags, started_late, waits_itself
+from tilefuse.driver.lowering.lower import compiler_flags, started_late
 from tilefuse.ir.counts import count_value
 from tilefuse.kernel.ir import Buffer, Kernel
 from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
@@ -16,6 +16,7 @@ from tilefuse.scripts.language.elementary import CallGraph
 from tilefuse.scripts.schedule.routines import FusedRoutines
 from tilefuse.scripts.schedule.sizes import expected_sizes
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.early import waits_itself
 
 # Roles of parameters that no variable of the script stands for.
 OWN_ROLES = ("workspace", "counter")
@@ -69,4 +70,6 @@ def starting(kernel: Kernel, moved: int, device: DeviceSpec, options: Options) -
 
     Kernels that clear sums or combine partial values are short and may start during the large kernel.
     """
-    return kernel if options.early_start != "off" and waits_itself(moved, kernel.launch) else started_late(kernel, moved, device, options)
+    if options.early_start != "off" and waits_itself(moved, kernel.launch, device):
+        return kernel
+    return started_late(kernel, moved, device, options)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from tilefuse.base import trace
 from tilefuse.base.errors import InternalError
 from tilefuse.base.options import Options
-from tilefuse.domain.roofline import early_start_us
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.lowering.in_place import alias_buffers, alias_members, in_place_updates, scatter_bases
 from tilefuse.driver.lowering.in_place_reuse import reused_storage
@@ -26,20 +25,10 @@ from tilefuse.printers.host import print_host
 from tilefuse.runtime.calls.call_plan import storage_bytes
 from tilefuse.runtime.spec import CopyStep, KernelCode, KernelStep, LibraryStep, ProgramSpec, Step, Value
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 from tilefuse.templates.compose import compose
+from tilefuse.templates.early import blocks_move_enough, starts_early
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.template import Overlaps
-
-# Limits for an early start. A kernel that moves more starts only after its predecessor has ended, unless each thread moves enough. An early
-# start hides about a microsecond of launch, but every block then waits for the predecessor. Units: bytes; bytes loaded and stored by a
-# thread, by a block.
-# H200, one load per thread: 256 MiB 80 us with and 68 without an early start; 32 MiB 10.9 and 8.9.
-# H200, at least two loads per thread, products and sums of 32 to 256 MiB: 0.4 to 0.7 us faster with it; larger ones no faster.
-# H200, large kernels beside library calls: 1 to 2 % slower with the library's split of shared memory and cache.
-# H200, blocks that signal the next start: at most 815 per us; 65536 rows of 4 KiB, a block of 64 threads each: 79.8 us with signals, 62.3
-# without.
-MAX_EARLY_BYTES, MOST_EARLY_BYTES, EARLY_THREAD_BYTES, EARLY_BLOCK_BYTES = 16 << 20, 384 << 20, 48, 6 << 10
 
 
 def lower(plan: Plan, device: DeviceSpec, options: Options, given_up: Collection[str] = (),
@@ -135,14 +124,7 @@ class _Lowering:
         return frozenset(here for here, there in kernel.binding if there in unwritten)
 
     def _starts_early(self, program: TileProgram) -> bool:
-        if self.options.early_start == "off" or not self.device.starts_early:
-            return False
-        overlaps = self._overlaps(program)
-        if overlaps.one_wave and early_start_us(program.bytes_moved, self.device) > 0.0:
-            return True
-        if overlaps.waits_itself and not self.calls_library:
-            return waits_itself(program.bytes_moved, program.launch)
-        return not overlaps.one_wave and program.bytes_moved <= MAX_EARLY_BYTES
+        return self.options.early_start != "off" and starts_early(program, self.device, self.calls_library)
 
     @staticmethod
     def _overlaps(program: TileProgram) -> Overlaps:
@@ -276,19 +258,10 @@ def started_late(kernel: Kernel, moved_bytes: int, device: DeviceSpec, options: 
     H200, small kernels behind one of 16 MiB and more: 0.7 to 1.1 us faster with an early start.
     H200, 815 blocks per us signal the next start at most: 256 MiB through 65536 blocks took 80.4 us with signals, 65.8 without."""
     says = any(isinstance(s, LetNextStart) for s in statements(kernel.body))
-    lets = device.starts_early and options.early_start != "off" and _blocks_move_enough(moved_bytes, kernel.launch) and not says
-    ready = (LetNextStart(),) if lets else ()
+    lets = device.starts_early and options.early_start != "off" and not says
+    enough = blocks_move_enough(moved_bytes, kernel.launch, device.fitted.starts)
+    ready = (LetNextStart(),) if lets and enough else ()
     return replace(kernel, launch=replace(kernel.launch, early=False), body=(*ready, *kernel.body))
-
-
-def waits_itself(moved_bytes: int, launch: Launch) -> bool:
-    """Whether a kernel of this size may start while its predecessor still runs: its blocks then wait, unless it is too large for that."""
-    return moved_bytes <= MAX_EARLY_BYTES or _blocks_move_enough(moved_bytes, launch) and moved_bytes <= MOST_EARLY_BYTES
-
-
-def _blocks_move_enough(moved_bytes: int, launch: Launch) -> bool:
-    """Whether each block, and each of its threads, moves so many bytes that signalling the next start costs little."""
-    return max(EARLY_THREAD_BYTES * launch.num_threads, EARLY_BLOCK_BYTES) * launch.num_blocks <= moved_bytes
 
 
 def inputs_by_value(plan: Plan) -> dict[str, str]:

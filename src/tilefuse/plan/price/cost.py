@@ -6,7 +6,7 @@ interface. No scheduling decision is made here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tilefuse.domain.roofline import Parts, busy_us_by_unit, price_work
@@ -14,6 +14,7 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Unit, Work
 from tilefuse.plan.pattern import Cost
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.early import starts_early
 from tilefuse.templates.registry import kernel_template
 
 # Units that stages keep busy, as explanations name them.
@@ -74,8 +75,9 @@ class AnalyticCost:
         return price_work(self.work(program), self.device)
 
     def work(self, program: TileProgram) -> Work:
-        """The kernel's work. Source: its template."""
-        return kernel_template(program.choice).work(program, self.device)
+        """The kernel's work, and whether its launch passes while the kernel ahead ends. Source: its template; `templates/early.py`."""
+        work = kernel_template(program.choice).work(program, self.device)
+        return replace(work, starts_early=True) if self.device.fitted.waits.counted and starts_early(program, self.device) else work
 
     def figures(self, program: TileProgram) -> tuple[Figure, ...]:
         """The parts as numbers with unit and origin, for `explain`. Source: each figure's own `origin`."""

@@ -14,6 +14,8 @@ from tilefuse.target.fitted.power import H100PowerFigures, PowerFigures
 from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
+from tilefuse.target.fitted.starts import StartFigures
+from tilefuse.target.fitted.waits import WaitFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
 
@@ -69,6 +71,8 @@ class FittedFigures:
     convolutions: ConvolutionFigures = ConvolutionFigures()
     flight: FlightFigures = FlightFigures()
     endings: EndingFigures = EndingFigures()
+    starts: StartFigures = StartFigures()
+    waits: WaitFigures = WaitFigures()
     scripts: ScriptFigures = ScriptFigures()
 
 

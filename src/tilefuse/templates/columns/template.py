@@ -1,11 +1,13 @@
 """Reductions across memory as a template."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import accesses
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import TileProgram
-from tilefuse.domain.work import Ending
+from tilefuse.domain.work import Ending, Work
 from tilefuse.emit.kernel_writer import KernelWriter
 from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
@@ -18,6 +20,7 @@ from tilefuse.templates.columns.notation import ColumnsNotation
 from tilefuse.templates.columns.packing import column_thread_loss, columns_with_threads
 from tilefuse.templates.columns.record import Columns
 from tilefuse.templates.columns.starts import between_columns, num_tiles
+from tilefuse.templates.exchanges import exchange_by_halves
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
@@ -32,6 +35,11 @@ class ColumnsTemplate(WalkTemplate[Columns]):
 
     record = Columns
     notation = ColumnsNotation()
+
+    def work(self, program: TileProgram, device: DeviceSpec) -> Work:
+        """As of every walk, and the exchange of the threads of a column."""
+        choice = self.choice_of(program)
+        return replace(super().work(program, device), exchange=exchange_by_halves(program.domain, choice.threads_y, device.fitted.stitch))
 
     def walk_traffic(self, choice: Columns, program: TileProgram, device: DeviceSpec, near_bytes: int) -> LevelTraffic:
         """Each tile of columns reads what all columns share again."""

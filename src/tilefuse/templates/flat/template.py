@@ -49,9 +49,13 @@ class FlatTemplate(WalkTemplate[Pointwise]):
         return with_sectors(LevelTraffic(max(moved, program.bytes_moved), 0), domain, device.fitted.traffic, run, run)
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """As of every walk. Vectors of warps across two axes have a rate of their own, at any width. They touch single sectors of
-        lines: where L2 does not hold the tensors, other warps come for the other sectors of a line too late."""
+        """As of every walk, and the operations of a thread between its loads and its stores. Vectors of warps across two axes have a rate
+        of their own, at any width. They touch single sectors of lines: where L2 does not hold the tensors, other warps come for the
+        other sectors of a line too late."""
         work, c, fitted = super().work(program, device), self.choice_of(program), device.fitted.flat
+        if all(n.category != "reduce" for n in program.graph.nodes):
+            threads = program.launch.num_blocks * program.launch.num_threads
+            work = replace(work, item_operations=program.flops / max(threads * c.steps, 1))
         if c.side == 1:
             return work
         vectors = length_of(program.domain, c.order) / c.vector

@@ -15,6 +15,7 @@ from tilefuse.target.capabilities import WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.fitted.walks import TrafficFigures
 from tilefuse.target.launch import Launch
+from tilefuse.templates.exchanges import exchange_by_lanes
 from tilefuse.templates.explained import LevelTile, extents_of, length_of
 from tilefuse.templates.levels import LevelTraffic, repeated_bytes, run_of, with_sectors
 from tilefuse.templates.neighbours import others_than
@@ -41,9 +42,12 @@ class RowsTemplate(WalkTemplate[Rows]):
     notation = RowsNotation()
 
     def work(self, program: TileProgram, device: DeviceSpec) -> Work:
-        """The walk's work. Of rows beside a prepared vector all bytes of the queue are in flight, and each row reads the vector."""
+        """The walk's work, and the exchange of a row's threads where no other row hides it. Of rows beside a prepared vector all bytes of
+        the queue are in flight, and each row reads the vector."""
         work, choice, domain = super().work(program, device), self.choice_of(program), program.domain
         prepared = prepared_values(domain).vectors if choice.slots else ()
+        if not choice.groups:
+            work = replace(work, exchange=exchange_by_lanes(domain, choice.threads, device.fitted.stitch))
         if not prepared:
             return work
         queued = sum(t.dtype.itemsize for t in fetched_touches(domain))

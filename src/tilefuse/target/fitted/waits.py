@@ -1,0 +1,36 @@
+"""Fitted figures of waits that decide the time of small kernels, and whether prices count them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilefuse.target.fitted.evidence import measured
+
+_REPLAY = "python -m benchmarks.replay"
+_KERNELS = "one H200, planner-h200-20261124-172723, predicted over measured at the quartiles with these waits and without: {}"
+_MAPS = _KERNELS.format(
+    "maps 0.89, 0.98, 1.01 and 1.00, 1.31, 1.57 (half that was fitted 0.82, 0.98, 1.01, the other 0.93, 0.99, 1.01); gates of 32 x 512 f32 "
+    "by 32 blocks 3.05 us, of which 1.6 are predicted without the operations of a thread")
+_PACKED = _KERNELS.format(
+    "packed kernels 0.89, 1.10, 1.12 and 0.95, 1.44, 1.61; two products of an LSTM step side by side 6.15 us, where one is predicted 4.7")
+_STAGES = ("one H200, stages without products (assumed-figures-h200-20261124.txt, not fitted): ten of 0.81 to 1.95 us take 0.2 to 1.3 us "
+           "longer than predicted without it, 0.4 in the median")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFigures:
+    """Waits between loads and stores, of a launch that passes early, and of parts side by side (`domain/roofline.py`).
+
+    counted: plans are those of prices without them until those with them are timed (option `price_waits`); `benchmarks.replay` counts them.
+    """
+
+    counted: bool = measured(
+        False, "1", "Whether prices count these waits.", "plans with them were not timed: 26 of 46 workloads, stitched cases and models "
+        "would change", "python -m benchmarks.replay.plans compare")
+    operation_cycles: float = measured(
+        3.3, "cycles", "Time of a thread's operation between its loads and its stores: it waits for the one before it.", _MAPS, _REPLAY)
+    side_by_side: float = measured(
+        0.58, "1", "Lower bound on the time of stages of a packed kernel's parts, as a share of the sum of the parts' times.", _PACKED,
+        _REPLAY)
+    stage_us: float = measured(
+        0.35, "us", "Start and end of a kernel of stages beside their cycles, where its blocks hide no waits of each other.", _STAGES,
+        _REPLAY)
