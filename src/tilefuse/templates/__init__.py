@@ -16,10 +16,11 @@ from tilefuse.templates.staged.online.template import OnlineTemplate
 from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 from tilefuse.templates.staged.stitched.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
+from tilefuse.templates.staged.walked_back.template import WalkedBackTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
-             PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), PackedTemplate())
+             PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), WalkedBackTemplate(), PackedTemplate())
 for _template in TEMPLATES:
     register(_template)
 

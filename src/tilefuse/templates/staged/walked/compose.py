@@ -15,8 +15,7 @@ from functools import partial
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.ir.scalar import Bound
-from tilefuse.kernel.ir import Comment, Declare, Kernel, Let, OfTwo, Reg
+from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     WARPGROUP_ROWS,
@@ -33,11 +32,12 @@ from tilefuse.templates.staged.kernel_ends import prefetch_settled
 from tilefuse.templates.staged.online.ends import INFINITY
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
-from tilefuse.templates.staged.online.products import LEAD, OnlineForm
+from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.walked.bias import LOADING_THREADS
 from tilefuse.templates.staged.walked.limit import without_mask
 from tilefuse.templates.staged.walked.loaded import load_bias
 from tilefuse.templates.staged.walked.once import keep_lead_values
+from tilefuse.templates.staged.walked.order import each_tile, take_tile
 from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
 from tilefuse.templates.staged.walked.state import WalkState
@@ -54,7 +54,7 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
     w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
     with w.nested() as roles:
-        _tiles(w)
+        each_tile(w, lambda tile, turn: _Tile(w, tile, turn).emit())
         settle_stores(w)
     pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(plan, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
@@ -64,28 +64,6 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
     body = (*w.frame.statements, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
-
-
-def _tiles(w: WalkState) -> None:
-    """The tiles of a block. Where they differ in length, every other round takes blocks in the opposite order.
-
-        rounds of 4 blocks, the longest tiles first     0 1 2 3 | 7 6 5 4 | 8 9 ...     block 0 has tiles 0, 7 and 8
-    """
-    plan, blocks = w.walk, w.walk.choice.blocks
-    count, rounds = plan.num_tiles, -(-plan.num_tiles // blocks)
-    if plan.form.limit is None or rounds == 1:
-        with w.loop("tile", number(count), start=axis("block"), step=blocks, extent=count) as tile:
-            _Tile(w, tile, tile // blocks).emit()
-        return
-    with w.loop("round", rounds) as turn:
-        back, last = turn % 2 * (blocks - 1), blocks - 1
-        name = w.fresh("from_last")
-        w.emit(Let(name, OfTwo("least", axis("block") - back + last, back - axis("block") + last), blocks))
-        w.frame.extents[name] = blocks
-        place = turn * blocks + last - axis(name)
-        with w.when([Bound(place, 0, count)]):
-            tile = w.let("tile", place, count)
-            _Tile(w, tile, turn).emit()
 
 
 class _Tile:
@@ -98,13 +76,7 @@ class _Tile:
     def __init__(self, w: WalkState, tile: Affine, turn: Affine) -> None:
         self.w, self.plan = w, w.walk
         plan, choice, online = self.plan, self.plan.choice, self.plan.form.online
-        of_band = choice.band * plan.row_tiles
-        band, rest = (tile // of_band, tile % of_band) if choice.band < online.num_leads else (number(0), tile)
-        w.lead = w.let("lead", band * choice.band + rest % choice.band, online.num_leads)
-        row_tile = rest // choice.band
-        row_tile = w.let("row_tile", (plan.row_tiles - 1) - row_tile if plan.form.limit is not None else row_tile, plan.row_tiles)
-        w.env[LEAD] = w.lead
-        w.first_row = row_tile * choice.rows
+        take_tile(w, tile)
         self.left_at = w.let("left_at", turn % choice.left_slots, choice.left_slots)
         self.turns = emit_turns(w, w.first_row)
         w.place_of_thread = place_of_thread(w, w.plan)

@@ -47,6 +47,11 @@ class WalkForm:
         return self.values.sizes[COLUMN]
 
     @property
+    def staged_by(self) -> WalkOperand:
+        """Right operand of the product with the results' columns."""
+        return self.values
+
+    @property
     def operands(self) -> tuple[WalkOperand, ...]:
         """All three of the products."""
         return self.left, self.keys, self.values
@@ -63,7 +68,7 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
     score, weighted = (graph.node_by_name[v] for v in (online.scores[0].value, online.weighted[0].value))
     sides: list[WalkOperand] = []
     for node, side in ((score, "left"), (score, "right"), (weighted, "right")):
-        operand = _operand(graph, layouts, node, side)
+        operand = walk_operand(graph, layouts, node, side)
         if isinstance(operand, Rejected):
             return operand
         sides.append(operand)
@@ -75,7 +80,8 @@ def walk_form(graph: Graph, layouts: Layouts) -> WalkForm | Rejected:
     return WalkForm(online, left, keys, values, limit, biases_of(graph, layouts, online))
 
 
-def _operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:
+def walk_operand(graph: Graph, layouts: Layouts, node: Node, side: str) -> WalkOperand | Rejected:
+    """An operand of a product that tensor copies may bring, or why there is none."""
     contraction = contraction_of(node, graph)
     assert contraction is not None, "the online form holds products only"
     types = [graph.type_of(v).dtype for v in (contraction.left, contraction.right)]

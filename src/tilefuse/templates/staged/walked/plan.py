@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import Work
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import (
@@ -22,12 +20,11 @@ from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile, why_no_map_of
-from tilefuse.templates.staged.walked.conditions import Bounds
 from tilefuse.templates.staged.walked.form import WalkForm
-from tilefuse.templates.staged.walked.limit import Turns, turns_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
+from tilefuse.templates.staged.walked.tiled import TiledWalk
 
 LEFT, KEYS, VALUES = "left", "keys", "values"
 # Elements of a panel along its contiguous axis, and of one instruction along the inner axis.
@@ -36,7 +33,7 @@ INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
 
 @dataclass(frozen=True)
-class WalkPlan:
+class WalkPlan(TiledWalk):
     """One kernel. biases: tiles of the form's, where rings bring them. `work` and `flops`: as of `Work` and `TileProgram`."""
 
     form: WalkForm
@@ -76,61 +73,14 @@ class WalkPlan:
         return *self.form.operands, *(b.of for b in self.form.biases[:len(self.biases)])
 
     @property
-    def row_tiles(self) -> int:
-        """Tiles along the rows."""
-        return -(-self.form.online.num_rows // self.choice.rows)
+    def of(self) -> WalkForm:
+        """The form."""
+        return self.form
 
     @property
-    def num_tiles(self) -> int:
-        """Tiles of all lead places."""
-        return self.form.online.num_leads * self.row_tiles
-
-    @property
-    def most_turns(self) -> int:
-        """Turns along the whole walked axis."""
-        return -(-self.form.online.length // self.choice.columns)
-
-    def turns(self, row_tile: int) -> int:
-        """Turns of a tile of rows: between the first and the last column that one of its rows has."""
-        turns = self._row_turns[row_tile]
-        return turns.end - turns.first
-
-    @cached_property
-    def _row_turns(self) -> tuple[Turns, ...]:
-        """Turns of every tile of rows."""
-        rows, columns, online, limit = self.choice.rows, self.choice.columns, self.form.online, self.form.limit
-        bounds = Bounds() if limit is None else limit.bounds
-        return tuple(turns_of(bounds, n * rows, rows, columns, online.length) for n in range(self.row_tiles))
-
-    @property
-    def all_turns(self) -> int:
-        """Turns of all tiles."""
-        if self.form.limit is None:
-            return self.num_tiles * self.most_turns
-        return self.form.online.num_leads * sum(self.turns(n) for n in range(self.row_tiles))
-
-    @property
-    def whole_turns(self) -> int:
-        """Turns of all tiles that the mask cuts nothing of."""
-        return self.form.online.num_leads * sum(t.whole_end - t.whole_first for t in self._row_turns)
-
-    @cached_property
-    def most_loaded(self) -> tuple[int, int]:
-        """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other
-        time in the opposite order."""
-        choice, row_tiles = self.choice, self.row_tiles
-        tiles = -(-self.num_tiles // choice.blocks)
-        if self.form.limit is None:
-            return tiles, tiles * self.most_turns
-        if tiles > SEARCH.pipelines.walk_tiles:
-            return tiles, -(-self.all_turns // choice.blocks)
-        loads = [0] * choice.blocks
-        of_band = choice.band * row_tiles
-        turns = [self.turns(n) for n in range(row_tiles)]
-        for n in range(self.num_tiles):
-            round_, block = divmod(n, choice.blocks)
-            loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[row_tiles - 1 - n % of_band // choice.band]
-        return tiles, max(loads)
+    def tiling(self) -> PipelinedWalk:
+        """The tiles."""
+        return self.choice
 
     @property
     def inner(self) -> int:
@@ -171,7 +121,7 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
         panel = panel_width(SWIZZLE_LINE_BYTES, operand.dtype.itemsize)
         biases.append(tile := OperandTile(f"bias{n}", operand, choice.rows, padded(choice.columns, panel), end))
         end = padded(end + tile.slot_bytes * choice.bias_slots, TILE_ALIGNMENT_BYTES)
-    staged = staged_results(form, layouts, choice.rows, end)
+    staged = staged_results(form.online, form.values, layouts, choice.rows, end)
     return WalkPlan(form, choice, left, keys, values, staged[-1].end_bytes if staged else end, staged, tuple(biases))
 
 

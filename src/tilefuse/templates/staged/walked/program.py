@@ -5,27 +5,27 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilefuse.base.candidate import Rejected
-from tilefuse.base.errors import InternalError, NameLookupError, OptionError, UserError, nearest
+from tilefuse.base.errors import InternalError, UserError
 from tilefuse.base.source import Span
 from tilefuse.domain.tile import Level, TileProgram, kernel_name
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, agree, keeps, parse_template, print_template
+from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.stage_tree import edge_levels
 from tilefuse.templates.staged.walked.choose import choose_walk
 from tilefuse.templates.staged.walked.form import walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.tree import walk_tree
+from tilefuse.templates.staged.walked.written import Written
 
 SETTINGS = ("left_slots", "slots", "bias_slots", "warpgroups", "in_turn", "band", "cta_num", "cta_size")
 # Settings that hold or do not.
 FLAGS = ("in_turn",)
+WRITTEN = Written(SETTINGS, FLAGS, "a pipelined walk")
 
 
 def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> TileProgram | Rejected:
@@ -83,10 +83,7 @@ def walk_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -
     base, plan = program.choice, program.internal
     if not isinstance(base, PipelinedWalk) or not isinstance(plan, WalkPlan):
         raise InternalError(f"kernel {program.name} ({program.template}) is no pipelined walk")
-    numbers: dict[str, int] = {}
-    for name, count, span in _numbers(program, template):
-        if numbers.setdefault(name, count) != count:
-            raise UserError(f"{name} of {numbers[name]} and of {count} in one kernel", where=span, hint="all values walk together")
+    numbers = WRITTEN.numbers(program, template)
     choice = PipelinedWalk(numbers.get("columns", base.columns), numbers.get("warpgroups", base.warpgroups),
                            numbers.get("left_slots", base.left_slots), numbers.get("slots", base.slots), numbers.get("band", base.band),
                            numbers.get("cta_num", base.blocks), bool(numbers.get("in_turn", base.in_turn)),
@@ -99,28 +96,5 @@ def walk_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -
     result = schedule_walk(program.graph, program.layouts, device, choice)
     if isinstance(result, Rejected):
         raise UserError(f"the template cannot be met: {result}", where=where, hint="columns are a multiple of 16, slots two or more")
-    own_by_name = {s.name: s for s in parse_template(result.notation).schedules}
-    for schedule in template.schedules:
-        mine = own_by_name[schedule.name]
-        if len(mine.attrs) != len(schedule.attrs) or not all(map(agree, schedule.attrs, mine.attrs)) \
-                or not keeps(schedule.keep, mine.keep, schedule.name in program.graph.results):
-            raise UserError(f"schedule {schedule.name} is none that a pipelined walk has", where=schedule.span,
-                            hint=f"the kernel's loops then are: {mine}")
+    WRITTEN.check(template, result)
     return result
-
-
-def _numbers(program: TileProgram, template: Template) -> Iterator[tuple[str, int, Span | None]]:
-    """(name, number, where it stands) of every number that a template writes. Raises: NameLookupError, OptionError."""
-    names = {s.name for s in parse_template(program.notation).schedules}
-    for schedule in template.schedules:
-        if schedule.name not in names:
-            raise NameLookupError(f"value %{schedule.name} has no schedule in kernel {program.name}", where=schedule.span,
-                                  hint=nearest(schedule.name, names) or f"schedules: {', '.join(sorted(names))}")
-        for step in (s for attr in schedule.attrs for s in attr if s.count is not None):
-            if step.worker in (Worker.CTA, Worker.LOOP):
-                yield "rows" if step.worker is Worker.CTA else "columns", step.count or 0, schedule.span
-    for setting in template.settings:
-        if setting.name not in SETTINGS or isinstance(setting.value, bool) != (setting.name in FLAGS):
-            raise OptionError(f"a pipelined walk has no setting {setting}", where=setting.span,
-                              hint=nearest(setting.name, SETTINGS) or f"settings: {', '.join(SETTINGS)}")
-        yield setting.name, setting.value, setting.span

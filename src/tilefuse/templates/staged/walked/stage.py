@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilefuse.domain.contraction import COLUMN
 from tilefuse.ir.affine import Affine, axis, linearise, number, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.layouts import Layouts
@@ -14,8 +15,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, W
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.plan import padded
-from tilefuse.templates.staged.online.products import LEAD, ROW, WIDTH
-from tilefuse.templates.staged.walked.form import WalkForm
+from tilefuse.templates.staged.online.products import LEAD, ROW, WIDTH, OnlineForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
 
 
@@ -69,27 +69,27 @@ class StagedResult:
         return column // self.width * (self.rows * self.width) + row * self.width + column % self.width
 
 
-def staged_results(form: WalkForm, layouts: Layouts, rows: int, offset_bytes: int) -> tuple[StagedResult, ...]:
-    """The results that tensor stores write, laid out from `offset_bytes` on."""
+def staged_results(online: OnlineForm, of: WalkOperand, layouts: Layouts, rows: int, offset_bytes: int) -> tuple[StagedResult, ...]:
+    """The results that tensor stores write, laid out from `offset_bytes` on. of: right operand of a product with the results' columns."""
     staged: list[StagedResult] = []
-    for name, _ in form.online.width_results:
-        result = _staged(form, layouts, name, rows)
-        if result is not None and form.width % NEIGHBOURS == 0:
+    for name, _ in online.width_results:
+        result = _staged(online, of, layouts, name, rows)
+        if result is not None and of.sizes[COLUMN] % NEIGHBOURS == 0:
             staged.append(replace(result, offset_bytes=padded(offset_bytes, TILE_ALIGNMENT_BYTES)))
             offset_bytes = staged[-1].end_bytes
     return tuple(staged)
 
 
-def _staged(form: WalkForm, layouts: Layouts, name: str, rows: int) -> StagedResult | None:
+def _staged(online: OnlineForm, of: WalkOperand, layouts: Layouts, name: str, rows: int) -> StagedResult | None:
     """A result as a tensor over the walk's axes; None where no tensor map describes it."""
-    kind, of = form.online.graph.type_of(name), form.values
-    sizes = {**{a: of.sizes[a] for a in of.leads}, ROW: form.online.num_rows, WIDTH: form.width}
-    offset = linearise(form.online.points[name], tuple(layouts.get(name) or row_major_strides(kind.shape)))
-    offset = substitute(offset, {LEAD: lead_number(of)}, {**sizes, LEAD: form.online.num_leads})
+    kind, width = online.graph.type_of(name), of.sizes[COLUMN]
+    sizes = {**{a: of.sizes[a] for a in of.leads}, ROW: online.num_rows, WIDTH: width}
+    offset = linearise(online.points[name], tuple(layouts.get(name) or row_major_strides(kind.shape)))
+    offset = substitute(offset, {LEAD: lead_number(of)}, {**sizes, LEAD: online.num_leads})
     if not offset.is_linear or sizes[WIDTH] > 1 and offset.coefficient(WIDTH) != 1:
         return None
     axes = (*sorted((a for a in of.leads if sizes[a] > 1), key=lambda a: -offset.coefficient(a)), ROW, WIDTH)
-    columns = padded(form.width, panel_width(SWIZZLE_LINE_BYTES, kind.dtype.itemsize))
+    columns = padded(width, panel_width(SWIZZLE_LINE_BYTES, kind.dtype.itemsize))
     # Axes of one element have the least stride.
     strides = tuple(offset.coefficient(a) or columns for a in axes[:-1])
     result = StagedResult(name, kind.dtype, axes, tuple(sizes[a] for a in axes), (*strides, 1), offset.const, rows, columns, 0)

@@ -27,16 +27,9 @@ def walk_tree(plan: WalkPlan) -> StageTree:
                     for values, tile in ((form.row_results, (choice.rows,)), (form.width_results, sums))
                     for name, _ in values if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0
-    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn, _turns(plan)), *written)
+    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text()), *written)
     turns = -(-plan.num_tiles // choice.blocks)
     return StageTree((("row", choice.rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
-
-
-def _turns(plan: WalkPlan) -> str:
-    """Turns that a mask leaves of those of all tiles; "" without one."""
-    if plan.form.limit is None:
-        return ""
-    return f"{plan.all_turns} of {plan.num_tiles * plan.most_turns} turns of all tiles, {plan.whole_turns} of them without the mask"
 
 
 def _copy(plan: WalkPlan, tile: OperandTile) -> TreeStage:

@@ -11,7 +11,7 @@ from tilefuse.ir.affine import Affine, axis, bounds, number
 from tilefuse.kernel.ir import Let, OfTwo
 from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.limit import latest
-from tilefuse.templates.staged.walked.state import WalkState
+from tilefuse.templates.staged.walked.rings import RingState
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class TileTurns:
     count: Affine
 
 
-def emit_turns(w: WalkState, first_row: Affine) -> TileTurns:
+def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
     """Names the turns of the tile that begins with a row. The arithmetic is that of `limit.turns_of`."""
-    plan, limit, columns = w.walk, w.walk.form.limit, w.walk.choice.columns
+    plan, limit, columns = w.walk, w.walk.of.limit, w.walk.tiling.columns
     most = plan.most_turns
     if limit is None or most == 1:
         return TileTurns(number(0), number(most - 1), number(1), number(most), number(most))
-    length, last_row = plan.form.online.length, first_row + plan.choice.rows - 1
-    last = plan.row_tiles * plan.choice.rows - 1
+    length, last_row = plan.of.online.length, first_row + plan.tiling.rows - 1
+    last = plan.row_tiles * plan.tiling.rows - 1
     of = _Edges(w, length, latest(limit.bounds.starts, last), latest(limit.bounds.ends, last))
     ends, starts = limit.bounds.ends, limit.bounds.starts
     first = of.two("least", of.start(starts, first_row) // columns, number(most - 1), most) if starts else number(0)
@@ -59,7 +59,7 @@ def emit_turns(w: WalkState, first_row: Affine) -> TileTurns:
 class _Edges:
     """Writer of edges. latest_start, latest_end: the greatest edge of any row."""
 
-    w: WalkState
+    w: RingState
     length: int
     latest_start: int
     latest_end: int

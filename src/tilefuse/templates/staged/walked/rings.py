@@ -1,0 +1,58 @@
+"""Rings of slots that tensor copies fill along a walk, and the stages of results, as the parts of such a kernel write them."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilefuse.domain.contraction import INNER
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.kernel.ir import Buffer
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Produce, Ring
+from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.state import OnlineState
+from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
+from tilefuse.templates.staged.walked.leads import digit_places
+from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked.stage import StagedResult, lead_places
+from tilefuse.templates.staged.walked.tiled import TiledWalk
+
+
+class RingState(OnlineState):
+    """The statements of one kernel so far. staged: results that tensor stores write."""
+
+    def __init__(self, program: TileProgram, walk: TiledWalk, staged: Sequence[StagedResult], device: DeviceSpec) -> None:
+        super().__init__(program, walk.walk, device)
+        self.walk, self.staged = walk, tuple(staged)
+        self.maps: dict[str, TensorMap] = {}
+        self.slots = {t.key: Buffer(self.fresh(f"{t.operand.value}_slots"), t.operand.dtype, t.elements * walk.slots(t), "shared", "",
+                                    t.operand.value, t.offset_bytes, swizzle=SWIZZLE_LINE_BYTES) for t in walk.tiles}
+        self.stages = {r.name: Buffer(self.fresh(f"{r.name}_stage"), r.dtype, r.elements, "shared", "", r.name, r.offset_bytes,
+                                      swizzle=SWIZZLE_LINE_BYTES) for r in staged}
+        self.lead = number(0)
+
+    def filling(self, ring: Ring, body: Callable[[Affine], None], threads: int = 1) -> str:
+        """A filling of a ring by so many threads: the name of its slot. body: writes the slot of that number."""
+        slot = self.fresh(f"{ring.name}_slot")
+        with self.nested() as produced:
+            produced.extents[slot] = ring.slots
+            if threads > 1:
+                produced.extents["thread"] = threads
+            body(axis(slot))
+        self.emit(Produce(ring.name, slot, tuple(produced.statements), threads))
+        self.frame.extents[slot] = ring.slots
+        return slot
+
+    def copy_tile(self, of: WalkOperand, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
+        """Starts the copies of an operand's tile from a line and an element of the inner axis on."""
+        operand, m = of.operand, map_of_tile(of.sizes, tile)
+        if tile.key not in self.maps:
+            name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
+            self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
+        leads = lead_places(of, self.lead)
+        place = {**leads, **digit_places(of.digits, leads, self.extents), operand.line: first_line, INNER: first_inner}
+        for panel in range(tile.num_panels):
+            coordinates = [place[a] for a in m.axes]
+            coordinates[-1] = coordinates[-1] + panel * tile.width
+            self.emit(TensorCopy(self.maps[tile.key].name, tuple(map(self.simplified, coordinates)), self.slots[tile.key].name,
+                                 self.simplified(slot * tile.elements + panel * tile.panel_lines * tile.width)))

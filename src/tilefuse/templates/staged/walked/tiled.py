@@ -1,0 +1,150 @@
+"""Tiles of rows along a walked axis: the turns that a mask leaves of each, and the block that has most of them.
+
+    causal, 4 tiles of rows      turns 1 2 3 4       blocks take the longest first, every other round in the opposite order
+"""
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+from tilefuse.base.search.limits import SEARCH
+from tilefuse.templates.staged.online.plan import OnlinePlan
+from tilefuse.templates.staged.online.products import OnlineForm
+from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.walked.conditions import Bounds
+from tilefuse.templates.staged.walked.limit import Limit, Turns, turns_of
+from tilefuse.templates.staged.walked.operand import WalkOperand
+
+
+class TiledForm(Protocol):
+    """A form with a walked axis.
+
+    limit      the mask that bounds the columns of each row
+    staged_by  an operand with the columns of the results
+    """
+
+    @property
+    def online(self) -> OnlineForm: ...
+
+    @property
+    def limit(self) -> Limit | None: ...
+
+    @property
+    def staged_by(self) -> WalkOperand: ...
+
+
+class TiledChoice(Protocol):
+    """Tiles of a walk: rows a block, columns a turn, persistent blocks, lead places whose tiles are taken together."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def warpgroups(self) -> int: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    @property
+    def band(self) -> int: ...
+
+
+class TiledWalk:
+    """Facts of a plan that follow from its form and its tiles alone."""
+
+    @property
+    def of(self) -> TiledForm:
+        """The form."""
+        raise NotImplementedError
+
+    @property
+    def tiling(self) -> TiledChoice:
+        """The tiles."""
+        raise NotImplementedError
+
+    @property
+    def tiles(self) -> tuple[OperandTile, ...]:
+        """One slot's tile of each operand that comes through a ring."""
+        raise NotImplementedError
+
+    @property
+    def walk(self) -> OnlinePlan:
+        """The plan that the statements of a turn are written from."""
+        raise NotImplementedError
+
+    def slots(self, tile: OperandTile) -> int:
+        """Slots of an operand's ring."""
+        raise NotImplementedError
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles along the rows."""
+        return -(-self.of.online.num_rows // self.tiling.rows)
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of all lead places."""
+        return self.of.online.num_leads * self.row_tiles
+
+    @property
+    def most_turns(self) -> int:
+        """Turns along the whole walked axis."""
+        return -(-self.of.online.length // self.tiling.columns)
+
+    def turns(self, row_tile: int) -> int:
+        """Turns of a tile of rows: between the first and the last column that one of its rows has."""
+        turns = self._row_turns[row_tile]
+        return turns.end - turns.first
+
+    @cached_property
+    def _row_turns(self) -> tuple[Turns, ...]:
+        """Turns of every tile of rows."""
+        rows, columns, online, limit = self.tiling.rows, self.tiling.columns, self.of.online, self.of.limit
+        bounds = Bounds() if limit is None else limit.bounds
+        return tuple(turns_of(bounds, n * rows, rows, columns, online.length) for n in range(self.row_tiles))
+
+    @property
+    def longest_last(self) -> bool:
+        """Whether the last rows have most turns, so that their tiles are taken first."""
+        return self.of.limit is not None and self.turns(self.row_tiles - 1) >= self.turns(0)
+
+    @property
+    def all_turns(self) -> int:
+        """Turns of all tiles."""
+        if self.of.limit is None:
+            return self.num_tiles * self.most_turns
+        return self.of.online.num_leads * sum(self.turns(n) for n in range(self.row_tiles))
+
+    @property
+    def whole_turns(self) -> int:
+        """Turns of all tiles that the mask cuts nothing of."""
+        return self.of.online.num_leads * sum(t.whole_end - t.whole_first for t in self._row_turns)
+
+    @cached_property
+    def most_loaded(self) -> tuple[int, int]:
+        """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other
+        time in the opposite order."""
+        choice, row_tiles = self.tiling, self.row_tiles
+        tiles = -(-self.num_tiles // choice.blocks)
+        if self.of.limit is None:
+            return tiles, tiles * self.most_turns
+        if tiles > SEARCH.pipelines.walk_tiles:
+            return tiles, -(-self.all_turns // choice.blocks)
+        loads = [0] * choice.blocks
+        of_band = choice.band * row_tiles
+        turns = [self.turns(n) for n in range(row_tiles)]
+        if self.longest_last:
+            turns.reverse()
+        for n in range(self.num_tiles):
+            round_, block = divmod(n, choice.blocks)
+            loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[n % of_band // choice.band]
+        return tiles, max(loads)
+
+    def turns_text(self) -> str:
+        """Turns that a mask leaves of those of all tiles; "" without one."""
+        if self.of.limit is None:
+            return ""
+        return f"{self.all_turns} of {self.num_tiles * self.most_turns} turns of all tiles, {self.whole_turns} of them without the mask"

@@ -1,0 +1,1 @@
+"""Walks with several products on either side and no reductions between them, on warpgroup instructions: the gradients of attention."""

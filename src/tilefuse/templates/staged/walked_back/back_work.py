@@ -1,0 +1,98 @@
+"""Work of a walk between several products: cycles of the tensor cores, of the special unit and of threads in a turn, bytes that it moves.
+
+Figures are those of walks with one product on either side. No time of this walk has been measured. Nothing here is a time;
+`domain/roofline.py` makes one of it.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
+from tilefuse.templates.staged.online.products import OnlineForm
+from tilefuse.templates.staged.online.turn_work import loads_of, score_of
+from tilefuse.templates.staged.walked_back.plan import BackPlan, consumer_registers
+
+# Lanes that share the columns of a row of scores. Source: PTX ISA, wgmma, register fragments.
+LANES_OF_ROW = 4
+
+
+def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
+    """The plan with its operations and its work. boundary: the work of its boundary values."""
+    choice, fitted, form = plan.choice, device.fitted.walks, plan.form.online
+    tiles, turns = plan.most_loaded
+    kept_wait = fitted.left_wait_cycles if choice.kept_slots == 1 and tiles > 1 else 0.0
+    tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + kept_wait)
+    once = StageWork((), fitted.start_cycles * choice.warpgroups)
+    stages = _times(_turn(plan, device), turns), _times(tile, tiles)
+    blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
+    scores = plan.all_turns * choice.rows * choice.columns
+    products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
+    idle = device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors)
+    power = Operations(products, plan.walked[0].operand.dtype.name, idle)
+    brought = plan.num_tiles * sum(t.slot_bytes for t in plan.kept) + plan.all_turns * plan.filling_bytes
+    missed = _missed_bytes(plan, device)
+    work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
+                   grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
+                   flight_bytes=sum(t.slot_bytes * plan.slots(t) for t in plan.tiles), shared_bytes=2 * brought,
+                   serial_bytes=int(missed * fitted.missed_share))
+    return replace(plan, work=work, flops=products + scores * score_of(form).flops)
+
+
+def _missed_bytes(plan: BackPlan, device: DeviceSpec) -> float:
+    """Bytes of walked operands that come from memory: once where L2 holds those of a band, else once for all tiles of a lead place that are
+    at work together."""
+    choice, each = plan.choice, plan.filling_bytes
+    if choice.band * plan.most_turns * each <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
+        return 0.0
+    return plan.all_turns * each / max(choice.blocks / choice.band, 1.0)
+
+
+def _times(stage: StageWork, count: int) -> StageWork:
+    paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
+    return StageWork(paths, stage.wait_cycles * count, stage.chain_cycles * count)
+
+
+def instructions(plan: BackPlan, device: DeviceSpec) -> float:
+    """Instructions of a score in the mean of all turns, those of a turn spread over the scores of a thread."""
+    fitted, form = device.fitted.walks, plan.form
+    whole, cut = score_of(form.whole), score_of(form.online)
+    cut_share = 0.0 if form.limit is None else 1.0 - plan.whole_turns / plan.all_turns
+    of_masks = cut_share * (cut.flops - whole.flops) * fitted.mask_instructions
+    of_turn = fitted.turn_instructions * WARPGROUP / (WARPGROUP_ROWS * plan.choice.columns)
+    return fitted.score_instructions * len(form.elements) + whole.flops + of_masks + of_turn
+
+
+def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
+    """One turn of a block: products of one warpgroup beside the elements of another, which hides a part of either."""
+    choice, fitted, pipelined = plan.choice, device.fitted.walks, device.fitted.pipelined
+    form: OnlineForm = plan.form.online
+    scores, least = choice.rows * choice.columns, pipelined.least_columns
+    deep = sum(plan.inner(n) * max(choice.columns, least) / choice.columns for n in range(len(form.scores)))
+    deep += sum(max(plan.width(n), least) for n in range(len(form.weighted)))
+    tensor = scores * deep / pipelined.narrow_per_cycle
+    special = scores * score_of(plan.form.whole).special / fitted.special_per_cycle
+    loads = loads_of(form)
+    threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * loads)
+    a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
+    moved = plan.filling_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
+    share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
+    products: tuple[Unit, float] = ("tensor", tensor * share)
+    beside: tuple[tuple[Unit, float], ...] = (("special", special * share), ("threads", threads * share))
+    paths: tuple[tuple[tuple[Unit, float], ...], ...] = (*((products, p) for p in beside), (("tensor", tensor),), (("l2", moved),))
+    busy = StageWork(paths).busy_cycles
+    return StageWork(paths, max(fitted.turn_cycles, fitted.least_turn_cycles - busy) + _load_wait(plan, loads, device))
+
+
+def _load_wait(plan: BackPlan, loads: int, device: DeviceSpec) -> float:
+    """Cycles of a turn in which a warpgroup waits for values that its threads load, those of scores and of vectors that no copy brings: as
+    many are in flight as registers are free."""
+    choice, fitted = plan.choice, device.fitted.walks
+    vectors = len(plan.form.of_columns) - len(plan.vectors)
+    of_thread = loads * WARPGROUP_ROWS * choice.columns // WARPGROUP + vectors * choice.columns // LANES_OF_ROW
+    if not of_thread:
+        return 0.0
+    free = max(consumer_registers(plan, device)[1] - plan.registers - fitted.registers, 1)
+    return fitted.load_wait_cycles * -(-of_thread // free) / choice.warpgroups

@@ -1,0 +1,124 @@
+"""The form of a walk between several products without reductions: elements of scores, each times an operand of the walked axis.
+
+    s[r, c]  = sum q[r, k] k[c, k]         scores: products whose columns are walked, each with an operand of its rows and a walked one
+    d[r, c]  = sum g[r, j] v[c, j]
+    y[r, k]  = sum over c of x(s, d)[r, c] k[c, k]       weighted: products along the walked axis, of elements of the scores
+
+A walked operand that a score and a weighted product read is one: its tile comes once a turn and is multiplied from either side.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.domain.contraction import COLUMN, INNER
+from tilefuse.ir.affine import Affine
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import Expr, Read, walk
+from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, online_form
+from tilefuse.templates.staged.walked.form import walk_operand
+from tilefuse.templates.staged.walked.limit import Limit, without_mask
+from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked_back.powers import with_bounds, with_short_powers
+
+
+@dataclass(frozen=True)
+class BackForm:
+    """Several products with elements of their results between them.
+
+    kept      of each score: its left operand, over rows and an inner axis
+    walked    distinct operands over the walked axis and an inner axis, the first one's lines
+    rights    of each score: number of its walked operand
+    weights   of each weighted product: number of its walked operand, whose inner axis is the product's columns
+    limit     the mask that bounds the columns of each row, if there is one
+    staged_by right operand of the first weighted product
+    whole     the form in turns that the mask cuts nothing of
+    """
+
+    online: OnlineForm
+    kept: tuple[WalkOperand, ...]
+    walked: tuple[WalkOperand, ...]
+    rights: tuple[int, ...]
+    weights: tuple[int, ...]
+    limit: Limit | None
+    staged_by: WalkOperand
+    whole: OnlineForm
+
+    @property
+    def elements(self) -> tuple[Expr, ...]:
+        """Distinct elements that weighted products multiply, in their order."""
+        return tuple(dict.fromkeys(w.total.body for w in self.online.weighted))
+
+    @property
+    def width(self) -> int:
+        """Columns of the weighted products."""
+        return self.online.weighted[0].width
+
+    @property
+    def of_columns(self) -> tuple[Read, ...]:
+        """Values of boundary vectors that change along the walked axis and not along the rows."""
+        reads = (e for w in self.online.weighted for e in walk(w.total.body) if isinstance(e, Read) and e.value not in self.online.reads)
+        return tuple(dict.fromkeys(e for e in reads if _axes(e) in (frozenset([WALK]), frozenset([LEAD, WALK]))))
+
+
+def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
+    """The form of a pattern given as a graph of its own, or why it has none."""
+    online = online_form(graph)
+    if isinstance(online, Rejected):
+        return online
+    if online.totals or len(online.scores) + len(online.weighted) <= 2 or not online.weighted:
+        return Rejected(Reason.OTHER_TEMPLATE, f"{len(online.scores)} scores, {len(online.weighted)} weighted products and "
+                                               f"{len(online.totals)} reductions: this walk has several products and no reduction")
+    if any(s.bias is not None for s in online.scores) or any(w.bias is not None for w in online.weighted):
+        return Rejected(Reason.UNSUPPORTED_OP, "a product adds a bias of its own")
+    kept: list[WalkOperand] = []
+    rights: list[WalkOperand] = []
+    weights: list[WalkOperand] = []
+    for value, side, operands in (*((s.value, "left", kept) for s in online.scores), *((s.value, "right", rights) for s in online.scores),
+                                  *((w.value, "right", weights) for w in online.weighted)):
+        operand = walk_operand(graph, layouts, graph.node_by_name[value], side)
+        if isinstance(operand, Rejected):
+            return operand
+        operands.append(operand)
+    if len({o.operand.dtype for o in (*kept, *rights, *weights)}) > 1:
+        return Rejected(Reason.UNSUPPORTED_OP, "operands of several types, and elements become operands of one")
+    turned = [_turned(o) for o in weights]
+    walked = _distinct([*rights, *turned])
+    online, limit = with_bounds(online)
+    whole = with_short_powers(online if limit is None else without_mask(online, limit))
+    return BackForm(with_short_powers(online), tuple(kept), walked, tuple(map(walked.index, map(_plain, rights))),
+                    tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole)
+
+
+def _turned(of: WalkOperand) -> WalkOperand:
+    """The right operand of a weighted product with the walked axis, its inner one, as its lines."""
+    operand, sizes = of.operand, dict(of.sizes)
+    sizes[operand.line], sizes[INNER] = of.sizes[INNER], of.sizes[operand.line]
+    strides = dict(operand.stride_by_axis)
+    line, inner = strides.pop(operand.line, None), strides.pop(INNER, None)
+    strides |= {a: s for a, s in ((operand.line, inner), (INNER, line)) if s is not None}
+    turned = replace(operand, lines=sizes[operand.line], stride_by_axis=strides, inner_is_contiguous=strides.get(INNER, 1) == 1)
+    return WalkOperand(turned, sizes, of.leads, of.digits)
+
+
+def _plain(of: WalkOperand) -> WalkOperand:
+    """An operand with its axes in one order, so that equal ones are equal."""
+    assert of.operand.line == COLUMN
+    strides = dict(sorted(of.operand.stride_by_axis.items()))
+    digits: dict[str, Affine] = dict(sorted(of.digits.items()))
+    return WalkOperand(replace(of.operand, stride_by_axis=strides, read_bytes=of.operand.dtype.itemsize, lone_reads=0),
+                       dict(sorted(of.sizes.items())), of.leads, digits)
+
+
+def _distinct(operands: Sequence[WalkOperand]) -> tuple[WalkOperand, ...]:
+    distinct: list[WalkOperand] = []
+    for of in map(_plain, operands):
+        if of not in distinct:
+            distinct.append(of)
+    return tuple(distinct)
+
+
+def _axes(e: Read) -> frozenset[str]:
+    return frozenset[str]().union(*(i.axes() for i in e.index))

@@ -1,0 +1,174 @@
+"""The plan of a walk between several products: places of operands, vectors and results in shared memory, registers."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tilefuse.domain.contraction import INNER
+from tilefuse.domain.work import Work
+from tilefuse.ir.affine import linearise, row_major_strides
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.layouts import Layouts
+from tilefuse.ir.scalar import Read
+from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
+from tilefuse.kernel.tensor_map import why_no_map
+from tilefuse.target.capabilities import MMA_COLUMNS
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.tensor_map import BOX_ALIGNMENT_BYTES
+from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
+from tilefuse.templates.staged.chain.plan import ITEM_BYTES
+from tilefuse.templates.staged.online.plan import OnlinePlan, padded
+from tilefuse.templates.staged.online.products import LEAD, WALK
+from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.walked.operand import WalkOperand
+from tilefuse.templates.staged.walked.plan import PANEL
+from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
+from tilefuse.templates.staged.walked.tiled import TiledWalk
+from tilefuse.templates.staged.walked_back.form import BackForm
+from tilefuse.templates.staged.walked_back.record import WalkedBack
+
+KEPT, WALKED = "kept", "walked"
+# Elements of one instruction along the inner axis.
+INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
+
+
+@dataclass(frozen=True)
+class VectorTile:
+    """A stretch of a boundary vector beside the walked operands, one element for each column of a turn.
+
+    extents, strides  of its tensor map: lead place, walked axis; `leads` tells whether it has the first
+
+    Units: elements; bytes.
+    """
+
+    read: Read
+    dtype: DType
+    leads: bool
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    first: int
+    columns: int
+    offset_bytes: int = 0
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Extents of one copy."""
+        return (*(1 for _ in self.extents[:-1]), self.columns)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Shared memory of one slot: copies begin at whole lines."""
+        return padded(self.columns * self.dtype.itemsize, BOX_ALIGNMENT_BYTES)
+
+    @property
+    def elements(self) -> int:
+        """Elements of one slot."""
+        return self.slot_bytes // self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class BackPlan(TiledWalk):
+    """One kernel. vectors: those that copies bring; threads load others. `work` and `flops`: as of `Work` and `TileProgram`."""
+
+    form: BackForm
+    choice: WalkedBack
+    kept: tuple[OperandTile, ...]
+    walked: tuple[OperandTile, ...]
+    vectors: tuple[VectorTile, ...]
+    shared_bytes: int
+    staged: tuple[StagedResult, ...] = ()
+    work: Work = Work()
+    flops: int = 0
+
+    @property
+    def of(self) -> BackForm:
+        """The form."""
+        return self.form
+
+    @property
+    def tiling(self) -> WalkedBack:
+        """The tiles."""
+        return self.choice
+
+    @property
+    def tiles(self) -> tuple[OperandTile, ...]:
+        """One slot's tile of each operand."""
+        return *self.kept, *self.walked
+
+    @property
+    def brought(self) -> tuple[WalkOperand, ...]:
+        """The operand of each tile."""
+        return *self.form.kept, *self.form.walked
+
+    def slots(self, tile: OperandTile) -> int:
+        """Slots of an operand's ring."""
+        return self.choice.kept_slots if tile in self.kept else self.choice.slots
+
+    def inner(self, score: int) -> int:
+        """Inner extent of a score in whole instructions; operands are zeros beyond their end."""
+        return padded(self.form.online.scores[score].inner, INSTRUCTION_INNER)
+
+    def width(self, weighted: int) -> int:
+        """Columns of a weighted product in whole instructions."""
+        return padded(self.form.online.weighted[weighted].width, MMA_COLUMNS)
+
+    @property
+    def filling_bytes(self) -> int:
+        """Bytes that a turn brings."""
+        return sum(t.slot_bytes for t in self.walked) + sum(v.slot_bytes for v in self.vectors)
+
+    @property
+    def registers(self) -> int:
+        """Registers of a consumer thread for scores and for sums of the weighted products, and for the elements of one of these as a left
+        operand: the assembler puts those of the others where scores were."""
+        form, columns = self.form.online, self.choice.columns
+        sums = sum(self.width(n) for n in range(len(form.weighted)))
+        arrays = max(len(form.scores), len(self.form.elements))
+        return WARPGROUP_ROWS * (arrays * columns + sums) // WARPGROUP + WARPGROUP_ROWS // 2 * columns // WARPGROUP
+
+    @property
+    def walk(self) -> OnlinePlan:
+        """The plan that the statements of a turn are written from: each warp has whole rows of 16, as on the smaller instructions."""
+        choice = Online(self.choice.rows, self.choice.columns, self.choice.consumer_threads)
+        return OnlinePlan(self.form.online, choice, "mma", 1, 1, (), self.shared_bytes)
+
+
+def placed(form: BackForm, choice: WalkedBack, layouts: Layouts) -> BackPlan:
+    """The plan with its rings and the stages of results one after the other in shared memory."""
+    end, kept, walked = 0, list[OperandTile](), list[OperandTile]()
+    for key, operands, lines, slots, tiles in ((KEPT, form.kept, choice.rows, choice.kept_slots, kept),
+                                               (WALKED, form.walked, choice.columns, choice.slots, walked)):
+        for n, of in enumerate(operands):
+            whole = padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
+            tile = OperandTile(f"{key}{n}", of.operand, whole, padded(of.sizes[INNER], PANEL), end)
+            tiles.append(tile)
+            end = padded(end + tile.slot_bytes * slots, TILE_ALIGNMENT_BYTES)
+    vectors: list[VectorTile] = []
+    for read in form.of_columns:
+        vector = _vector(form, read, layouts, choice.columns)
+        if vector is not None:
+            vectors.append(replace(vector, offset_bytes=end))
+            end += vector.slot_bytes * choice.slots
+    staged = staged_results(form.online, form.staged_by, layouts, choice.rows, padded(end, TILE_ALIGNMENT_BYTES))
+    return BackPlan(form, choice, tuple(kept), tuple(walked), tuple(vectors), staged[-1].end_bytes if staged else end, staged)
+
+
+def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> VectorTile | None:
+    """A vector as a tensor over lead places and the walked axis; None where no tensor map describes it."""
+    kind, online = form.online.graph.type_of(read.value), form.online
+    offset = linearise(read.index, tuple(layouts.get(read.value) or row_major_strides(kind.shape)))
+    if read.value in online.graph.node_by_name or not offset.is_linear or offset.coefficient(WALK) != 1:
+        return None
+    leads = offset.coefficient(LEAD)
+    extents, strides = ((online.num_leads, online.length), (leads, 1)) if leads else ((online.length,), (1,))
+    vector = VectorTile(read, kind.dtype, bool(leads), extents, strides, offset.const, columns)
+    return None if why_no_map(kind.dtype, extents, strides, vector.box, 0, vector.first) else vector
+
+
+def consumer_registers(plan: BackPlan, device: DeviceSpec) -> tuple[int, int]:
+    """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
+    choice, producing = plan.choice, device.fitted.pipelined.copying_registers
+    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
+    started = min(started, device.max_registers_per_thread)
+    left = started * choice.num_threads - producing * WARPGROUP
+    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)

@@ -1,0 +1,139 @@
+"""Elements between the products in a form of few instructions, and the masks that bound the columns of their rows.
+
+    exp(c * s - l[r])  ->  exp2(c log2(e) * s - log2(e) * l[r])      one fused multiplication and one power a score
+
+An element that has the power of a masked score as a factor is 0 where the mask hides it, unless its other factors are infinite or NaN.
+Source: Dao 2023, arXiv:2307.08691 (gradients from the logarithms of the sums).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilefuse.ir.dtype import DTYPES, F32
+from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, transform, walk
+from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.walked.conditions import Bounds, Conditions
+from tilefuse.templates.staged.walked.limit import Limit, with_bodies
+
+LOG2_E = math.log2(math.e)
+
+
+def with_bounds(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
+    """The form with the masks of its scores outside of these, and those that bound the columns of each row; None where there are none,
+    where powers are of different scores, or where an element is not 0 wherever a mask hides the score."""
+    bodies = [w.total.body for w in form.weighted]
+    powers = list(dict.fromkeys(e for body in bodies for e in walk(body) if _is_power(e, form)))
+    scores = list(dict.fromkeys(_exponent(e)[0] for e in powers))
+    if len(scores) != 1 or not all(_vanishes(body, powers) for body in bodies):
+        return form, None
+    unmasked = Conditions({ROW: form.num_rows, WALK: form.length}).unmasked(scores[0])
+    if unmasked.bounds == Bounds():
+        return form, None
+    limit = Limit(unmasked.bounds, unmasked.masked(F32), unmasked.bare(F32))
+    return with_bodies(form, {scores[0]: limit.masked}), limit
+
+
+def with_short_powers(form: OnlineForm) -> OnlineForm:
+    """The form with powers of e as powers of two, the logarithm's constant in the factor that scores have anyway."""
+    if form.sum_dtype != F32:
+        return form
+    return replace(form, weighted=tuple(replace(w, total=replace(w.total, body=transform(w.total.body, _short))) for w in form.weighted))
+
+
+def rows_alone(form: OnlineForm, kept: str, walked: str) -> tuple[Expr, ...]:
+    """The largest parts of all elements that do not change along the axis `walked`, where computing them takes more than naming them.
+
+    Those that depend on `kept` come first; then those of the lead place alone.
+    """
+    names = frozenset(form.reads)
+    parts = dict.fromkeys(e for w in form.weighted for e in _largest(w.total.body, walked, names))
+    return tuple(sorted(parts, key=lambda e: kept not in axes_in(e)))
+
+
+def axes_in(e: Expr) -> frozenset[str]:
+    """Axes that an expression depends on."""
+    found: set[str] = set()
+    for x in walk(e):
+        index = x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()
+        facts = tuple(b.index for b in x.bounds) if isinstance(x, Guard) else ()
+        for i in (*index, *facts):
+            found |= i.axes()
+    return frozenset(found)
+
+
+def _largest(e: Expr, walked: str, names: frozenset[str]) -> Iterator[Expr]:
+    free = not any(isinstance(x, Lookup | Guard) or isinstance(x, Read) and x.value in names for x in walk(e))
+    if free and walked not in axes_in(e):
+        if not isinstance(e, Const | Index) and any(isinstance(x, Read) for x in walk(e)):
+            yield e
+        return
+    if isinstance(e, Guard):
+        # Reads of either side may be out of range on the other.
+        return
+    match e:
+        case Call(_, args):
+            for part in args:
+                yield from _largest(part, walked, names)
+
+
+def _is_power(e: Expr, form: OnlineForm) -> bool:
+    """Whether an expression is exp of a score less a value of its row or of its column."""
+    names = frozenset(form.reads)
+    match e:
+        case Call("exp", (Call("sub", (x, shift)),)):
+            reads = {r.value for r in walk(x) if isinstance(r, Read)}
+            return bool(reads & names) and not any(isinstance(r, Read) and r.value in names for r in walk(shift))
+    return False
+
+
+def _exponent(e: Expr) -> tuple[Expr, Expr]:
+    assert isinstance(e, Call) and isinstance(e.args[0], Call)
+    x, shift = e.args[0].args
+    return x, shift
+
+
+def _vanishes(e: Expr, powers: list[Expr]) -> bool:
+    """Whether an element has one of the powers as a factor."""
+    if e in powers:
+        return True
+    match e:
+        case Call("mul", (a, b)):
+            return _vanishes(a, powers) or _vanishes(b, powers)
+        case Call("div", (a, _)):
+            return _vanishes(a, powers)
+        case Call("add" | "sub", (a, b)):
+            return _vanishes(a, powers) and _vanishes(b, powers)
+        case Call("select", (_, a, b)):
+            return all(_vanishes(x, powers) or isinstance(x, Const) and x.value == 0 for x in (a, b))
+        case Call(fn, (a,)):
+            return (fn == "neg" or fn in DTYPES) and _vanishes(a, powers)
+        case Guard(_, a, b):
+            return all(_vanishes(x, powers) or isinstance(x, Const) and x.value == 0 for x in (a, b))
+    return False
+
+
+def _short(e: Expr) -> Expr:
+    match e:
+        case Call("exp", (Call("sub", (x, shift)),)):
+            return Call("exp2", (Call("sub", (_scaled(x), Call("mul", (shift, const(LOG2_E, F32))))),))
+    return e
+
+
+def _scaled(e: Expr) -> Expr:
+    """An expression times log2(e), inside of masks and with the constant that it is multiplied by."""
+    match e:
+        case Const() if not math.isfinite(e.value):
+            return e
+        case Const():
+            return const(float(e.value) * LOG2_E, F32)
+        case Call("mul", (x, Const() as c)) | Call("mul", (Const() as c, x)):
+            return Call("mul", (x, const(float(c.value) * LOG2_E, F32)))
+        case Call("select", (condition, a, b)):
+            return Call("select", (condition, _scaled(a), _scaled(b)))
+        case Guard(facts, a, b):
+            return Guard(facts, _scaled(a), _scaled(b))
+        case Call("add" | "sub" as fn, (a, b)):
+            return Call(fn, (_scaled(a), _scaled(b)))
+    return Call("mul", (e, const(LOG2_E, F32)))

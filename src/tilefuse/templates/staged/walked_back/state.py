@@ -1,0 +1,68 @@
+"""The state of a walk between several products as its parts write it: one ring for the rows' operands, one for what a turn brings."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.affine import Affine, number
+from tilefuse.ir.scalar import Read
+from tilefuse.kernel.ir import Buffer
+from tilefuse.kernel.pipeline import Ring
+from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.products import OnlineForm
+from tilefuse.templates.staged.walked.rings import RingState
+from tilefuse.templates.staged.walked_back.plan import KEPT, WALKED, BackPlan, VectorTile
+
+
+class BackState(RingState):
+    """The statements of one kernel so far. walk: the whole plan; `form` is the form of the turn at hand, with or without its mask."""
+
+    walk: BackPlan
+
+    def __init__(self, program: TileProgram, walk: BackPlan, device: DeviceSpec) -> None:
+        super().__init__(program, walk, walk.staged, device)
+        self.vectors = {v.read: Buffer(self.fresh(f"{v.read.value}_slots"), v.dtype, v.elements * walk.choice.slots, "shared", "",
+                                       v.read.value, v.offset_bytes) for v in walk.vectors}
+        self.kept_ring = Ring(KEPT, walk.choice.kept_slots, tuple(self.slots[t.key].name for t in walk.kept))
+        self.walked_ring = Ring(WALKED, walk.choice.slots, (*(self.slots[t.key].name for t in walk.walked),
+                                                            *(b.name for b in self.vectors.values())))
+        self.vector_maps: dict[Read, TensorMap] = {}
+
+    @contextlib.contextmanager
+    def taking(self, form: OnlineForm) -> Iterator[None]:
+        """Inside, elements are those of this form."""
+        kept, self.form = self.form, form
+        yield
+        self.form = kept
+
+    def is_on_chip(self, e: Read) -> bool:
+        """Whether a ring brings the element."""
+        return e in self.vectors
+
+    def fill_kept(self) -> str:
+        """A filling with the operands of the rows: the name of its slot."""
+        def body(slot: Affine) -> None:
+            for of, tile in zip(self.walk.form.kept, self.walk.kept, strict=True):
+                self.copy_tile(of, tile, slot, self.first_row, number(0))
+
+        return self.filling(self.kept_ring, body)
+
+    def fill_walked(self, first: Affine) -> str:
+        """A filling with the walked operands and vectors from an element of the walked axis on: the name of its slot."""
+        def body(slot: Affine) -> None:
+            for of, tile in zip(self.walk.form.walked, self.walk.walked, strict=True):
+                self.copy_tile(of, tile, slot, first, number(0))
+            for v in self.walk.vectors:
+                self._copy_vector(v, slot, first)
+
+        return self.filling(self.walked_ring, body)
+
+    def _copy_vector(self, v: VectorTile, slot: Affine, first: Affine) -> None:
+        if v.read not in self.vector_maps:
+            name = self.fresh(f"{v.read.value}_map")
+            self.vector_maps[v.read] = TensorMap(name, self.buffers[v.read.value].name, v.dtype, v.extents, v.strides, v.box, 0, v.first)
+        coordinates = (self.lead, first) if v.leads else (first,)
+        self.emit(TensorCopy(self.vector_maps[v.read].name, tuple(map(self.simplified, coordinates)), self.vectors[v.read].name,
+                             self.simplified(slot * v.elements)))

@@ -1,0 +1,181 @@
+"""One turn of a walk between several products: scores arrive one after another, and products start as soon as elements are known.
+
+    start s, d | s arrives: powers | round them, start y0 | d arrives: the other elements | round them, start y1 | all products end
+
+Scores' registers hold the elements before these are rounded: each score is read before an element takes its place.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tilefuse.emit.subscripts import kernel_dtype
+from tilefuse.ir.affine import Affine, axis, number
+from tilefuse.ir.dtype import DType
+from tilefuse.ir.scalar import Bound, Call, Expr, Guard, Lookup, Read, children, const, walk
+from tilefuse.kernel.ir import Assign, Comment, Declare, If, KExpr, Reg, VectorLoad
+from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, WarpgroupWait
+from tilefuse.target.warpgroup import NEIGHBOURS
+from tilefuse.templates.staged.online.fragments import Fragment
+from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.walked_back.state import BackState
+
+
+class BackTurn:
+    """The statements of one turn within its filling.
+
+    kept_at, slot  slots of both rings
+    start          first element of the walked axis
+    row_values     parts of elements that a row keeps over all turns, as arrays over the thread's rows
+    """
+
+    def __init__(self, w: BackState, form: OnlineForm, here: Fragment, group: Affine, kept_at: Affine, slot: str, start: Affine,
+                 row_values: dict[Expr, Reg], scores: list[Reg], held: list[Reg], sums: list[Reg]) -> None:
+        self.w, self.form, self.here, self.group, self.start = w, form, here, group, start
+        self.kept_at, self.slot, self.row_values = kept_at, slot, row_values
+        self.scores, self.held, self.sums = scores, held, sums
+        self.elements = tuple(dict.fromkeys(p.total.body for p in form.weighted))
+        self.early = early_part(form)
+        names = frozenset(form.reads)
+        self.reads_rows = any(isinstance(e, Read | Lookup) and (isinstance(e, Lookup) or e.value not in names) and ROW in _axes(e)
+                              and e not in row_values for body in self.elements for e in walk(body))
+
+    def emit(self) -> None:
+        """Products and elements."""
+        w, form = self.w, self.form
+        started = len(form.scores)
+        for n in range(len(form.scores)):
+            w.emit(self._score(n))
+        if self.early is not None:
+            w.emit(WarpgroupWait(started - 1), Comment("elements of the first score, in its place"))
+            self._each({self.early: self.scores[0]}, 1)
+            if self.early in self.elements:
+                started += self._multiply(self.early, self.scores[0])
+        w.emit(WarpgroupWait(started - len(form.scores)))
+        rest = tuple(e for e in self.elements if e != self.early)
+        place_by_element = dict(zip(rest, self._places(len(rest)), strict=True))
+        w.emit(Comment("elements of all scores"))
+        self._each(place_by_element, len(form.scores))
+        for e, place in place_by_element.items():
+            self._multiply(e, place)
+        w.emit(WarpgroupWait(0))
+
+    # -- elements ----------------------------------------------------------------------------------------------------------
+
+    def _places(self, count: int) -> list[Reg]:
+        """Arrays for elements: those of scores, the last ones first; others where there are more elements."""
+        w, places = self.w, self.scores[:0:-1]
+        if self.early not in self.elements:
+            places.append(self.scores[0])
+        while len(places) < count:
+            places.append(Reg(w.fresh("element"), self.scores[0].dtype))
+            w.emit(Declare(places[-1].name, places[-1].dtype, self.here.size))
+        return places[:count]
+
+    def _each(self, place_by_element: dict[Expr, Reg], num_scores: int) -> None:
+        """Computes elements of every score of the thread, of which `num_scores` scores are known, into arrays; 0 beyond the ends."""
+        w, here = self.w, self.here
+        with w.loop("g", here.groups, unroll=w.unroll) as g:
+            pairs = {read: self._pair(read, g) for read in w.vectors if any(read in walk(e) for e in place_by_element)}
+            with w.loop("v", here.vector, unroll=w.unroll) as v, w.loop("i", here.rows, unroll=w.unroll) as i, self._at(i, g, v) as facts:
+                place = here.place(i, g, v)
+                with w.nested() as inner:
+                    self._known(i, v, place, pairs, num_scores)
+                    values = [(Reg(r.name, r.dtype, place), w.register(_as(w.element(e), r.dtype), r.dtype, "element"))
+                              for e, r in place_by_element.items()]
+                    w.emit(*(Assign(reg, value) for reg, value in values))
+                zeros = tuple(Assign(Reg(r.name, r.dtype, place), const(0, r.dtype)) for r in place_by_element.values())
+                w.emit(*([If(facts, tuple(inner.statements), zeros)] if facts else inner.statements))
+
+    @contextlib.contextmanager
+    def _at(self, i: Affine, g: Affine, v: Affine) -> Iterator[tuple[Bound, ...]]:
+        """Inside, ROW and WALK are at one score of the thread; yields the bounds under which it exists."""
+        w = self.w
+        row, place = w.simplified(w.first_row + self.here.row(i)), w.simplified(self.start + self.here.column(g, v))
+        with w.at(**{ROW: row, WALK: place}):
+            yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
+
+    def _known(self, i: Affine, v: Affine, place: Affine, pairs: dict[Read, Reg], num_scores: int) -> None:
+        """Makes known what elements are computed from."""
+        w = self.w
+        for n, (s, reg) in enumerate(zip(self.form.scores, self.scores, strict=True)):
+            known = Reg(reg.name, reg.dtype, place)
+            if n == 0 and num_scores > 1 and self.early is not None:
+                w.remember(self.early, known)
+            elif n < num_scores:
+                w.remember(self.form.reads[s.value], known)
+        for e, array in self.row_values.items():
+            w.remember(e, Reg(array.name, array.dtype, i))
+        for read, pair in pairs.items():
+            w.remember(read, Reg(pair.name, pair.dtype, v))
+
+    def _pair(self, read: Read, g: Affine) -> Reg:
+        """Registers with a vector's elements for a group of columns."""
+        w, buffer = self.w, self.w.vectors[read]
+        tile = next(t for t in w.walk.vectors if t.read == read)
+        pair = Reg(w.fresh(f"{read.value}_pair"), tile.dtype)
+        at = w.simplified(axis(self.slot) * tile.elements + self.here.column(g, number(0)))
+        w.emit(Declare(pair.name, pair.dtype, self.here.vector), VectorLoad(pair.name, number(0), buffer.name, at, self.here.vector))
+        return pair
+
+    # -- products ----------------------------------------------------------------------------------------------------------
+
+    def _score(self, n: int) -> WarpgroupProduct:
+        plan, slots = self.w.walk, self.w.slots
+        left, right = plan.kept[n], plan.walked[plan.form.rights[n]]
+        along = left.operand.inner_is_contiguous
+        first = self.group * (WARPGROUP_ROWS * (left.width if along else left.depth))
+        return WarpgroupProduct(
+            self.scores[n].name, slots[left.key].name, self.kept_at * left.elements + first, left.panel_lines * left.width, not along,
+            slots[right.key].name, axis(self.slot) * right.elements, right.panel_lines * right.width, right.operand.inner_is_contiguous,
+            WARPGROUP_ROWS, plan.choice.columns, plan.inner(n), term=number(0))
+
+    def _multiply(self, e: Expr, source: Reg) -> int:
+        """Rounds an element to a left operand, and starts the products with it: their number."""
+        w, plan, held = self.w, self.w.walk, self.held[self.elements.index(e)]
+        with w.loop("n", self.here.size // NEIGHBOURS, unroll=w.unroll) as n:
+            for v in range(NEIGHBOURS):
+                at = n * NEIGHBOURS + v
+                w.emit(Assign(Reg(held.name, held.dtype, at), Call(held.dtype.name, (Reg(source.name, source.dtype, at),))))
+        of = [number_ for number_, p in enumerate(self.form.weighted) if p.total.body == e]
+        for number_ in of:
+            right = plan.walked[plan.form.weights[number_]]
+            w.emit(WarpgroupProduct(
+                self.sums[number_].name, held.name, number(0), 0, False, w.slots[right.key].name, axis(self.slot) * right.elements,
+                right.panel_lines * right.width, not right.operand.inner_is_contiguous, WARPGROUP_ROWS, plan.width(number_),
+                plan.choice.columns, left_registers=True))
+        return len(of)
+
+
+def early_part(form: OnlineForm) -> Expr | None:
+    """The one expression by which all elements depend on the first score, where it depends on no other score; None for none or several."""
+    first = form.reads[form.scores[0].value]
+    others = frozenset(form.reads[s.value] for s in form.scores[1:])
+    if not others:
+        return None
+    parts = list(dict.fromkeys(p for w in form.weighted for p in _parts(w.total.body, first, others)))
+    return parts[0] if len(parts) == 1 and parts[0] != first else None
+
+
+def _parts(e: Expr, first: Read, others: frozenset[Read]) -> Iterator[Expr]:
+    """The largest parts of an expression that depend on one score and on no other."""
+    inside = frozenset(x for x in walk(e) if isinstance(x, Read))
+    if first not in inside:
+        return
+    if not inside & others:
+        yield e
+        return
+    if isinstance(e, Guard):
+        # Neither side is computed where the other one is taken.
+        yield first
+        return
+    for part in children(e):
+        yield from _parts(part, first, others)
+
+
+def _as(e: KExpr, dtype: DType) -> KExpr:
+    return e if kernel_dtype(e) == dtype else Call(dtype.name, (e,))
+
+
+def _axes(e: Read | Lookup) -> frozenset[str]:
+    return frozenset[str]().union(*(i.axes() for i in e.index)) if isinstance(e, Read) else frozenset([ROW])
