@@ -53,6 +53,9 @@ class Options:
     channels_last: str = option(
         "auto", "memory layout around convolutions: auto (what is faster on the device), always, never", affects_code=True,
         choices=("auto", "always", "never"))
+    attention_gradients: str = option(
+        "library", "gradients of attention: library (the framework's call), kernels (two of ours, from logarithms of sums, with the "
+        "same results in every run; calls that they do not hold stay)", affects_code=True, choices=("library", "kernels"))
     planner: str = option(
         "ilp", "how kernels are chosen: greedy (merge while cheaper), ilp (integer program over candidates)", affects_code=True,
         choices=("greedy", "ilp"))

@@ -64,6 +64,8 @@ def _set(item: Pass, options: Options) -> Pass:
     match item:
         case StatePrecision():
             return stated_precision(options.float32_products)
+        case attention.ExpandAttention():
+            return replace(item, gradients=options.attention_gradients == "kernels")
         case PackConvolutionWeights() | MultiplyWindows() | PlanLayouts():
             return replace(item, channels_last=options.channels_last)
     return item

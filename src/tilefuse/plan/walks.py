@@ -4,6 +4,9 @@
 
 No part of such a set is worth a kernel alone: only together do the scores never reach memory. Walks are therefore proposed as a whole, and
 only here do large products join a kernel. The scheduler decides whether the set has the right form (`templates/staged/online/products.py`).
+
+Gradients of attention have several products on either side: those that rewritings mark as `COMPUTED_AGAIN`. No kernel for them has been
+timed; other graphs of such products are planned as they were.
 """
 from __future__ import annotations
 
@@ -12,8 +15,14 @@ from collections.abc import Iterator
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.contraction import RESULT_DTYPE, contraction_of
 from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.scalar import Read
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
+
+# Bits of operands of products on tensor cores.
+NARROW_BITS = 16
+# Attribute of products that a kernel computes from operands again instead of reading what an earlier one stored.
+COMPUTED_AGAIN = "computed_again"
 
 
 def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
@@ -22,7 +31,10 @@ def find_walks(graph: Graph, device: DeviceSpec) -> tuple[tuple[str, ...], ...]:
         return ()
     walks: dict[tuple[str, ...], None] = {}
     for node in graph.nodes:
-        if _is_product(node) and node.type.shape[-1] >= device.fitted.products.walk_columns:
+        if node.attribute(COMPUTED_AGAIN):
+            for walk in _of_several(node, graph):
+                walks[walk] = None
+        elif _is_product(node) and node.type.shape[-1] >= device.fitted.products.walk_columns:
             contraction = contraction_of(node, graph)
             if contraction is not None and contraction.inner <= device.fitted.products.walk_depth:
                 for walk in _from(node, graph, device.fitted.products.walk_depth):
@@ -63,3 +75,47 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
                 stack.append(value)
     if score.name in last_products:
         yield tuple(n.name for n in graph.in_order(last_products))
+
+
+def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
+    """The walk of a marked product: others like it whose results the same products read, with the maps between, and all of these."""
+    scores: dict[str, None] = {score.name: None}
+    inside: dict[str, None] = {}
+    while True:
+        ends = [end for s in scores for end in _ends(s, graph)]
+        inside = dict.fromkeys(ends)
+        stack, known = list(inside), len(scores)
+        while stack:
+            for value in graph.node_by_name[stack.pop()].reads():
+                node = graph.node_by_name.get(value)
+                if node is None or value in inside:
+                    continue
+                is_score = bool(node.attribute(COMPUTED_AGAIN))
+                # Maps of the scores, and those that only move operands, as where heads share these.
+                if node.type.shape == score.type.shape and (is_score or node.category == "map") or _moves(node):
+                    inside[value] = None
+                    stack.append(value)
+                    if is_score:
+                        scores[value] = None
+        if len(scores) == known:
+            break
+    if score.name in inside:
+        yield tuple(n.name for n in graph.in_order(inside))
+
+
+def _moves(node: Node) -> bool:
+    """Whether a node only moves elements of 16 bits or fewer, as operands of products have."""
+    return node.category == "map" and isinstance(node.body, Read) and node.type.dtype.is_float and node.type.dtype.bits <= NARROW_BITS
+
+
+def _ends(score: str, graph: Graph) -> Iterator[str]:
+    """Marked products that read the columns of a marked product, through maps."""
+    reached, stack = {score}, [score]
+    while stack:
+        for name in graph.users_by_name[stack.pop()]:
+            user = graph.node_by_name[name]
+            if user.attribute(COMPUTED_AGAIN) and user.operands[0] in reached:
+                yield name
+            elif user.category == "map" and name not in reached and len(reached) < SEARCH.generators.between:
+                reached.add(name)
+                stack.append(name)

@@ -14,9 +14,9 @@ from tilefuse.templates.rows.template import RowsTemplate
 from tilefuse.templates.staged.chain.template import ProductChainTemplate
 from tilefuse.templates.staged.online.template import OnlineTemplate
 from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
+from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate
 from tilefuse.templates.staged.stitched.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
-from tilefuse.templates.staged.walked_back.template import WalkedBackTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),

@@ -50,13 +50,13 @@ def attention_call(node: Node, graph: Graph) -> AttentionCall | None:
     if call is None:
         return None
     q, k, v = (graph.type_of(x) for x in (call.query, call.key, call.value))
-    rank, group = len(q.shape), _group(q.shape[:-2], k.shape[:-2])
+    rank, group = len(q.shape), group_of(q.shape[:-2], k.shape[:-2])
     alike = len(k.shape) == len(v.shape) == rank > 1 and k.shape[:-2] == v.shape[:-2]
     same = q.shape[-1] == k.shape[-1] and k.shape[-2] == v.shape[-2] and q.dtype == k.dtype == v.dtype == node.type.dtype
     return replace(call, group=group) if group and alike and same and node.type.shape == (*q.shape[:-1], v.shape[-1]) else None
 
 
-def _group(queries: tuple[int, ...], keys: tuple[int, ...]) -> int:
+def group_of(queries: tuple[int, ...], keys: tuple[int, ...]) -> int:
     """Heads of queries for each head of keys, the last of the lead dimensions; 0 where these do not agree."""
     if queries == keys:
         return 1
@@ -81,8 +81,8 @@ def _of_torch(node: Node, graph: Graph, library: str, names: tuple[str, ...]) ->
     for pair in kwargs:
         if isinstance(pair, tuple) and len(pair) == 2:
             argument_by_name[str(pair[0])] = pair[1]
-    q, k, v = (_operand(node, a) for a in args[:3])
-    mask = _operand(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
+    q, k, v = (operand_of_argument(node, a) for a in args[:3])
+    mask = operand_of_argument(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
     if not (q and k and v) or argument_by_name.get("dropout_p", 0.0) or argument_by_name.get("return_debug_mask", False):
         return None
     scale = argument_by_name.get("scale")
@@ -91,7 +91,7 @@ def _of_torch(node: Node, graph: Graph, library: str, names: tuple[str, ...]) ->
     return AttentionCall(q, k, v, mask, factor, bool(argument_by_name.get("is_causal")), library, hidden_are_zeros=bool(mask))
 
 
-def _operand(node: Node, argument: Attribute | None) -> str:
+def operand_of_argument(node: Node, argument: Attribute | None) -> str:
     """The operand that an argument of a torch operator names; "" for none."""
     match argument:
         case ("%", int(number)):

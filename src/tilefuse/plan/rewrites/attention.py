@@ -8,7 +8,6 @@ The definition is planned like any other: a kernel that walks the keys holds it,
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,12 +18,14 @@ from tilefuse.ir.dtype import BOOL
 from tilefuse.ir.graph import Graph, Input, Node
 from tilefuse.ir.library.attention_call import AttentionCall, attention_call, others_of
 from tilefuse.ir.names import free_name
-from tilefuse.ir.scalar import Expr, Index, Lookup, Read, call, const, transform
+from tilefuse.ir.scalar import Expr, Index, call, const
 from tilefuse.passes import DEFAULT_PIPELINE
 from tilefuse.passes.choosing import ChoosingPass
 from tilefuse.passes.device.long_products import without_unused
 from tilefuse.passes.facts import Prices
 from tilefuse.passes.manager import PassContext, Pipeline, Properties, Property, register_pass
+from tilefuse.plan.rewrites.attention_gradient import gradient_choices, placed_gradients
+from tilefuse.plan.rewrites.renamed import with_names
 from tilefuse.plan.walks import find_walks
 from tilefuse.target.device import DeviceSpec
 
@@ -33,6 +34,9 @@ from tilefuse.target.device import DeviceSpec
 @dataclass(frozen=True)
 class ExpandAttention(ChoosingPass):
     """Turn attention calls into products with a softmax between them where one kernel for these is predicted faster.
+
+    gradients: whether gradients of attention become products where kernels hold these; else they stay calls, and explanations have the
+    kernels' predicted time
 
     Exact: no; the library's kernels add and scale in another order too.
     """
@@ -43,21 +47,32 @@ class ExpandAttention(ChoosingPass):
     asks_prices: ClassVar[bool] = True
     for_fusion: ClassVar[bool] = True
 
+    gradients: bool = False
+
     def rewrite(self, graph: Graph, device: DeviceSpec, ctx: PassContext) -> Graph:
         """The graph with definitions; `graph` itself where no kernel for one is faster."""
         assert ctx.prices is not None
         choices = attention_choices(graph, device, ctx.prices, ctx.eager_rounding)
         self.keep(choices, ctx)
+        gradients = gradient_choices(graph, device, ctx.prices, ctx.eager_rounding, self.gradients)
+        self.keep(gradients, ctx)
         taken = {c.node.name: c for c in choices if c.is_taken}
-        ctx.count("expanded", len(taken))
-        if not taken:
+        taken_gradients = [c for c in gradients if c.is_taken]
+        ctx.count("expanded", len(taken) + len(taken_gradients))
+        if not taken and not taken_gradients:
             return graph
         nodes: list[Node] = []
         names = set(graph.type_by_name)
+        of_gradient = {name: c for c in taken_gradients for name in c.call.gradients if name}
+        first = {next(n.name for n in graph.nodes if of_gradient.get(n.name) is c): c for c in taken_gradients}
         for node in graph.nodes:
             choice = taken.get(node.name)
+            if node.name in of_gradient:
+                nodes += placed_gradients(first[node.name], names) if node.name in first else []
+                continue
             nodes += [node] if choice is None else _placed(choice, graph, names)
-        return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in taken for v in graph.node_by_name[n].operands})
+        replaced = (*taken, *of_gradient)
+        return without_unused(replace(graph, nodes=tuple(nodes)), {v for n in replaced for v in graph.node_by_name[n].operands})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +188,7 @@ def _behind_maps(definition: Graph, mask: str, graph: Graph) -> Graph:
     roots = dict.fromkeys(v for n in maps for v in n.reads() if v not in inside)
     name_by_value = {v: f"of_{v}" for v in (*inside, *roots)}
     inputs = tuple(i for i in definition.inputs if i.name != "mask") + tuple(Input(f"of_{v}", graph.type_of(v)) for v in roots)
-    nodes = (*(_with_names(n, name_by_value) for n in maps), *(_with_names(n, {"mask": f"of_{mask}"}) for n in definition.nodes))
+    nodes = (*(with_names(n, name_by_value) for n in maps), *(with_names(n, {"mask": f"of_{mask}"}) for n in definition.nodes))
     return replace(definition, inputs=inputs, nodes=nodes)
 
 
@@ -198,17 +213,4 @@ def _placed(choice: AttentionChoice, graph: Graph, names: set[str]) -> list[Node
     name_by_value = dict(_operands(attention)) | {f"of_{v}": v for n in maps_behind(attention.mask, graph) for v in n.reads()}
     for n in definition.nodes:
         name_by_value[n.name] = node.name if n.name == definition.results[0] else free_name(f"{node.name}_{n.name}", names)
-    return [replace(_with_names(n, name_by_value), span=node.span) for n in definition.nodes]
-
-
-def _with_names(n: Node, name_by_value: Mapping[str, str]) -> Node:
-    """A node with other names of values."""
-    return replace(n, name=name_by_value.get(n.name, n.name), operands=tuple(name_by_value.get(v, v) for v in n.operands),
-                   body=None if n.body is None else _renamed(n.body, name_by_value))
-
-
-def _renamed(body: Expr, name_by_value: Mapping[str, str]) -> Expr:
-    def leaf(e: Expr) -> Expr:
-        return replace(e, value=name_by_value.get(e.value, e.value)) if isinstance(e, Read | Lookup) else e
-
-    return transform(body, leaf)
+    return [replace(with_names(n, name_by_value), span=node.span) for n in definition.nodes]

@@ -15,12 +15,12 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.stage_tree import edge_levels
+from tilefuse.templates.staged.online.written import Written
 from tilefuse.templates.staged.walked.choose import choose_walk
 from tilefuse.templates.staged.walked.form import walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.tree import walk_tree
-from tilefuse.templates.staged.walked.written import Written
 
 SETTINGS = ("left_slots", "slots", "bias_slots", "warpgroups", "in_turn", "band", "cta_num", "cta_size")
 # Settings that hold or do not.

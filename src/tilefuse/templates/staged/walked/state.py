@@ -35,9 +35,9 @@ class WalkState(RingState):
     @contextlib.contextmanager
     def taking(self, form: OnlineForm) -> Iterator[None]:
         """Inside, elements are those of this form."""
-        kept, self.form = self.form, form
+        before, self.form = self.form, form
         yield
-        self.form = kept
+        self.form = before
 
     def is_on_chip(self, e: Read) -> bool:
         """Whether a ring brings the element."""

@@ -17,39 +17,51 @@ from tilefuse.templates.staged.walked.operand import WalkOperand
 
 
 class TiledForm(Protocol):
-    """A form with a walked axis.
-
-    limit      the mask that bounds the columns of each row
-    staged_by  an operand with the columns of the results
-    """
+    """A form with a walked axis."""
 
     @property
-    def online(self) -> OnlineForm: ...
+    def online(self) -> OnlineForm:
+        """The products, and the elements between them."""
+        ...
 
     @property
-    def limit(self) -> Limit | None: ...
+    def limit(self) -> Limit | None:
+        """The mask that bounds the columns of each row."""
+        ...
 
     @property
-    def staged_by(self) -> WalkOperand: ...
+    def staged_by(self) -> WalkOperand:
+        """An operand with the columns of the results."""
+        ...
 
 
 class TiledChoice(Protocol):
-    """Tiles of a walk: rows a block, columns a turn, persistent blocks, lead places whose tiles are taken together."""
+    """Tiles of a walk."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows of a tile."""
+        ...
 
     @property
-    def columns(self) -> int: ...
+    def columns(self) -> int:
+        """Elements of the walked axis a turn."""
+        ...
 
     @property
-    def warpgroups(self) -> int: ...
+    def warpgroups(self) -> int:
+        """Consumer warpgroups."""
+        ...
 
     @property
-    def blocks(self) -> int: ...
+    def blocks(self) -> int:
+        """Persistent blocks."""
+        ...
 
     @property
-    def band(self) -> int: ...
+    def band(self) -> int:
+        """Lead places whose tiles are taken together."""
+        ...
 
 
 class TiledWalk:

@@ -18,17 +18,17 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Expr, Read, walk
 from tilefuse.templates.staged.online.products import LEAD, WALK, OnlineForm, online_form
+from tilefuse.templates.staged.recomputed.powers import with_bounds, with_short_powers
 from tilefuse.templates.staged.walked.form import walk_operand
 from tilefuse.templates.staged.walked.limit import Limit, without_mask
 from tilefuse.templates.staged.walked.operand import WalkOperand
-from tilefuse.templates.staged.walked_back.powers import with_bounds, with_short_powers
 
 
 @dataclass(frozen=True)
 class BackForm:
     """Several products with elements of their results between them.
 
-    kept      of each score: its left operand, over rows and an inner axis
+    own       of each score: its left operand, over rows and an inner axis
     walked    distinct operands over the walked axis and an inner axis, the first one's lines
     rights    of each score: number of its walked operand
     weights   of each weighted product: number of its walked operand, whose inner axis is the product's columns
@@ -38,7 +38,7 @@ class BackForm:
     """
 
     online: OnlineForm
-    kept: tuple[WalkOperand, ...]
+    own: tuple[WalkOperand, ...]
     walked: tuple[WalkOperand, ...]
     rights: tuple[int, ...]
     weights: tuple[int, ...]
@@ -73,22 +73,22 @@ def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
                                                f"{len(online.totals)} reductions: this walk has several products and no reduction")
     if any(s.bias is not None for s in online.scores) or any(w.bias is not None for w in online.weighted):
         return Rejected(Reason.UNSUPPORTED_OP, "a product adds a bias of its own")
-    kept: list[WalkOperand] = []
+    own: list[WalkOperand] = []
     rights: list[WalkOperand] = []
     weights: list[WalkOperand] = []
-    for value, side, operands in (*((s.value, "left", kept) for s in online.scores), *((s.value, "right", rights) for s in online.scores),
+    for value, side, operands in (*((s.value, "left", own) for s in online.scores), *((s.value, "right", rights) for s in online.scores),
                                   *((w.value, "right", weights) for w in online.weighted)):
         operand = walk_operand(graph, layouts, graph.node_by_name[value], side)
         if isinstance(operand, Rejected):
             return operand
         operands.append(operand)
-    if len({o.operand.dtype for o in (*kept, *rights, *weights)}) > 1:
+    if len({o.operand.dtype for o in (*own, *rights, *weights)}) > 1:
         return Rejected(Reason.UNSUPPORTED_OP, "operands of several types, and elements become operands of one")
     turned = [_turned(o) for o in weights]
     walked = _distinct([*rights, *turned])
     online, limit = with_bounds(online)
     whole = with_short_powers(online if limit is None else without_mask(online, limit))
-    return BackForm(with_short_powers(online), tuple(kept), walked, tuple(map(walked.index, map(_plain, rights))),
+    return BackForm(with_short_powers(online), tuple(own), walked, tuple(map(walked.index, map(_plain, rights))),
                     tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole)
 
 

@@ -18,7 +18,7 @@ from tilefuse.kernel.pipeline import WARPGROUP_ROWS, WarpgroupProduct, Warpgroup
 from tilefuse.target.warpgroup import NEIGHBOURS
 from tilefuse.templates.staged.online.fragments import Fragment
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
-from tilefuse.templates.staged.walked_back.state import BackState
+from tilefuse.templates.staged.recomputed.state import BackState
 
 
 class BackTurn:
@@ -30,10 +30,10 @@ class BackTurn:
     """
 
     def __init__(self, w: BackState, form: OnlineForm, here: Fragment, group: Affine, kept_at: Affine, slot: str, start: Affine,
-                 row_values: dict[Expr, Reg], scores: list[Reg], held: list[Reg], sums: list[Reg]) -> None:
+                 row_values: dict[Expr, Reg], scores: list[Reg], lefts: list[Reg], sums: list[Reg]) -> None:
         self.w, self.form, self.here, self.group, self.start = w, form, here, group, start
         self.kept_at, self.slot, self.row_values = kept_at, slot, row_values
-        self.scores, self.held, self.sums = scores, held, sums
+        self.scores, self.lefts, self.sums = scores, lefts, sums
         self.elements = tuple(dict.fromkeys(p.total.body for p in form.weighted))
         self.early = early_part(form)
         names = frozenset(form.reads)
@@ -122,7 +122,7 @@ class BackTurn:
 
     def _score(self, n: int) -> WarpgroupProduct:
         plan, slots = self.w.walk, self.w.slots
-        left, right = plan.kept[n], plan.walked[plan.form.rights[n]]
+        left, right = plan.own[n], plan.walked[plan.form.rights[n]]
         along = left.operand.inner_is_contiguous
         first = self.group * (WARPGROUP_ROWS * (left.width if along else left.depth))
         return WarpgroupProduct(
@@ -132,16 +132,16 @@ class BackTurn:
 
     def _multiply(self, e: Expr, source: Reg) -> int:
         """Rounds an element to a left operand, and starts the products with it: their number."""
-        w, plan, held = self.w, self.w.walk, self.held[self.elements.index(e)]
+        w, plan, left = self.w, self.w.walk, self.lefts[self.elements.index(e)]
         with w.loop("n", self.here.size // NEIGHBOURS, unroll=w.unroll) as n:
             for v in range(NEIGHBOURS):
                 at = n * NEIGHBOURS + v
-                w.emit(Assign(Reg(held.name, held.dtype, at), Call(held.dtype.name, (Reg(source.name, source.dtype, at),))))
+                w.emit(Assign(Reg(left.name, left.dtype, at), Call(left.dtype.name, (Reg(source.name, source.dtype, at),))))
         of = [number_ for number_, p in enumerate(self.form.weighted) if p.total.body == e]
         for number_ in of:
             right = plan.walked[plan.form.weights[number_]]
             w.emit(WarpgroupProduct(
-                self.sums[number_].name, held.name, number(0), 0, False, w.slots[right.key].name, axis(self.slot) * right.elements,
+                self.sums[number_].name, left.name, number(0), 0, False, w.slots[right.key].name, axis(self.slot) * right.elements,
                 right.panel_lines * right.width, not right.operand.inner_is_contiguous, WARPGROUP_ROWS, plan.width(number_),
                 plan.choice.columns, left_registers=True))
         return len(of)

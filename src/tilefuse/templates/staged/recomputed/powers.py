@@ -42,25 +42,25 @@ def with_short_powers(form: OnlineForm) -> OnlineForm:
     return replace(form, weighted=tuple(replace(w, total=replace(w.total, body=transform(w.total.body, _short))) for w in form.weighted))
 
 
-def rows_alone(form: OnlineForm, kept: str, walked: str) -> tuple[Expr, ...]:
+def rows_alone(form: OnlineForm, rows: str, walked: str) -> tuple[Expr, ...]:
     """The largest parts of all elements that do not change along the axis `walked`, where computing them takes more than naming them.
 
-    Those that depend on `kept` come first; then those of the lead place alone.
+    Those that depend on `rows` come first; then those of the lead place alone.
     """
     names = frozenset(form.reads)
     parts = dict.fromkeys(e for w in form.weighted for e in _largest(w.total.body, walked, names))
-    return tuple(sorted(parts, key=lambda e: kept not in axes_in(e)))
+    return tuple(sorted(parts, key=lambda e: rows not in axes_in(e)))
 
 
 def axes_in(e: Expr) -> frozenset[str]:
     """Axes that an expression depends on."""
-    found: set[str] = set()
+    axes: set[str] = set()
     for x in walk(e):
         index = x.index if isinstance(x, Read) else (x.affine,) if isinstance(x, Index) else ()
         facts = tuple(b.index for b in x.bounds) if isinstance(x, Guard) else ()
         for i in (*index, *facts):
-            found |= i.axes()
-    return frozenset(found)
+            axes |= i.axes()
+    return frozenset(axes)
 
 
 def _largest(e: Expr, walked: str, names: frozenset[str]) -> Iterator[Expr]:

@@ -12,8 +12,8 @@ from tilefuse.kernel.pipeline import Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.products import OnlineForm
+from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan, VectorTile
 from tilefuse.templates.staged.walked.rings import RingState
-from tilefuse.templates.staged.walked_back.plan import KEPT, WALKED, BackPlan, VectorTile
 
 
 class BackState(RingState):
@@ -25,7 +25,7 @@ class BackState(RingState):
         super().__init__(program, walk, walk.staged, device)
         self.vectors = {v.read: Buffer(self.fresh(f"{v.read.value}_slots"), v.dtype, v.elements * walk.choice.slots, "shared", "",
                                        v.read.value, v.offset_bytes) for v in walk.vectors}
-        self.kept_ring = Ring(KEPT, walk.choice.kept_slots, tuple(self.slots[t.key].name for t in walk.kept))
+        self.kept_ring = Ring(KEPT, walk.choice.kept_slots, tuple(self.slots[t.key].name for t in walk.own))
         self.walked_ring = Ring(WALKED, walk.choice.slots, (*(self.slots[t.key].name for t in walk.walked),
                                                             *(b.name for b in self.vectors.values())))
         self.vector_maps: dict[Read, TensorMap] = {}
@@ -33,9 +33,9 @@ class BackState(RingState):
     @contextlib.contextmanager
     def taking(self, form: OnlineForm) -> Iterator[None]:
         """Inside, elements are those of this form."""
-        kept, self.form = self.form, form
+        before, self.form = self.form, form
         yield
-        self.form = kept
+        self.form = before
 
     def is_on_chip(self, e: Read) -> bool:
         """Whether a ring brings the element."""
@@ -44,7 +44,7 @@ class BackState(RingState):
     def fill_kept(self) -> str:
         """A filling with the operands of the rows: the name of its slot."""
         def body(slot: Affine) -> None:
-            for of, tile in zip(self.walk.form.kept, self.walk.kept, strict=True):
+            for of, tile in zip(self.walk.form.own, self.walk.own, strict=True):
                 self.copy_tile(of, tile, slot, self.first_row, number(0))
 
         return self.filling(self.kept_ring, body)

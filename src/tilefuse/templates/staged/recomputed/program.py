@@ -15,12 +15,12 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.notation import Attr, Schedule, Setting, Step, Template, Worker, print_template
 from tilefuse.templates.stage_tree import edge_levels
-from tilefuse.templates.staged.walked.written import Written
-from tilefuse.templates.staged.walked_back.choose import choose_back
-from tilefuse.templates.staged.walked_back.form import back_form
-from tilefuse.templates.staged.walked_back.plan import BackPlan
-from tilefuse.templates.staged.walked_back.record import WalkedBack
-from tilefuse.templates.staged.walked_back.tree import back_tree
+from tilefuse.templates.staged.online.written import Written
+from tilefuse.templates.staged.recomputed.choose import choose_back
+from tilefuse.templates.staged.recomputed.form import back_form
+from tilefuse.templates.staged.recomputed.plan import BackPlan
+from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.tree import back_tree
 
 OWN_SETTINGS = ("kept_slots", "slots", "warpgroups", "band")
 WRITTEN = Written((*OWN_SETTINGS, "cta_num", "cta_size"), (), "a walk between several products")

@@ -20,12 +20,12 @@ from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.products import LEAD, WALK
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.recomputed.form import BackForm
+from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import PANEL
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
 from tilefuse.templates.staged.walked.tiled import TiledWalk
-from tilefuse.templates.staged.walked_back.form import BackForm
-from tilefuse.templates.staged.walked_back.record import WalkedBack
 
 KEPT, WALKED = "kept", "walked"
 # Elements of one instruction along the inner axis.
@@ -72,7 +72,7 @@ class BackPlan(TiledWalk):
 
     form: BackForm
     choice: WalkedBack
-    kept: tuple[OperandTile, ...]
+    own: tuple[OperandTile, ...]
     walked: tuple[OperandTile, ...]
     vectors: tuple[VectorTile, ...]
     shared_bytes: int
@@ -93,16 +93,16 @@ class BackPlan(TiledWalk):
     @property
     def tiles(self) -> tuple[OperandTile, ...]:
         """One slot's tile of each operand."""
-        return *self.kept, *self.walked
+        return *self.own, *self.walked
 
     @property
     def brought(self) -> tuple[WalkOperand, ...]:
         """The operand of each tile."""
-        return *self.form.kept, *self.form.walked
+        return *self.form.own, *self.form.walked
 
     def slots(self, tile: OperandTile) -> int:
         """Slots of an operand's ring."""
-        return self.choice.kept_slots if tile in self.kept else self.choice.slots
+        return self.choice.kept_slots if tile in self.own else self.choice.slots
 
     def inner(self, score: int) -> int:
         """Inner extent of a score in whole instructions; operands are zeros beyond their end."""
@@ -135,8 +135,8 @@ class BackPlan(TiledWalk):
 
 def placed(form: BackForm, choice: WalkedBack, layouts: Layouts) -> BackPlan:
     """The plan with its rings and the stages of results one after the other in shared memory."""
-    end, kept, walked = 0, list[OperandTile](), list[OperandTile]()
-    for key, operands, lines, slots, tiles in ((KEPT, form.kept, choice.rows, choice.kept_slots, kept),
+    end, own, walked = 0, list[OperandTile](), list[OperandTile]()
+    for key, operands, lines, slots, tiles in ((KEPT, form.own, choice.rows, choice.kept_slots, own),
                                                (WALKED, form.walked, choice.columns, choice.slots, walked)):
         for n, of in enumerate(operands):
             whole = padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
@@ -150,7 +150,7 @@ def placed(form: BackForm, choice: WalkedBack, layouts: Layouts) -> BackPlan:
             vectors.append(replace(vector, offset_bytes=end))
             end += vector.slot_bytes * choice.slots
     staged = staged_results(form.online, form.staged_by, layouts, choice.rows, padded(end, TILE_ALIGNMENT_BYTES))
-    return BackPlan(form, choice, tuple(kept), tuple(walked), tuple(vectors), staged[-1].end_bytes if staged else end, staged)
+    return BackPlan(form, choice, tuple(own), tuple(walked), tuple(vectors), staged[-1].end_bytes if staged else end, staged)
 
 
 def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> VectorTile | None:

@@ -15,11 +15,11 @@ from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.plan import why_no_map_of
+from tilefuse.templates.staged.recomputed.back_work import with_work
+from tilefuse.templates.staged.recomputed.form import BackForm
+from tilefuse.templates.staged.recomputed.plan import INSTRUCTION_INNER, BackPlan, consumer_registers, placed
+from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.walked.plan import PANEL
-from tilefuse.templates.staged.walked_back.back_work import with_work
-from tilefuse.templates.staged.walked_back.form import BackForm
-from tilefuse.templates.staged.walked_back.plan import INSTRUCTION_INNER, BackPlan, consumer_registers, placed
-from tilefuse.templates.staged.walked_back.record import WalkedBack
 
 
 def choose_back(form: BackForm, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None = None) -> BackPlan | Rejected:
@@ -68,7 +68,7 @@ def _bands(form: BackForm, device: DeviceSpec) -> tuple[int, ...]:
     online = form.online
     if form.limit is None:
         return (1,)
-    each = online.length * sum(of.operand.dtype.itemsize * online.scores[n].inner for n, of in enumerate(form.kept))
+    each = online.length * sum(of.operand.dtype.itemsize * online.scores[n].inner for n, of in enumerate(form.own))
     share = int(device.l2_bytes * device.fitted.traffic.pending_l2_share)
     most = max(min(share // max(each, 1), online.num_leads), 1)
     return tuple(sorted({1, max(n for n in range(1, most + 1) if online.num_leads % n == 0), online.num_leads}))
@@ -82,7 +82,7 @@ def fit_back(form: BackForm, layouts: Layouts, choice: WalkedBack, device: Devic
               f"{choice.columns} columns a turn are no multiple of {step} up to {MOST_COLUMNS}"),
              (choice.rows <= MOST_COLUMNS, f"{choice.rows} rows a tile, and a tensor copy brings {MOST_COLUMNS}"),
              (choice.kept_slots >= 1, f"{choice.kept_slots} slots of the rows' operands"),
-             (choice.slots >= 1, f"{choice.slots} slots of the walked operands"),
+             (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.band >= 1 and form.online.num_leads % choice.band == 0,
               f"a band of {choice.band} among {form.online.num_leads} lead places"),
              (choice.blocks >= 1, f"{choice.blocks} blocks"))

@@ -23,13 +23,13 @@ from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.kernel_ends import prefetch_settled
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan, consumer_registers
+from tilefuse.templates.staged.recomputed.powers import axes_in, rows_alone
+from tilefuse.templates.staged.recomputed.state import BackState
+from tilefuse.templates.staged.recomputed.turn import BackTurn
 from tilefuse.templates.staged.walked.order import each_tile, take_tile
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
 from tilefuse.templates.staged.walked.turn_range import emit_turns
-from tilefuse.templates.staged.walked_back.plan import KEPT, WALKED, BackPlan, consumer_registers
-from tilefuse.templates.staged.walked_back.powers import axes_in, rows_alone
-from tilefuse.templates.staged.walked_back.state import BackState
-from tilefuse.templates.staged.walked_back.turn import BackTurn
 
 
 def compose_back(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -70,7 +70,7 @@ class _Tile:
         self.products = [fragment(w, w.plan, self.plan.width(n), 1) for n in range(len(form.online.weighted))]
         operand = form.walked[0].operand.dtype
         self.scores = [Reg(w.fresh(f"{s.value}_sum"), F32) for s in form.online.scores]
-        self.held = [Reg(w.fresh("element_held"), operand) for _ in form.elements]
+        self.lefts = [Reg(w.fresh("element_held"), operand) for _ in form.elements]
         self.sums = [Reg(w.fresh(f"{p.value}_so_far"), F32) for p in form.online.weighted]
         self.row_values: dict[Expr, Reg] = {}
 
@@ -81,7 +81,7 @@ class _Tile:
         for p, own, product in zip(plan.form.online.weighted, self.sums, self.products, strict=True):
             w.carried[p.value] = own
             clear(w, own, product.size)
-        w.emit(*(Declare(r.name, r.dtype, self.here.size) for r in (*self.scores, *self.held)))
+        w.emit(*(Declare(r.name, r.dtype, self.here.size) for r in (*self.scores, *self.lefts)))
         self._keep_row_values()
         slot = w.fill_kept()
         w.emit(Consume(KEPT, slot, (), held_slots=1))
@@ -137,5 +137,5 @@ class _Tile:
         start = turn * plan.choice.columns
         slot = w.fill_walked(start)
         with w.nested() as inner, w.taking(form):
-            BackTurn(w, form, self.here, self.group, self.kept_at, slot, start, self.row_values, self.scores, self.held, self.sums).emit()
+            BackTurn(w, form, self.here, self.group, self.kept_at, slot, start, self.row_values, self.scores, self.lefts, self.sums).emit()
         w.emit(Consume(WALKED, slot, tuple(inner.statements)))

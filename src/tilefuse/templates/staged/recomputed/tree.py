@@ -6,7 +6,7 @@ from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, 
 from tilefuse.templates.staged.online.tree import WALKED_AXIS
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.pipelined.tree import TENSOR_COPIES, TENSOR_CORES, in_turns
-from tilefuse.templates.staged.walked_back.plan import BackPlan
+from tilefuse.templates.staged.recomputed.plan import BackPlan
 
 
 def back_tree(plan: BackPlan) -> StageTree:
@@ -28,7 +28,7 @@ def back_tree(plan: BackPlan) -> StageTree:
     written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, (rows, plan.form.width), stage_bytes.get(name, 0), written=True),))
                     for name, _ in form.width_results if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0
-    body: Body = (*(_copy(plan, t) for t in plan.kept), TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text()), *written)
+    body: Body = (*(_copy(plan, t) for t in plan.own), TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text()), *written)
     turns = -(-plan.num_tiles // choice.blocks)
     return StageTree((("row", rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
 

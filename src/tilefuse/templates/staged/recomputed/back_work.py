@@ -9,14 +9,12 @@ from dataclasses import replace
 
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
+from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.turn_work import loads_of, score_of
-from tilefuse.templates.staged.walked_back.plan import BackPlan, consumer_registers
-
-# Lanes that share the columns of a row of scores. Source: PTX ISA, wgmma, register fragments.
-LANES_OF_ROW = 4
+from tilefuse.templates.staged.recomputed.plan import BackPlan, consumer_registers
 
 
 def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
@@ -32,7 +30,7 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
     idle = device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors)
     power = Operations(products, plan.walked[0].operand.dtype.name, idle)
-    brought = plan.num_tiles * sum(t.slot_bytes for t in plan.kept) + plan.all_turns * plan.filling_bytes
+    brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.all_turns * plan.filling_bytes
     missed = _missed_bytes(plan, device)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
@@ -90,8 +88,9 @@ def _load_wait(plan: BackPlan, loads: int, device: DeviceSpec) -> float:
     """Cycles of a turn in which a warpgroup waits for values that its threads load, those of scores and of vectors that no copy brings: as
     many are in flight as registers are free."""
     choice, fitted = plan.choice, device.fitted.walks
+    # Lanes of a warp have 16 rows, each lane two.
     vectors = len(plan.form.of_columns) - len(plan.vectors)
-    of_thread = loads * WARPGROUP_ROWS * choice.columns // WARPGROUP + vectors * choice.columns // LANES_OF_ROW
+    of_thread = loads * WARPGROUP_ROWS * choice.columns // WARPGROUP + vectors * choice.columns * MMA_ROWS // (2 * WARP)
     if not of_thread:
         return 0.0
     free = max(consumer_registers(plan, device)[1] - plan.registers - fitted.registers, 1)

@@ -17,12 +17,12 @@ from tilefuse.templates.notation import Template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
-from tilefuse.templates.staged.walked_back.compose import compose_back
-from tilefuse.templates.staged.walked_back.neighbours import back_neighbours
-from tilefuse.templates.staged.walked_back.plan import BackPlan
-from tilefuse.templates.staged.walked_back.program import back_by_hand, schedule_back
-from tilefuse.templates.staged.walked_back.record import WalkedBack
-from tilefuse.templates.staged.walked_back.tree import back_tree
+from tilefuse.templates.staged.recomputed.compose import compose_back
+from tilefuse.templates.staged.recomputed.neighbours import back_neighbours
+from tilefuse.templates.staged.recomputed.plan import BackPlan
+from tilefuse.templates.staged.recomputed.program import back_by_hand, schedule_back
+from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.tree import back_tree
 from tilefuse.templates.template import Overlaps, Resources
 
 

@@ -1,0 +1,104 @@
+"""Calls of torch that compute the gradients of attention from its result and the logarithms of its sums, as one record.
+
+    library.aten._scaled_dot_product_flash_attention_backward.default (%g, %q, %k, %v, %y, %l, ...) {args = ..., result = 0}
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilefuse.ir.graph import Attribute, Graph, Node
+from tilefuse.ir.library.attention_call import group_of, operand_of_argument
+
+# Operators of torch by the kernels that compute them, with the names of their positional arguments.
+TORCH_ARGUMENTS = {
+    "flash": ("aten._scaled_dot_product_flash_attention_backward.default",
+              ("grad", "query", "key", "value", "out", "logsumexp", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal")),
+    "cudnn": ("aten._scaled_dot_product_cudnn_attention_backward.default",
+              ("grad", "query", "key", "value", "out", "logsumexp", "philox_seed", "philox_offset", "attn_bias", "cum_seq_q", "cum_seq_k",
+               "max_q", "max_k", "dropout_p", "is_causal")),
+    "efficient": ("aten._scaled_dot_product_efficient_attention_backward.default",
+                  ("grad", "query", "key", "value", "attn_bias", "out", "logsumexp", "philox_seed", "philox_offset", "dropout_p",
+                   "grad_input_mask", "is_causal")),
+    "any": ("aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+            ("grad", "query", "key", "value", "out", "logsumexp", "dropout_p", "is_causal")),
+}
+NUM_GRADIENTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionGradientCall:
+    """Gradients of `AttentionCall` without dropout: of queries, keys and values.
+
+    gradient   of the result; output: the result; logarithms: of each row's sum of powers, the rows perhaps padded
+    gradients  names of the nodes with the three gradients; "" for one that nothing reads
+    group      heads of queries in a row that share a head of keys and values
+    library    the kernels that compute it
+    """
+
+    gradient: str
+    query: str
+    key: str
+    value: str
+    output: str
+    logarithms: str
+    mask: str
+    scale: float
+    causal: bool
+    library: str
+    gradients: tuple[str, str, str]
+    group: int = 1
+
+    @property
+    def operands(self) -> Mapping[str, str]:
+        """Operands by the definition's names of them."""
+        named = {"q": self.query, "k": self.key, "v": self.value, "y": self.output, "g": self.gradient, "l": self.logarithms}
+        return named | ({"mask": self.mask} if self.mask else {})
+
+
+def attention_gradient_calls(graph: Graph) -> tuple[AttentionGradientCall, ...]:
+    """The calls of a graph, in order; calls with dropout, of several types, and whose gradient of a mask is read are left out."""
+    of_call: dict[object, list[Node]] = {}
+    for node in graph.nodes:
+        if any(node.detail == op for op, _ in TORCH_ARGUMENTS.values()):
+            key = node.detail, node.operands, tuple(p for p in node.attributes if p[0] != "result")
+            of_call.setdefault(key, []).append(node)
+    calls = (_call(nodes, graph) for nodes in of_call.values())
+    return tuple(c for c in calls if c is not None)
+
+
+def _call(nodes: list[Node], graph: Graph) -> AttentionGradientCall | None:
+    node = nodes[0]
+    library, names = next((library, names) for library, (op, names) in TORCH_ARGUMENTS.items() if node.detail == op)
+    args, kwargs = node.attribute("args"), node.attribute("kwargs")
+    if not isinstance(args, tuple) or not isinstance(kwargs, tuple):
+        return None
+    argument_by_name: dict[str, Attribute] = dict(zip(names, args, strict=False))
+    for pair in kwargs:
+        if isinstance(pair, tuple) and len(pair) == 2:
+            argument_by_name[str(pair[0])] = pair[1]
+    gradient, q, k, v, y, logarithms = (operand_of_argument(node, argument_by_name.get(n))
+                                        for n in ("grad", "query", "key", "value", "out", "logsumexp"))
+    if not (gradient and q and k and v and y and logarithms) or argument_by_name.get("dropout_p", 0.0):
+        return None
+    mask = operand_of_argument(node, argument_by_name.get("attn_bias", argument_by_name.get("attn_mask")))
+    name_by_number = {_number(n): n.name for n in nodes if graph.users_by_name[n.name] or n.name in graph.escaping}
+    if any(number >= NUM_GRADIENTS for number in name_by_number) or not name_by_number:
+        return None
+    types = [graph.type_of(x) for x in (q, k, v, y, gradient)]
+    group = group_of(types[0].shape[:-2], types[1].shape[:-2])
+    rows = graph.type_of(logarithms).shape
+    lead = types[0].shape[:-2]
+    plain = len({t.dtype for t in types}) == 1 and types[1].shape[:-1] == types[2].shape[:-1] and types[3].shape == types[4].shape
+    if not group or not plain or rows[:len(lead)] != lead or rows[len(lead)] < types[0].shape[-2]:
+        return None
+    scale = argument_by_name.get("scale")
+    factor = float(scale) if isinstance(scale, float | int) else types[0].shape[-1] ** -0.5
+    gradients = (name_by_number.get(0, ""), name_by_number.get(1, ""), name_by_number.get(2, ""))
+    causal = bool(argument_by_name.get("is_causal"))
+    return AttentionGradientCall(gradient, q, k, v, y, logarithms, mask, factor, causal, library, gradients, group)
+
+
+def _number(node: Node) -> int:
+    number = node.attribute("result", 0)
+    return number if isinstance(number, int) else 0

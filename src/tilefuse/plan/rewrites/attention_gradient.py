@@ -1,0 +1,199 @@
+"""Gradients of attention from the logarithms of its sums, as products with elements between them: two kernels beside the row sums.
+
+    d[r]     = sum of g[r, :] y[r, :]                                    row sums
+    p[c, r]  = exp(s(k q')[c, r] - l[r])                                 keys' kernel: owns columns, walks the rows
+    dv       = p g          dk = scale * (p * (v g' - d)) q
+    p[r, c]  = exp(s(q k')[r, c] - l[r])                                 queries' kernel: owns rows, walks the columns
+    dq       = scale * (p * (g v' - d)) k
+
+No sum is added up by several blocks, so that results are the same in every run. Powers are computed twice: seven products instead of five.
+Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv:2307.08691, section 3.1.2 (row sums, logarithms).
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilefuse.ir.affine import axis
+from tilefuse.ir.building.build import axis_names
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BOOL, F32
+from tilefuse.ir.graph import Graph, Node, Type
+from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall, attention_gradient_calls
+from tilefuse.ir.names import free_name
+from tilefuse.ir.scalar import Expr, Index, call, const
+from tilefuse.passes import DEFAULT_PIPELINE
+from tilefuse.passes.facts import Prices
+from tilefuse.passes.manager import PassContext, Pipeline
+from tilefuse.plan.rewrites.renamed import with_names
+from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
+from tilefuse.target.device import DeviceSpec
+
+RESULTS = ("dq", "dk", "dv")
+
+
+@dataclass(frozen=True)
+class GradientChoice:
+    """Gradients of one attention: by their definition, or by the library's call. definition: None where no kernels hold it, for the reason
+    `why`; results: those of `RESULTS` that are read.
+
+    Units: microseconds.
+    """
+
+    call: AttentionGradientCall
+    results: tuple[str, ...]
+    definition: Graph | None
+    num_kernels: int = 0
+    kernels_us: float = 0.0
+    is_taken: bool = False
+    why: str = ""
+
+    def text(self) -> str:
+        """The choice in a line."""
+        name = next(n for n in self.call.gradients if n)
+        if self.definition is None:
+            return f"%{name}: gradients of attention by the library; {self.why}"
+        taken = "planned by their definition" if self.is_taken else "by the library, whose time nothing predicts"
+        kernels = f"{self.num_kernels} kernel{'s' if self.num_kernels > 1 else ''} that walk{'' if self.num_kernels > 1 else 's'}"
+        return f"%{name}: gradients of attention {taken}; predicted {self.kernels_us:.1f} us as row sums and {kernels}"
+
+
+def gradient_choices(graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool, taken: bool) -> list[GradientChoice]:
+    """The choice for every call of gradients, in graph order. taken: definitions replace calls wherever kernels hold them."""
+    return [_choice(of, graph, device, prices, eager_rounding, taken) for of in attention_gradient_calls(graph)]
+
+
+def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices: Prices, eager_rounding: bool,
+            taken: bool) -> GradientChoice:
+    results = tuple(r for r, name in zip(RESULTS, of.gradients, strict=True) if name)
+    if eager_rounding:
+        return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
+    definition = gradient_definition(of, {name: graph.type_of(v) for name, v in of.operands.items()}, results)
+    walks = find_walks(definition, device)
+    products = {n.name for n in definition.nodes if n.kind == "library.matmul"}
+    if not products <= {n for w in walks for n in w} or not all(prices.has_kernel(definition, w, {}) for w in walks):
+        return GradientChoice(of, results, None, why="no kernels hold their definition")
+    inside = {n for w in walks for n in w}
+    sums = tuple(n.name for n in definition.nodes if n.category == "reduce")
+    before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
+    us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
+    return GradientChoice(of, results, definition, len(walks), us, taken)
+
+
+def _leads_to(graph: Graph, node: Node, ends: Sequence[str]) -> bool:
+    """Whether a node is one of the ends, or a map that one of them reads."""
+    return node.name in ends or node.category == "map" and any(u in ends or _leads_to(graph, graph.node_by_name[u], ends)
+                                                               for u in graph.users_by_name[node.name])
+
+
+def placed_gradients(choice: GradientChoice, names: set[str]) -> list[Node]:
+    """The definition's nodes: with the call's operands, free names, and the calls' names for the results."""
+    assert choice.definition is not None
+    name_by_value = dict(choice.call.operands)
+    of_results = dict(zip(RESULTS, choice.call.gradients, strict=True))
+    result_by_node = dict(zip(choice.definition.results, (of_results[r] for r in choice.results), strict=True))
+    first = next(n for n in choice.call.gradients if n)
+    for n in choice.definition.nodes:
+        name_by_value[n.name] = result_by_node.get(n.name) or free_name(f"{first}_{n.name}", names)
+    return [with_names(n, name_by_value) for n in choice.definition.nodes]
+
+
+def gradient_definition(of: AttentionGradientCall, types: Mapping[str, Type], results: tuple[str, ...]) -> Graph:
+    """Gradients as a graph of its own, in normal form. types: of the operands, by the definition's names; results: among dq, dk, dv."""
+    b = TensorBuilder("attention_gradient")
+    writer = _Writer(b, of, {name: b.input(name, t.dtype, t.shape) for name, t in types.items()})
+    gradients: dict[str, str] = {}
+    if "dq" in results:
+        gradients["dq"] = writer.of_queries()
+    if "dk" in results or "dv" in results:
+        gradients |= writer.of_keys(results)
+    written_out = b.finish([gradients[r] for r in results])
+    graph = Pipeline.parse(DEFAULT_PIPELINE).run(written_out, PassContext())
+    return replace(graph, nodes=tuple(replace(n, attributes=tuple(sorted((*n.attributes, (COMPUTED_AGAIN, True)))))
+                                      if n.kind == "library.matmul" else n for n in graph.nodes))
+
+
+class _Writer:
+    """Statements of the definition. values: operands by name."""
+
+    def __init__(self, b: TensorBuilder, of: AttentionGradientCall, values: Mapping[str, str]) -> None:
+        self.b, self.of, self.values = b, of, values
+        self.lead, self.rows = b.shape_of(values["q"])[:-2], b.shape_of(values["q"])[-2]
+        self.columns = b.shape_of(values["k"])[-2]
+        self.dtype = b.dtype_of(values["q"])
+        g, y = (b.cast(values[n], F32) for n in "gy")
+        self.row_sums = b.reduce(b.elementwise("mul", g, y), "sum", (len(self.lead) + 1,))
+        logarithms = values["l"]
+        if len(b.shape_of(logarithms)) > len(self.lead) + 1:
+            logarithms = b.reshape(logarithms, b.shape_of(logarithms)[:-1])
+        logarithms = b.cast(b.slice(logarithms, (0,), (self.rows,), axes=(len(self.lead),)), F32)
+        # Rows that a mask hides whole have no logarithm, and powers of 0.
+        lowest = self._number(float("-inf"), (1,) * (len(self.lead) + 1))
+        self.logarithms = b.where(b.elementwise("eq", logarithms, lowest), self._number(0.0, (1,) * (len(self.lead) + 1)), logarithms)
+
+    def of_queries(self) -> str:
+        """Gradient of the queries; keys and values of a group of heads are read by each of them."""
+        b, v = self.b, self.values
+        k, value = (b.repeat_interleave(v[n], self.of.group, -3) if self.of.group > 1 else v[n] for n in "kv")
+        shape = (*self.lead, self.rows, 1)
+        _, ds = self._elements(v["q"], k, v["g"], value, shape, turned=False)
+        return self._scaled(b.matmul(ds, k))
+
+    def of_keys(self, results: tuple[str, ...]) -> dict[str, str]:
+        """Gradients of keys and values: rows of all heads of a group are walked one after another."""
+        b, v = self.b, self.values
+        q, g = (self._joined(v[n]) for n in "qg")
+        lead = b.shape_of(v["k"])[:-2]
+        p, ds = self._elements(v["k"], q, v["v"], g, (*lead, 1, self.rows * self.of.group), turned=True)
+        gradients = {"dk": self._scaled(b.matmul(ds, q))} if "dk" in results else {}
+        return gradients | ({"dv": b.matmul(p, g)} if "dv" in results else {})
+
+    def _joined(self, value: str) -> str:
+        """A value of the queries' heads with the rows of a group one after another."""
+        if self.of.group == 1:
+            return value
+        shape = self.b.shape_of(value)
+        return self.b.reshape(value, (*shape[:-3], shape[-3] // self.of.group, self.of.group * shape[-2], shape[-1]))
+
+    def _elements(self, left: str, right: str, left_gradient: str, right_gradient: str, shape: tuple[int, ...],
+                  turned: bool) -> tuple[str, str]:
+        """Powers, and gradients of the scores, both rounded to operands. shape: of a value of the rows, beside the scores."""
+        b = self.b
+        s = b.cast(b.matmul(left, right, transpose_b=True), F32)
+        of_scores = b.cast(b.matmul(left_gradient, right_gradient, transpose_b=True), F32)
+        s = self._masked(b.elementwise("mul", s, self._number(self.of.scale, (1,) * len(shape))), turned)
+        logarithms, row_sums = (b.reshape(x, shape) for x in (self.logarithms, self.row_sums))
+        p = b.elementwise("exp", b.elementwise("sub", s, logarithms))
+        ds = b.elementwise("mul", p, b.elementwise("sub", of_scores, row_sums))
+        return b.cast(p, self.dtype), b.cast(ds, self.dtype)
+
+    def _masked(self, s: str, turned: bool) -> str:
+        """Scores with the mask and the bias of the call."""
+        b, shape = self.b, self.b.shape_of(s)
+        if self.of.mask:
+            mask = self._mask(turned)
+            lowest = self._number(float("-inf"), (1,) * len(shape))
+            s = b.where(mask, s, lowest) if b.dtype_of(mask) == BOOL else b.elementwise("add", s, b.cast(mask, F32))
+        if not self.of.causal:
+            return s
+        axes = axis_names(len(shape))
+        row, column = (axis(axes[-1]) % self.rows, axis(axes[-2])) if turned else (axis(axes[-2]), axis(axes[-1]))
+        seen: Expr = call("le", Index(column), Index(row))
+        return b.make_map("causal", F32, shape, axes, call("select", seen, b.read(s, shape, axes), const(float("-inf"), F32)))
+
+    def _mask(self, turned: bool) -> str:
+        """The mask beside the scores: turned, with the rows of a group's heads one after another."""
+        b, mask = self.b, self.values["mask"]
+        if not turned:
+            return mask
+        rank, shape = len(self.lead) + 2, b.shape_of(mask)
+        mask = b.reshape(mask, (*(1 for _ in range(rank - len(shape))), *shape))
+        if self.of.group > 1:
+            mask = self._joined(b.broadcast_to(mask, (*b.shape_of(mask)[:-3], self.lead[-1], self.rows, b.shape_of(mask)[-1])))
+        return b.permute(mask, (*range(rank - 2), rank - 1, rank - 2))
+
+    def _scaled(self, y: str) -> str:
+        return self.b.elementwise("mul", y, self.b.full((1,) * len(self.b.shape_of(y)), self.of.scale, self.b.dtype_of(y)))
+
+    def _number(self, x: float, shape: tuple[int, ...]) -> str:
+        return self.b.full(shape, x, F32)

@@ -1,0 +1,151 @@
+"""Calls of gradients of attention: which operators they are, the definition in their place, and the kernels that hold it."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.templates.stitched_cases import in_double
+from tilefuse.base.options import Options
+from tilefuse.domain.tile import TileProgram
+from tilefuse.driver.compile import generate
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.interpret import interpret
+from tilefuse.ir.library.attention_gradient_call import attention_gradient_calls
+from tilefuse.ir.text import parse_graph
+from tilefuse.passes.facts import CHOICES
+from tilefuse.passes.manager import PassContext
+from tilefuse.plan.price.predictions import Predictions
+from tilefuse.plan.rewrites.attention import ExpandAttention
+from tilefuse.plan.walks import find_walks
+from tilefuse.target.device import H200
+from tilefuse.templates.pattern import schedule_pattern
+
+ROWS, COLUMNS, WIDTH = 40, 56, 16
+# Arguments behind the gradient, query, key and value, which are operands 0 to 3; the result is 4, the logarithms 5, a bias 6.
+ARGUMENTS = {
+    "flash": "_scaled_dot_product_flash_attention_backward", "cudnn": "_scaled_dot_product_cudnn_attention_backward",
+    "efficient": "_scaled_dot_product_efficient_attention_backward", "any": "_scaled_dot_product_flash_attention_for_cpu_backward",
+}
+
+
+def called(library: str, causal: bool = False, group: int = 1, bias: str = "", dtype: str = "f16", dropout: float = 0.0, results: int = 3,
+           rows: int = ROWS, columns: int = COLUMNS, width: int = WIDTH) -> Graph:
+    """One call, of which `results` gradients are returned. bias: its type."""
+    q, k = f"{dtype}[2, 4, {rows}, {width}]", f"{dtype}[2, {4 // group}, {columns}, {width}]"
+    logarithms = {"cudnn": f"f32[2, 4, {rows}, 1]", "efficient": f"f32[2, 4, {-(-rows // 32) * 32}]"}.get(library, f"f32[2, 4, {rows}]")
+    first = ", ".join(f'("%", {n})' for n in range(4))
+    y, logs, mask, where = '("%", 4)', '("%", 5)', '("%", 6)' if bias else "none", "true" if causal else "false"
+    arguments, named = {
+        "flash": (f"{y}, {logs}, none, none, {rows}, {columns}, {dropout}, {where}, none, none", '("scale", 0.25)'),
+        "cudnn": (f"{y}, {logs}, none, none, {mask}, none, none, {rows}, {columns}, {dropout}, {where}", '("scale", 0.25)'),
+        "efficient": (f"{mask}, {y}, {logs}, none, none, {dropout}, (true, true, true, false), {where}", ""),
+        "any": (f"{y}, {logs}, {dropout}, {where}", f'("attn_mask", {mask})' if bias else ""),
+    }[library]
+    operands = "%g, %q, %k, %v, %y, %l" + (", %b" if bias else "")
+    named = f"({named},)" if named else "()"
+    call = f"library.aten.{ARGUMENTS[library]}.default ({operands}) {{args = ({first}, {arguments}), kwargs = {named}, result = "
+    kinds = (q, k, k, bias)[:results]
+    nodes = "\n".join(f"  %d{n}: {kind} = {call}{n}}}" for n, kind in enumerate(kinds))
+    inputs = f"%g: {q}, %q: {q}, %k: {k}, %v: {k}, %y: {q}, %l: {logarithms}" + (f", %b: {bias}" if bias else "")
+    returned = ", ".join(f"%d{n}" for n in range(results))
+    return parse_graph(f"graph @g({inputs}) -> ({', '.join(kinds)}) {{\n{nodes}\n  return {returned}\n}}")
+
+
+def expanded(graph: Graph, gradients: bool = True, eager_rounding: bool = False) -> tuple[Graph, tuple[str, ...]]:
+    """The graph after the pass, and what explanations say of it."""
+    ctx = PassContext(device=H200, prices=Predictions(H200), eager_rounding=eager_rounding)
+    return ExpandAttention(gradients).run(graph, ctx), ctx.attributes[CHOICES]
+
+
+def values_and_gradients(graph: Graph, causal: bool, scale: float) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Inputs of a call, and the gradients by the derivative of the softmax, of heads that are repeated."""
+    random = np.random.default_rng(5)
+    values = {v.name: random.standard_normal(v.type.shape) * 0.7 for v in graph.inputs}
+    q, g = values["q"], values["g"]
+    group = q.shape[1] // values["k"].shape[1]
+    k, v = (np.repeat(values[n], group, 1) for n in "kv")
+    s = np.einsum("bhrk,bhck->bhrc", q, k) * scale
+    if "b" in values:
+        if graph.type_of("b").dtype.name == "bool":
+            values["b"] = values["b"] > -0.5
+            values["b"][..., 3, :] = False
+            s = np.where(values["b"], s, -np.inf)
+        else:
+            s = s + values["b"]
+    if causal:
+        s = np.where(np.arange(s.shape[3]) <= np.arange(s.shape[2])[:, None], s, -np.inf)
+    with np.errstate(divide="ignore"):
+        logarithms = np.log(np.exp(s).sum(3))
+    p = np.exp(s - np.where(np.isinf(logarithms), 0.0, logarithms)[..., None])
+    values["y"] = p @ v
+    shape = values["l"].shape
+    values["l"] = logarithms[..., None] if len(shape) == 4 else np.pad(logarithms, ((0, 0), (0, 0), (0, shape[2] - s.shape[2])))
+    of_p = np.einsum("bhrk,bhck->bhrc", g, v)
+    ds = p * (of_p - (p * of_p).sum(3, keepdims=True)) * scale
+
+    def of_heads(x: np.ndarray) -> np.ndarray:
+        return x.reshape(x.shape[0], -1, group, *x.shape[2:]).sum(2)
+
+    turned = (0, 1, 3, 2)
+    return values, [ds @ k, of_heads(ds.transpose(turned) @ q), of_heads(p.transpose(turned) @ g)]
+
+
+@pytest.mark.parametrize(("library", "causal", "group", "bias"), [
+    ("flash", False, 1, ""), ("flash", True, 1, ""), ("flash", True, 2, ""), ("flash", False, 4, ""), ("cudnn", True, 1, ""),
+    ("cudnn", False, 2, "f16[1, 1, 40, 56]"), ("efficient", False, 1, "f16[2, 4, 40, 56]"), ("efficient", True, 1, ""),
+    ("any", False, 1, "bool[2, 1, 40, 56]"), ("any", True, 1, ""),
+])
+def test_the_definition_means_the_call(library: str, causal: bool, group: int, bias: str) -> None:
+    """Equal to the derivative in f64 up to rounding: every operator, heads that share keys, masks with rows that they hide whole."""
+    graph = called(library, causal, group, bias)
+    made, _ = expanded(graph)
+    assert made is not graph and made.results == graph.results and not any(n.kind.startswith("library.aten") for n in made.nodes)
+    values, gradients = values_and_gradients(graph, causal, 0.25)
+    for one, two in zip(interpret(in_double(made), values), gradients, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("graph", [called("flash", dropout=0.5), called("efficient", bias="f16[2, 4, 40, 56]", results=4)],
+                         ids=["dropout", "gradient of the bias"])
+def test_calls_that_stay(graph: Graph) -> None:
+    """Dropout and gradients of biases are the library's."""
+    made, texts = expanded(graph)
+    assert made is graph and not texts
+
+
+def test_other_types_are_walked_on_smaller_instructions() -> None:
+    """f32 by the template `online`, on any device with a grid of blocks."""
+    graph, texts = expanded(called("flash", dtype="f32", rows=2048, columns=2048))
+    assert "2 kernels that walk" in texts[0]
+    programs = [schedule_pattern(graph, walk, {}, H200) for walk in find_walks(graph, H200)]
+    assert [p.template for p in programs if isinstance(p, TileProgram)] == ["online", "online"]
+
+
+def test_calls_stay_unless_asked_for() -> None:
+    """No time of the kernels is measured: explanations have the predicted one. Rounded values between products are no definition."""
+    graph = called("flash", rows=4096, columns=4096, width=64)
+    made, texts = expanded(graph, gradients=False)
+    assert made is graph and "by the library, whose time nothing predicts; predicted" in texts[0] and "2 kernels that walk" in texts[0]
+    made, texts = expanded(graph, eager_rounding=True)
+    assert made is graph and "rounded" in texts[0]
+    assert expanded(graph)[1][0].startswith("%d0: gradients of attention planned by their definition")
+
+
+@pytest.mark.parametrize(("width", "causal", "group"), [(64, True, 1), (128, False, 1), (128, False, 4)])
+def test_plans_have_two_walks_beside_the_row_sums(width: int, causal: bool, group: int) -> None:
+    """By the option: row sums, queries' kernel, keys' kernel, and no call."""
+    graph = called("flash", causal, group, rows=2048, columns=2048, width=width)
+    options = Options(attention_gradients="kernels")
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=options).plan
+    assert [k.program.template for k in plan.kernels].count("walked_back") == 2 and len(plan.kernels) == 3 and not plan.library_calls
+    plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
+    assert len(plan.library_calls) == 1 and not plan.kernels
+
+
+def test_gradients_that_nothing_reads_are_left_out() -> None:
+    """The queries' gradient alone is one kernel beside the row sums."""
+    graph = called("flash", results=1, rows=2048, columns=2048, width=64)
+    call, = attention_gradient_calls(graph)
+    assert call.gradients == ("d0", "", "")
+    made, texts = expanded(graph)
+    assert [n.kind for n in made.nodes].count("library.matmul") == 3 and "1 kernel that walks" in texts[0]

@@ -1,0 +1,113 @@
+"""Gradients of attention as patterns, that of keys and values and that of queries, and what they are in f64."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.unit.templates.stitched_graphs import normal
+from tilefuse.ir.building.tensor import TensorBuilder
+from tilefuse.ir.dtype import BOOL, F16, F32, I64, DType
+from tilefuse.ir.graph import Graph
+from tilefuse.ir.scalar import NUMPY_DTYPES
+
+SCALE, CAP = 0.25, 2.0
+LOWEST = float("-inf")
+Values = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Of softmax(f(q k' / 4)) v over [heads, rows].
+
+    of      "keys" (gradients of keys and of values) or "queries"
+    scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read)
+    """
+
+    of: str = "keys"
+    scores: tuple[str, ...] = ()
+    heads: int = 2
+    rows: int = 70
+    keys: int = 90
+    inner: int = 16
+    dtype: DType = F16
+    window: int = 20
+
+    def graph(self) -> Graph:
+        """The pattern, from the logarithms of the sums and the row sums."""
+        b = TensorBuilder(f"gradient_of_{self.of}")
+        q, g = (b.input(n, self.dtype, (self.heads, self.rows, self.inner)) for n in "qg")
+        k, v = (b.input(n, self.dtype, (self.heads, self.keys, self.inner)) for n in "kv")
+        turned = self.of == "keys"
+        shape = (self.heads, 1, self.rows) if turned else (self.heads, self.rows, 1)
+        logarithms, sums = (b.reshape(b.input(n, F32, (self.heads, self.rows)), shape) for n in ("logarithms", "sums"))
+        s, of_s = (b.cast(b.matmul(*((y, x) if turned else (x, y)), transpose_b=True), F32) for x, y in ((q, k), (g, v)))
+        s = b.elementwise("mul", s, b.full((1, 1, 1), SCALE, F32))
+        slope = ""
+        for name in self.scores:
+            if name == "cap":
+                top = b.elementwise("tanh", b.elementwise("mul", s, b.full((1, 1, 1), 1 / CAP, F32)))
+                s = b.elementwise("mul", top, b.full((1, 1, 1), CAP, F32))
+                slope = b.elementwise("sub", b.full((1, 1, 1), 1.0, F32), b.elementwise("mul", top, top))
+            else:
+                s = self._changed(b, name, s, turned)
+        p = b.elementwise("exp", b.elementwise("sub", s, logarithms))
+        ds = b.elementwise("mul", p, b.elementwise("sub", of_s, sums))
+        ds = b.cast(b.elementwise("mul", ds, slope) if slope else ds, self.dtype)
+        if not turned:
+            return normal(b, [self._scaled(b, b.matmul(ds, k))])
+        return normal(b, [self._scaled(b, b.matmul(ds, q)), b.matmul(b.cast(p, self.dtype), g)])
+
+    def _changed(self, b: TensorBuilder, name: str, s: str, turned: bool) -> str:
+        """Scores with a bias or a mask."""
+        if name == "dense":
+            bias = b.input("dense", self.dtype, (self.heads, self.rows, self.keys))
+            return b.elementwise("add", s, b.cast(b.transpose(bias, 1, 2) if turned else bias, F32))
+        if name == "hidden":
+            kept = b.input("hidden", BOOL, (1, self.rows, self.keys))
+            kept = b.transpose(kept, 1, 2) if turned else kept
+        else:
+            across = (1, self.keys, self.rows) if turned else (1, self.rows, self.keys)
+            row, column = b.iota(across, 2 if turned else 1, I64), b.iota(across, 1 if turned else 2, I64)
+            number = b.full((1, 1, 1), self.window, I64)
+            kept = {"causal": lambda: b.elementwise("le", column, row),
+                    "window": lambda: b.elementwise("lt", b.elementwise("sub", row, column), number),
+                    "prefix": lambda: b.elementwise("logical_or", b.elementwise("le", column, row), b.elementwise("lt", column, number)),
+                    }[name]()
+        return b.where(kept, s, b.full((1, 1, 1), LOWEST, F32))
+
+    def _scaled(self, b: TensorBuilder, y: str) -> str:
+        return b.elementwise("mul", y, b.full((1, 1, 1), SCALE, self.dtype))
+
+    def drawn(self, seed: int) -> tuple[Values, Values]:
+        """(inputs rounded to their types, gradients in f64 by the derivative of the softmax). Rows that are hidden whole have none."""
+        random = np.random.default_rng(seed)
+        narrow = NUMPY_DTYPES[self.dtype.name]
+        shapes = {**dict.fromkeys("qg", (self.heads, self.rows, self.inner)), **dict.fromkeys("kv", (self.heads, self.keys, self.inner)),
+                  "dense": (self.heads, self.rows, self.keys)}
+        values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
+        values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
+        values["hidden"][:, :3] = False
+        q, g, k, v, bias = (values[n].astype(np.float64) for n in ("q", "g", "k", "v", "dense"))
+        s, slope = q @ k.transpose(0, 2, 1) * SCALE, np.ones(())
+        row, column = np.arange(self.rows)[:, None], np.arange(self.keys)[None]
+        for name in self.scores:
+            match name:
+                case "cap":
+                    slope, s = 1 - np.tanh(s / CAP) ** 2, CAP * np.tanh(s / CAP)
+                case "dense":
+                    s = s + bias
+                case _:
+                    kept = {"causal": column <= row, "window": row - column < self.window,
+                            "prefix": (column <= row) | (column < self.window), "hidden": values["hidden"]}[name]
+                    s = np.where(kept, s, LOWEST)
+        with np.errstate(divide="ignore"):
+            logarithms = np.log(np.exp(s).sum(2))
+        logarithms = np.where(np.isinf(logarithms), 0.0, logarithms)
+        p = np.exp(s - logarithms[..., None])
+        of_p = g @ v.transpose(0, 2, 1)
+        ds = p * (of_p - (p * of_p).sum(2, keepdims=True)) * slope
+        sums = (g * (p @ v)).sum(2)
+        values |= {"logarithms": logarithms.astype(np.float32), "sums": sums.astype(np.float32)}
+        turned = (0, 2, 1)
+        return values, {"dq": ds @ k * SCALE, "dk": ds.transpose(turned) @ q * SCALE, "dv": p.transpose(turned) @ g}

@@ -1,0 +1,197 @@
+"""Walks between several products: their kernels on the checking host executor against f64, their tiles as text, and forms that are none."""
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.staged.recomputed.back_graphs import Gradient
+from tests.unit.templates.stitched_graphs import attention
+from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.errors import NameLookupError, OptionError, UserError
+from tilefuse.domain.tile import Level, TileProgram
+from tilefuse.ir.dtype import BF16, F16, F32
+from tilefuse.target.device import H200
+from tilefuse.templates.notation import parse_template
+from tilefuse.templates.staged.recomputed.compose import compose_back
+from tilefuse.templates.staged.recomputed.form import BackForm, back_form
+from tilefuse.templates.staged.recomputed.plan import BackPlan
+from tilefuse.templates.staged.recomputed.program import back_by_hand, schedule_back
+from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate, walked_back_of
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+CASES = {
+    "keys, one turn": (Gradient(rows=40, keys=30), WalkedBack(48, 1, 1, 2, 1, 2)),
+    "keys, several turns": (Gradient(rows=150, keys=90, inner=64), WalkedBack(32, 2, 2, 2, 1, 2)),
+    "keys, vectors by copies": (Gradient(rows=152, keys=90, inner=64), WalkedBack(48, 1, 2, 3, 1, 3)),
+    "keys, whole turns": (Gradient(rows=128, keys=64, inner=32, dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "keys, width 128": (Gradient(rows=70, keys=130, inner=128, heads=1, dtype=BF16), WalkedBack(16, 2, 1, 2, 1, 2)),
+    "keys, odd width": (Gradient(rows=70, keys=40, inner=72, heads=1), WalkedBack(32, 1, 1, 2, 1, 1)),
+    "keys, causal": (Gradient(scores=("causal",), rows=200, keys=200), WalkedBack(32, 1, 2, 3, 2, 3)),
+    "keys, causal, more columns": (Gradient(scores=("causal",), rows=100, keys=170), WalkedBack(16, 2, 1, 2, 1, 3)),
+    "keys, window": (Gradient(scores=("window", "causal"), rows=180, keys=180, dtype=BF16), WalkedBack(16, 1, 1, 2, 1, 4)),
+    "keys, prefix": (Gradient(scores=("prefix",), rows=150, keys=150, window=50), WalkedBack(32, 1, 1, 2, 1, 3)),
+    "keys, bias": (Gradient(scores=("dense", "causal")), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "keys, mask": (Gradient(scores=("hidden",)), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "keys, cap": (Gradient(scores=("cap", "causal"), rows=72), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "queries, one turn": (Gradient("queries", rows=40, keys=30), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "queries, several turns": (Gradient("queries", rows=150, keys=190, inner=64), WalkedBack(32, 2, 2, 2, 1, 2)),
+    "queries, width 128": (Gradient("queries", rows=70, keys=130, inner=128, dtype=BF16), WalkedBack(48, 1, 1, 2, 1, 2)),
+    "queries, one row": (Gradient("queries", rows=1, keys=77, inner=40), WalkedBack(16, 1, 1, 2, 1, 2)),
+    "queries, causal": (Gradient("queries", ("causal",), rows=200, keys=200), WalkedBack(32, 1, 1, 2, 2, 3)),
+    "queries, window": (Gradient("queries", ("causal", "window"), rows=180, keys=180), WalkedBack(16, 1, 1, 2, 1, 4)),
+    "queries, bias": (Gradient("queries", ("dense",)), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "queries, mask": (Gradient("queries", ("hidden", "causal"), dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
+    "queries, cap": (Gradient("queries", ("cap",)), WalkedBack(32, 1, 1, 2, 1, 2)),
+}
+
+
+def scheduled(name: str) -> TileProgram:
+    """The tile program of a case."""
+    of, choice = CASES[name]
+    made = schedule_back(of.graph(), {}, H200, choice)
+    assert isinstance(made, TileProgram), made
+    return made
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The checked kernels of all cases, compiled together."""
+    return build_together([(compose_back(scheduled(name), H200), True) for name in CASES], tmp_path_factory.mktemp("back"),
+                          CHECKED_PIPELINE_FLAGS)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_computes_the_gradients(name: str, library: ctypes.CDLL) -> None:
+    """Every element of every result, with every access of the kernel checked: within the rounding of powers and results to 16 bits."""
+    of, _ = CASES[name]
+    program = scheduled(name)
+    kernel = compose_back(program, H200)
+    values, expected = of.drawn(seed=len(name))
+    given = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
+    memory, status, report = call(getattr(library, f"{kernel.name}_{list(CASES).index(name)}"), kernel, given)
+    assert status == 0, report
+    name_by_origin = {b.origin: b.name for b in kernel.parameters}
+    for result, gradient in zip(program.graph.results, ("dk", "dv") if of.of == "keys" else ("dq",), strict=True):
+        got, exact = memory[name_by_origin[result]].astype(np.float64), expected[gradient].ravel()
+        assert np.abs(got - exact).max() <= (2.0**-9 if of.dtype == F16 else 2.0**-6) * max(np.abs(exact).max(), 1.0)
+
+
+# -- forms -----------------------------------------------------------------------------------------------------------------
+
+
+def form_of(of: Gradient) -> BackForm:
+    """The form of a gradient."""
+    form = back_form(of.graph(), {})
+    assert isinstance(form, BackForm), form
+    return form
+
+
+def test_operands_of_scores_and_of_elements_are_one() -> None:
+    """Queries and gradients come once a turn for four products; keys' kernel owns keys and values. Values of the queries' kernel come for
+    scores alone."""
+    keys, queries = form_of(Gradient(inner=64)), form_of(Gradient("queries", inner=64))
+    assert [o.operand.value for o in keys.walked] == ["q", "g"] and keys.rights == (0, 1) and sorted(keys.weights) == [0, 1]
+    assert [o.operand.value for o in keys.own] == ["k", "v"]
+    assert [o.operand.value for o in queries.walked] == ["k", "v"] and queries.rights == (0, 1) and queries.weights == (0,)
+
+
+def test_masks_bound_both_walks() -> None:
+    """A causal mask begins the rows of a column, and ends the columns of a row; turns that it hides are left out. The last turn of a tile
+    counts as one that is cut."""
+    keys, queries = (form_of(Gradient(of, ("causal",))) for of in ("keys", "queries"))
+    assert keys.limit is not None and keys.limit.bounds.starts and not keys.limit.bounds.ends
+    assert queries.limit is not None and queries.limit.bounds.ends and not queries.limit.bounds.starts
+    square = Gradient(scores=("causal",), rows=512, keys=512)
+    made = schedule_back(square.graph(), {}, H200, WalkedBack(64, 1, 1, 2, 1, 2))
+    assert isinstance(made, TileProgram)
+    plan = walked_back_of(made)
+    assert (plan.all_turns, plan.whole_turns) == (2 * 36, 2 * 21) and not plan.longest_last
+
+
+def test_elements_that_no_mask_makes_zero_keep_all_turns() -> None:
+    """The gradient of the values alone vanishes under the mask; a sum of scores beside it does not."""
+    b_form = form_of(replace(Gradient(scores=("window",)), rows=64, keys=64))
+    assert b_form.limit is not None
+    assert form_of(Gradient(scores=("hidden",))).limit is None
+
+
+@pytest.mark.parametrize(("graph", "told"), [
+    (attention(2, 70, 16, F16), "reductions"), (Gradient(dtype=F32).graph(), "f32")])
+def test_other_patterns(graph: object, told: str) -> None:
+    """Attention itself, which reduces its scores; types that the tensor cores do not multiply in one."""
+    made = schedule_back(graph, {}, H200)  # type: ignore[arg-type]
+    assert isinstance(made, Rejected) and told in str(made)
+
+
+def test_too_wide_results() -> None:
+    """Sums of 256 columns of two results leave no room for two fillings, and no registers."""
+    made = schedule_back(Gradient(inner=256, rows=64, keys=64).graph(), {}, H200)
+    assert isinstance(made, Rejected)
+    made = schedule_back(Gradient(inner=256, rows=64, keys=64).graph(), {}, H200, WalkedBack(16, 1, 1, 2, 1, 1))
+    assert isinstance(made, Rejected) and made.reason is Reason.REGISTERS
+
+
+# -- texts -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_template_gives_its_program_back(name: str) -> None:
+    """The program's own notation, parsed."""
+    program = scheduled(name)
+    again = back_by_hand(program, parse_template(program.notation), H200)
+    assert (again.choice, again.notation) == (program.choice, program.notation)
+
+
+TILE = "matmul [GRID,GRID-CTA_128,LOOP_64];"
+
+
+def long_walk() -> TileProgram:
+    """Gradients of 64 heads, 4096 rows and keys."""
+    made = schedule_back(Gradient(heads=64, rows=4096, keys=4096, inner=64).graph(), {}, H200, WalkedBack(64, 2, 1, 3, 1, 132))
+    assert isinstance(made, TileProgram)
+    return made
+
+
+def test_a_template_changes_tiles() -> None:
+    """Columns a turn, rows, slots and blocks that a user writes."""
+    written = "matmul [GRID,GRID-CTA_64,LOOP_48]R; kept_slots=2; slots=4; warpgroups=1; cta_num=7; cta_size=256;"
+    assert back_by_hand(long_walk(), parse_template(written), H200).choice == WalkedBack(48, 1, 2, 4, 1, 7)
+
+
+@pytest.mark.parametrize(("written", "error", "told"), [
+    ("matmul [GRID,GRID-CTA_128,LOOP_100];", UserError, "100 columns"),
+    ("matmul [GRID,GRID-CTA_100,LOOP_64];", UserError, "rows of 100"),
+    (f"{TILE} matmul_2 [GRID,GRID-CTA_128,WARP,LOOP_32];", UserError, "columns of 64 and of 32"),
+    (f"{TILE} slots=1;", UserError, "1 slots"),
+    (f"{TILE} slots=40;", UserError, "bytes of slots"),
+    ("matmul [GRID,GRID-CTA_128,LOOP_160];", UserError, "registers a thread"),
+    (f"{TILE} band=3;", UserError, "a band of 3 among 64"),
+    (f"{TILE} cta_size=512;", UserError, "cta_size of 512"),
+    ("other [GRID];", NameLookupError, "%other"),
+    (f"{TILE} left_slots=2;", OptionError, "left_slots"),
+])
+def test_templates_that_cannot_be_met(written: str, error: type[Exception], told: str) -> None:
+    """The error names the number."""
+    with pytest.raises(error) as raised:
+        back_by_hand(long_walk(), parse_template(written), H200)
+    assert told in str(raised.value)
+
+
+def test_what_explanations_show() -> None:
+    """Scores and elements in registers, operands of rows and of turns in shared memory; masks' turns are counted."""
+    template, program = WalkedBackTemplate(), scheduled("keys, causal")
+    plan = program.internal
+    assert isinstance(plan, BackPlan)
+    tree = template.stage_tree(program)
+    assert tree is not None and tree.shared_bytes == sum(p.num_bytes for p in template.staging(program).places)
+    assert "turns of all tiles" in str(tree)
+    assert {e.level for e in program.levels} == {Level.REGISTER}
+    assert template.resources(program, H200).shared_bytes == plan.shared_bytes
+    assert program.choice not in template.neighbours(program, H200)
