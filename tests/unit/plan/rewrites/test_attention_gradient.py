@@ -134,7 +134,7 @@ def test_calls_stay_unless_asked_for() -> None:
 @pytest.mark.parametrize(("width", "causal", "group"), [(64, True, 1), (128, False, 1), (128, False, 4)])
 def test_plans_have_two_walks_beside_the_row_sums(width: int, causal: bool, group: int) -> None:
     """By the option: row sums, queries' kernel, keys' kernel, and no call."""
-    graph = called("flash", causal, group, rows=2048, columns=2048, width=width)
+    graph = called("flash", causal, group, rows=4096, columns=4096, width=width)
     options = Options(attention_gradients="kernels")
     plan = generate(graph, constants={}, input_layouts={}, device=H200, options=options).plan
     assert [k.program.template for k in plan.kernels].count("walked_back") == 2 and len(plan.kernels) == 3 and not plan.library_calls

@@ -26,28 +26,23 @@ from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate, wa
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 CASES = {
-    "keys, one turn": (Gradient(rows=40, keys=30), WalkedBack(48, 1, 1, 2, 1, 2)),
     "keys, several turns": (Gradient(rows=150, keys=90, inner=64), WalkedBack(32, 2, 2, 2, 1, 2)),
     "keys, vectors by copies": (Gradient(rows=152, keys=90, inner=64), WalkedBack(48, 1, 2, 3, 1, 3)),
     "keys, whole turns": (Gradient(rows=128, keys=64, inner=32, dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, width 128": (Gradient(rows=70, keys=130, inner=128, heads=1, dtype=BF16), WalkedBack(16, 2, 1, 2, 1, 2)),
     "keys, odd width": (Gradient(rows=70, keys=40, inner=72, heads=1), WalkedBack(32, 1, 1, 2, 1, 1)),
     "keys, causal": (Gradient(scores=("causal",), rows=200, keys=200), WalkedBack(32, 1, 2, 3, 2, 3)),
-    "keys, causal, more columns": (Gradient(scores=("causal",), rows=100, keys=170), WalkedBack(16, 2, 1, 2, 1, 3)),
     "keys, window": (Gradient(scores=("window", "causal"), rows=180, keys=180, dtype=BF16), WalkedBack(16, 1, 1, 2, 1, 4)),
     "keys, prefix": (Gradient(scores=("prefix",), rows=150, keys=150, window=50), WalkedBack(32, 1, 1, 2, 1, 3)),
     "keys, bias": (Gradient(scores=("dense", "causal")), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, mask": (Gradient(scores=("hidden",)), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, cap": (Gradient(scores=("cap", "causal"), rows=72), WalkedBack(32, 1, 1, 2, 1, 2)),
-    "queries, one turn": (Gradient("queries", rows=40, keys=30), WalkedBack(32, 1, 1, 2, 1, 2)),
     "queries, several turns": (Gradient("queries", rows=150, keys=190, inner=64), WalkedBack(32, 2, 2, 2, 1, 2)),
     "queries, width 128": (Gradient("queries", rows=70, keys=130, inner=128, dtype=BF16), WalkedBack(48, 1, 1, 2, 1, 2)),
     "queries, one row": (Gradient("queries", rows=1, keys=77, inner=40), WalkedBack(16, 1, 1, 2, 1, 2)),
     "queries, causal": (Gradient("queries", ("causal",), rows=200, keys=200), WalkedBack(32, 1, 1, 2, 2, 3)),
     "queries, window": (Gradient("queries", ("causal", "window"), rows=180, keys=180), WalkedBack(16, 1, 1, 2, 1, 4)),
-    "queries, bias": (Gradient("queries", ("dense",)), WalkedBack(32, 1, 1, 2, 1, 2)),
     "queries, mask": (Gradient("queries", ("hidden", "causal"), dtype=BF16), WalkedBack(32, 1, 1, 2, 1, 2)),
-    "queries, cap": (Gradient("queries", ("cap",)), WalkedBack(32, 1, 1, 2, 1, 2)),
 }
 
 
