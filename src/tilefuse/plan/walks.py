@@ -18,9 +18,8 @@ from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.scalar import Read
 from tilefuse.passes.device.padding import PADDED
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.products import NARROW
 
-# Bits of operands of products on tensor cores.
-NARROW_BITS = 16
 # Attribute of products that a kernel computes from operands again instead of reading what an earlier one stored.
 COMPUTED_AGAIN = "computed_again"
 
@@ -104,8 +103,8 @@ def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
 
 
 def _moves(node: Node) -> bool:
-    """Whether a node only moves elements of 16 bits or fewer, as operands of products have."""
-    return node.category == "map" and isinstance(node.body, Read) and node.type.dtype.is_float and node.type.dtype.bits <= NARROW_BITS
+    """Whether a node only moves elements of 16 bits, as operands of products have."""
+    return node.category == "map" and isinstance(node.body, Read) and node.type.dtype.name in NARROW
 
 
 def _ends(score: str, graph: Graph) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The state of a walk between several products as its parts write it: one ring for the rows' operands, one for what a turn brings."""
+"""The state of a walk between several products as its parts write it: one ring for the rows' operands, one for those of a turn."""
 from __future__ import annotations
 
 import contextlib

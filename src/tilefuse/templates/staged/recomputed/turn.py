@@ -96,7 +96,7 @@ class BackTurn:
             yield w.beyond(**({ROW: row, WALK: place} if self.reads_rows else {WALK: place}))
 
     def _known(self, i: Affine, v: Affine, place: Affine, pairs: dict[Read, Reg], num_scores: int) -> None:
-        """Makes known what elements are computed from."""
+        """Makes the scores and other values known that elements are computed from."""
         w = self.w
         for n, (s, reg) in enumerate(zip(self.form.scores, self.scores, strict=True)):
             known = Reg(reg.name, reg.dtype, place)
