@@ -5,6 +5,7 @@ what a fixture of their module made are claimed together: it is made once.
 """
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -17,6 +18,8 @@ import pytest
 
 # File of a phase's folder: paths of the files, one a line, of which the phase's mark expression left tests out.
 LEFT = "left.txt"
+# Python looks for garbage among new objects after so many.
+GARBAGE_AFTER = 20_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -105,7 +108,13 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Report under this process's name."""
+    """Report under this process's name. What imports and collecting have made stays: Python looks for garbage among the rest alone.
+
+    Two cores, tests/unit/plan: 6.4 of 59 CPU seconds went to half a million objects that live as long as the process.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_AFTER)
     config = session.config
     folder: Path = config.getoption("--claims")
     config.pluginmanager.register(Reports(folder / f"{config.getoption('--worker')}.jsonl", len(session.items)))

@@ -6,7 +6,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,9 @@ FLAGS = ("-O2", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "
 
 # The checking mode's code is ten times as long, and optimising it takes longer than its few elements do.
 CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
-# Main loops of pipelines go round long enough. A product of 200 x 136 by 136 in f32: 6.5 and 6.3 CPU seconds to build and run it with -O0,
-# 4.5 and 1.4 with -O1.
-CHECKED_PIPELINE_FLAGS = tuple("-O1" if f == "-O2" else f for f in FLAGS)
+# Main loops of pipelines go round long enough. Eight products of about 100 x 100 by 100 in one source: 2.2 and 8.8 CPU seconds to build and
+# run them with -O0, 4.4 and 2.3 with -O1, 2.4 and 2.5 with -Og.
+CHECKED_PIPELINE_FLAGS = tuple("-Og" if f == "-O2" else f for f in FLAGS)
 
 
 def checked_flags(kernel: Kernel) -> tuple[str, ...]:
@@ -55,6 +56,26 @@ def build(source: str, folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.C
 def build_together(kernels: Sequence[tuple[Kernel, bool]], folder: Path, flags: tuple[str, ...] = FLAGS) -> ctypes.CDLL:
     """One shared object of many kernels (each with whether it is checked), number n under the name `<kernel>_<n>`."""
     return build(print_host_together(kernels), folder, flags)
+
+
+@dataclass(frozen=True)
+class Library:
+    """Kernels by name, all of them in one shared object. Each in a source of its own takes three times as long: most of that source is the
+    support text of the checking mode."""
+
+    kernels: Mapping[str, Kernel]
+    built: ctypes.CDLL
+
+    def run(self, name: str, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int, str]:
+        """As the function `run`, of the kernel `name`."""
+        kernel = self.kernels[name]
+        return call(getattr(self.built, f"{kernel.name}_{[*self.kernels].index(name)}"), kernel, arrays)
+
+
+def library_of(kernels: Mapping[str, Kernel], folder: Path) -> Library:
+    """The kernels in checking mode."""
+    flags = max(map(checked_flags, kernels.values()), key=lambda f: f is CHECKED_PIPELINE_FLAGS)
+    return Library(kernels, build_together([(k, True) for k in kernels.values()], folder, flags))
 
 
 def run(kernel: Kernel, arrays: dict[str, np.ndarray], folder: Path, check: bool = False) -> tuple[dict[str, np.ndarray], int, str]:

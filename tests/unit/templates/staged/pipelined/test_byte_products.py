@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.host_build import Library, compiler, library_of
 from tests.unit.templates.staged.pipelined.byte_graphs import scaled, sums
 from tests.unit.templates.staged.pipelined.test_pipelined import Case
 from tests.unit.templates.stitched_cases import in_double
@@ -83,15 +82,21 @@ def expected(graph: Graph, values: dict[str, np.ndarray]) -> Expected:
     return Expected(value, 2 * ROUNDOFF[dtype.name] * np.abs(value) + (dtype != I32) * (SUMS * terms + LEAST.get(dtype.name, 0.0)))
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The kernels of all cases with every access checked."""
+    return library_of({name: compose_product(c.program(), H200) for name, c in BYTE_CASES.items()}, tmp_path_factory.mktemp("bytes"))
+
+
 @needs_compiler
 @pytest.mark.parametrize("name", BYTE_CASES)
-def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
+def test_kernel_computes_the_product(name: str, library: Library) -> None:
     """Every element, with every access of the kernel checked; integers exactly."""
     program = BYTE_CASES[name].program()
-    graph, kernel = program.graph, compose_product(program, H200)
+    graph, kernel = program.graph, library.kernels[name]
     values = drawn(graph)
     arrays = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    memory, status, report = run(kernel, arrays, tmp_path, check=True)
+    memory, status, report = library.run(name, arrays)
     assert status == 0, report
     want = expected(graph, values)
     (result,) = (b.name for b in kernel.parameters if b.role == "out")

@@ -3,12 +3,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.host_build import Library, compiler, library_of
 from tests.unit.templates.staged.chain.chain_graphs import layers
 from tests.unit.templates.staged.pipelined.product_graphs import gated, looked_up, of_bytes, pair, plain, queries_keys_values
 from tests.unit.templates.staged.pipelined.swapped_cases import swapped
@@ -125,23 +124,6 @@ def test_too_early_accesses_are_found(name: str) -> None:
     assert silent == []
 
 
-@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("name", ["more lines than threads", "in turn"])
-def test_kernels_that_prefetch_compute_their_products(name: str, tmp_path: Path) -> None:
-    """No finding of the checking mode, which tests each prefetched address too, and every element of every result."""
-    program = CASES[name][0]()
-    kernel, _ = kernel_of(name)
-    values = drawn(program.graph)
-    inputs = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    memory, status, report = run(kernel, inputs, tmp_path, check=True)
-    assert status == 0, report
-    wanted = interpret(in_double(program.graph), {n: v.astype(np.float64) for n, v in values.items()})
-    name_by_origin = {b.origin: b.name for b in kernel.parameters}
-    for result, value in zip(program.graph.results, wanted, strict=True):
-        error = np.abs(memory[name_by_origin[result]].astype(np.float64) - np.asarray(value).ravel()).max()
-        assert error <= 4 * ROUNDOFF[program.graph.type_of(result).dtype.name] * max(np.abs(value).max(), 1.0)
-
-
 def test_large_weights_are_not_prefetched() -> None:
     """Weights beyond the share of L2 that pending operands may take would displace what the kernel ahead still uses."""
     limit = int(H200.l2_bytes * H200.fitted.traffic.pending_l2_share)
@@ -192,14 +174,25 @@ def test_copies_that_begin_ahead_stand_at_the_head_of_a_filling() -> None:
     assert any("begins ahead" in fault for fault in pipeline_faults(late))
 
 
+PREFETCHING, AHEAD = ("more lines than threads", "in turn"), ("several tiles a block", "weights of 8 bits")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Kernels that prefetch, and kernels whose weights come ahead, with every access checked."""
+    kernels = {name: kernel_of(name)[0] for name in PREFETCHING}
+    kernels |= {name: compose(FEW_ROWS[name][0](), H200, frozenset({"w"})) for name in AHEAD}
+    return library_of(kernels, tmp_path_factory.mktemp("early"))
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize("name", ["several tiles a block", "weights of 8 bits"])
-def test_kernels_whose_weights_come_ahead_compute_their_products(name: str, tmp_path: Path) -> None:
-    """No finding of the checking mode, and every element of the result."""
-    made = FEW_ROWS[name][0]()
-    kernel, values = compose(made, H200, frozenset({"w"})), drawn(made.graph)
+@pytest.mark.parametrize("name", [*PREFETCHING, *AHEAD])
+def test_kernels_that_begin_early_compute_their_products(name: str, library: Library) -> None:
+    """No finding of the checking mode, which tests each prefetched address too, and every element of every result."""
+    made = (CASES[name][0] if name in PREFETCHING else FEW_ROWS[name][0])()
+    kernel, values = library.kernels[name], drawn(made.graph)
     inputs = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    memory, status, report = run(kernel, inputs, tmp_path, check=True)
+    memory, status, report = library.run(name, inputs)
     assert status == 0, report
     doubled = {n: v if v.dtype.kind in "iu" else v.astype(np.float64) for n, v in values.items()}
     name_by_origin = {b.origin: b.name for b in kernel.parameters}

@@ -2,13 +2,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.mutation.test_pipeline_faults import changed
-from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.host_build import Library, compiler, library_of
 from tests.unit.templates.staged.pipelined.product_graphs import gated, pair, plain
 from tests.unit.templates.staged.pipelined.test_pipelined import Case
 from tests.unit.templates.stitched_cases import in_double
@@ -47,21 +46,41 @@ def drawn(graph: Graph) -> dict[str, np.ndarray]:
     return {v.name: random.standard_normal(v.type.shape).astype(np.float32) for v in graph.inputs}
 
 
-def run_checked(kernel: Kernel, values: dict[str, np.ndarray], folder: Path) -> tuple[dict[str, np.ndarray], int, str]:
+LEFT_OUT = (ProxyFence, Barrier, WarpgroupWait)
+BOUNDARIES = "infinities and NaNs"
+
+
+def without(kernel: Kernel, left_out: type) -> Kernel:
+    """A kernel without the last statement of a kind before its products."""
+    order = list(statements(kernel.body))
+    product = next(n for n, s in enumerate(order) if isinstance(s, WarpgroupProduct))
+    before = [s for s in order[:product] if isinstance(s, left_out)]
+    return replace(kernel, body=changed(kernel.body, lambda s: () if s is before[-1] else None))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The kernels of all cases, of a product of boundary values, and those with faults, with every access checked."""
+    kernels = {name: compose_product(c.program(), H200) for name, c in PARTS_CASES.items()}
+    kernels[BOUNDARIES] = compose_product(Case(lambda: plain(64, 64, 64, F32)).program(), H200)
+    kernels |= {f"no {kind.__name__}": without(kernels["two warpgroups"], kind) for kind in LEFT_OUT}
+    return library_of(kernels, tmp_path_factory.mktemp("parts"))
+
+
+def run_checked(library: Library, name: str, values: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int, str]:
     """Results by the value that they are, the checker's status and its report."""
-    arrays = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    memory, status, report = run(kernel, arrays, folder, check=True)
+    kernel = library.kernels[name]
+    memory, status, report = library.run(name, {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"})
     return {b.origin: memory[b.name] for b in kernel.parameters if b.role == "out"}, status, report
 
 
 @needs_compiler
 @pytest.mark.parametrize("name", PARTS_CASES)
-def test_kernel_is_as_exact_as_f32(name: str, tmp_path: Path) -> None:
+def test_kernel_is_as_exact_as_f32(name: str, library: Library) -> None:
     """Every element against f64, with every access checked: a product of tf32 alone is wrong by 2^-11."""
-    program = PARTS_CASES[name].program()
-    graph, kernel = program.graph, compose_product(program, H200)
+    graph = PARTS_CASES[name].program().graph
     values = drawn(graph)
-    got, status, report = run_checked(kernel, values, tmp_path)
+    got, status, report = run_checked(library, name, values)
     assert status == 0, report
     double = {n: v.astype(np.float64) for n, v in values.items()}
     wanted = interpret(in_double(graph), double)
@@ -75,13 +94,12 @@ def test_kernel_is_as_exact_as_f32(name: str, tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_infinities_and_nans_are_those_of_f32(tmp_path: Path) -> None:
+def test_infinities_and_nans_are_those_of_f32(library: Library) -> None:
     """The low part of an infinite number is no number, and no element may show it."""
-    graph = plain(64, 64, 64, F32)
-    values = drawn(graph)
+    values = drawn(plain(64, 64, 64, F32))
     values["x"][3, 5], values["x"][7, 0], values["w"][9, 11] = np.inf, -np.inf, np.nan
     values["x"][11, 2] = np.finfo(np.float32).max
-    got, status, report = run_checked(compose_product(Case(lambda: graph).program(), H200), values, tmp_path)
+    got, status, report = run_checked(library, BOUNDARIES, values)
     assert status == 0, report
     with np.errstate(invalid="ignore"):
         want = (values["x"].astype(np.float64) @ values["w"].astype(np.float64).T).ravel()
@@ -92,15 +110,10 @@ def test_infinities_and_nans_are_those_of_f32(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("left_out", [ProxyFence, Barrier, WarpgroupWait])
-def test_order_of_low_parts_and_products_is_checked(left_out: type, tmp_path: Path) -> None:
+@pytest.mark.parametrize("left_out", LEFT_OUT)
+def test_order_of_low_parts_and_products_is_checked(left_out: type, library: Library) -> None:
     """Products read what other threads have stored, while those of the slot before are in flight."""
-    kernel = compose_product(PARTS_CASES["two warpgroups"].program(), H200)
-    product = next(s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct))
-    order = list(statements(kernel.body))
-    before = [s for s in order[:order.index(product)] if isinstance(s, left_out)]
-    faulty = replace(kernel, body=changed(kernel.body, lambda s: () if s is before[-1] else None))
-    _, status, report = run_checked(faulty, drawn(PARTS_CASES["two warpgroups"].graph()), tmp_path)
+    _, status, report = run_checked(library, f"no {left_out.__name__}", drawn(PARTS_CASES["two warpgroups"].graph()))
     assert status > 0 and report
 
 

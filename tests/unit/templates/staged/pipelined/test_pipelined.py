@@ -4,13 +4,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.mutation.test_pipeline_faults import changed
-from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.host_build import Library, compiler, library_of, run
 from tests.unit.templates.staged.pipelined.product_graphs import (
     activated,
     batched_heads,
@@ -138,11 +139,17 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The kernels of all cases with every access checked."""
+    return library_of({name: compose_product(c.program(), H200) for name, c in CASES.items()}, tmp_path_factory.mktemp("products"))
+
+
 @needs_compiler
 @pytest.mark.parametrize("name", CASES)
-def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
+def test_kernel_computes_the_product(name: str, library: Library) -> None:
     """Every element of every result, with every access of the kernel checked; sums in f32 against f64."""
-    check_results(CASES[name], tmp_path)
+    check_results(CASES[name], partial(library.run, name))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -212,13 +219,13 @@ def test_a_store_left_out_shows(tmp_path: Path) -> None:
     assert status > 0 and "write of memory that a tensor store still reads" in report
 
 
-def check_results(case: Case, tmp_path: Path) -> None:
-    """Runs the kernel of a case in checking mode and compares every element of every result with f64."""
+def check_results(case: Case, run_checked: Callable[[dict[str, np.ndarray]], tuple[dict[str, np.ndarray], int, str]]) -> None:
+    """Runs the kernel of a case in checking mode (`Library.run`) and compares every element of every result with f64."""
     program = case.program()
     graph, kernel = program.graph, compose_product(program, H200)
     values = drawn(graph)
-    memory, status, report = run(kernel, {b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
-                                          for b in kernel.parameters if b.role == "in"}, tmp_path, check=True)
+    memory, status, report = run_checked({b.name: _in_memory(values[b.origin], b.num_elements, case.layouts.get(b.origin))
+                                          for b in kernel.parameters if b.role == "in"})
     assert status == 0, report
     wanted = interpret(in_double(graph), {n: v.astype(np.float64) if graph.type_of(n).dtype.is_float else v for n, v in values.items()})
     name_by_origin = {b.origin: b.name for b in kernel.parameters}

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.mutation.test_pipeline_faults import changed
-from tests.unit.templates.host_build import compiler, run
+from tests.unit.templates.host_build import Library, compiler, library_of, run
 from tests.unit.templates.staged.pipelined.product_graphs import (
     dequantised,
     of_bytes,
@@ -36,11 +37,17 @@ from tilefuse.templates.staged.pipelined.template import plan_of, product_by_han
 from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The kernels of all cases with every access checked."""
+    return library_of({name: compose_product(c.program(), H200) for name, c in SWAPPED_CASES.items()}, tmp_path_factory.mktemp("swapped"))
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", SWAPPED_CASES)
-def test_kernel_computes_the_product(name: str, tmp_path: Path) -> None:
+def test_kernel_computes_the_product(name: str, library: Library) -> None:
     """Every element of every result, with every access of the kernel checked; sums in f32 against f64."""
-    check_results(SWAPPED_CASES[name], tmp_path)
+    check_results(SWAPPED_CASES[name], partial(library.run, name))
 
 
 @pytest.mark.parametrize("name", SWAPPED_CASES)
