@@ -60,8 +60,8 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     # The blocks of a cluster send each other signals once all of them run and their barriers are ready.
     meeting = (Barrier("cluster", memory=False),) if cluster > 1 and not plan.choice.scattered else ()
     threads = plan.choice.consumer_threads
-    rings = tuple(Ring(f.ring, plan.choice.slots, tuple(w.slots[t.key].name for t in f.tiles), any(t.parts > 1 for t in f.tiles))
-                  for f in fillings_of(plan))
+    rings = tuple(Ring(f.ring, plan.choice.slots, tuple(dict.fromkeys(w.slots[t.key].name for t in f.tiles)),
+                       any(t.parts > 1 for t in f.tiles)) for f in fillings_of(plan))
     pipeline = Pipeline(rings, tuple(roles.statements), threads, *registers_of_roles(plan, device), early=bool(w.ahead))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
@@ -70,7 +70,7 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     early = device.starts_early and not plan.choice.scattered
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, early, plan.choice.scattered)
     tables = (w.tables.tiles, w.tables.rows) if w.tables is not None else ()
-    buffers = (*w.buffers.values(), *tables, *w.slots.values(), *w.lows.values(), *w.stages.values(),
+    buffers = (*w.buffers.values(), *tables, *dict.fromkeys(w.slots.values()), *w.lows.values(), *w.stages.values(),
                *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
                *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
@@ -161,9 +161,11 @@ def _end(w: ProductState, group: Affine, first_row: Affine, first_column: Affine
 
 
 def _declare_sums(w: ProductState) -> None:
-    """The accumulators of a tile, an array for each product."""
-    w.totals = tuple(Reg(w.fresh(f"{p.node.name}_sum"), sum_dtype(w.form.left.dtype)) for p in w.form.products)
-    w.emit(*(Declare(total.name, total.dtype, w.plan.sums) for total in w.totals))
+    """The accumulators of a tile: an array for each product, or one for all of an instruction."""
+    names, count = [p.node.name for p in w.form.products], w.plan.together
+    arrays = [Reg(w.fresh(f"{name}_sum"), sum_dtype(w.form.left.dtype)) for name in (["_".join(names)] if count > 1 else names)]
+    w.totals = tuple(arrays * count)
+    w.emit(*(Declare(total.name, total.dtype, w.plan.sums * count) for total in arrays))
 
 
 def _first_step(w: ProductState, part: Affine) -> Affine:
@@ -205,7 +207,7 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
             used = expanding.use(inner, step, {key: axis(slot) for key, slot in slot_by_key.items()})
         else:
             products = [_product(w, accumulator, tile, slot_by_key, group, number(0) if plan.form.adds_partial_sums else step)
-                        for accumulator, tile in zip(accumulators, plan.rights, strict=True)]
+                        for accumulator, tile in zip(accumulators, plan.rights, strict=True) if not tile.number_of]
             cleared = clear_neighbours(w, plan.left, axis(slot_by_key[plan.left.key]), group, inner)
             used = (*cleared, *products, WarpgroupWait(len(products)))
             if plan.form.splits_operands:
@@ -225,15 +227,15 @@ def _main_loop(w: ProductState, group: Affine, place: TilePlace, part: Affine) -
 
 def _product(w: ProductState, total: Reg, own: OperandTile, slot_by_key: Mapping[str, str], group: Affine,
              step: Affine) -> WarpgroupProduct:
-    """The product of a slot's tiles for one warpgroup. own: the tile that no other product has."""
+    """The product of a slot's tiles for one warpgroup. own: the tile that no other product has, or the first of those side by side."""
     choice = w.plan.choice
     left, right = (own, w.plan.left) if choice.swapped else (w.plan.left, own)
     rows = choice.warpgroup_rows
     first = group * (rows * left.width if left.operand.inner_is_contiguous else rows * left.depth)
     return WarpgroupProduct(
-        total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.elements + first, left.panel_lines * left.width,
-        not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.elements,
-        right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns, choice.depth,
+        total.name, w.slots[left.key].name, axis(slot_by_key[left.key]) * left.pitch + first, left.panel_lines * left.width,
+        not left.operand.inner_is_contiguous, w.slots[right.key].name, axis(slot_by_key[right.key]) * right.pitch,
+        right.panel_lines * right.width, right.operand.inner_is_contiguous, rows, choice.columns * own.beside, choice.depth,
         arithmetic=_arithmetic(left), term=step)
 
 

@@ -9,6 +9,7 @@ from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.plan import products_together
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 # Products of the high and low parts of f32 operands.
@@ -26,7 +27,8 @@ def energy_pj(form: ProductForm, choice: Pipelined, boundary_bytes: int, flops: 
     multiplied = times * products * form.num_leads * form.rows * form.columns * form.inner
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     copied = tiles * form.inner * (choice.rows * form.left.read_bytes + choice.columns * sum(p.right.read_bytes for p in form.products))
-    lines = products * choice.rows // WARPGROUP_ROWS * (WARPGROUP_ROWS + choice.columns)
+    left_reads = products // products_together(form, choice)
+    lines = choice.rows // WARPGROUP_ROWS * (left_reads * WARPGROUP_ROWS + products * choice.columns)
     read = times * tiles * form.inner * lines * itemsize
     moved = boundary_bytes + repeated_bytes(form, choice, device)
     return (dict(figures.multiply_add_pj)[power_unit(form)] * multiplied + figures.copied_byte_pj * copied

@@ -88,7 +88,7 @@ def _copy(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
         start = axis("rank") * (tile.panel_lines // tile.parts) if tile.parts > 1 else number(0)
         coordinates[-2] = coordinates[-2] + start
         w.emit(TensorCopy(w.maps[tile.key].name, tuple(map(w.simplified, coordinates)), w.slots[tile.key].name,
-                          w.simplified(slot * tile.elements + (start + panel * tile.panel_lines) * tile.width),
+                          w.simplified(slot * tile.pitch + tile.first + (start + panel * tile.panel_lines) * tile.width),
                           multicast=(1 << tile.parts) - 1 if tile.parts > 1 else 0, cache=_cache(w, tile),
                           ahead=tile.key in w.ahead))
 
@@ -122,7 +122,7 @@ def _load(w: ProductState, tile: OperandTile, slot: Affine, first_line: Affine, 
             for _, pieces in loaded:
                 end_chunk(w, pieces)
             for (offset, _, _), (array, _) in zip(places, loaded, strict=True):
-                w.emit(VectorStore(buffer.name, w.simplified(slot * tile.elements + offset), array, number(0), each))
+                w.emit(VectorStore(buffer.name, w.simplified(slot * tile.pitch + tile.first + offset), array, number(0), each))
 
 
 def chunks_together(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> int:

@@ -18,7 +18,7 @@ from tilefuse.kernel.pipeline import (
 )
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
-from tilefuse.target.warpgroup import NEIGHBOURS, ROW_LANES
+from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_LANES
 from tilefuse.templates.staged.pipelined.exact.block_scales import scales_of_tile
 from tilefuse.templates.staged.pipelined.exchanges import Exchange, ReceivedSums, exchanges_of, parts_of
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -52,6 +52,7 @@ class OperandTile:
                   holds `packing` inner elements: `depth` counts the tensor's elements
     parts         of each panel, one copied by each block of a cluster to all of them; 1: the block copies its own tile
     by_lanes      whether the inner elements of a panel lie in the order in which lanes expand the other operand
+    beside        tiles of right operands that lie side by side in each slot of one buffer, of which this is tile `number_of`
     """
 
     key: str
@@ -63,6 +64,18 @@ class OperandTile:
     packing: int = 1
     parts: int = 1
     by_lanes: bool = False
+    beside: int = 1
+    number_of: int = 0
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one slot to the next."""
+        return self.elements * self.beside
+
+    @property
+    def first(self) -> int:
+        """Its first element in a slot."""
+        return self.elements * self.number_of
 
     @property
     def width(self) -> int:
@@ -138,7 +151,7 @@ class ProductPlan:
     def shared_bytes(self) -> int:
         """All slots of the operands, all stages, and the parts that blocks of a cluster exchange. Units: bytes."""
         last = self.rights[-1]
-        slots = last.offset_bytes + last.slot_bytes * self.choice.slots
+        slots = last.offset_bytes + last.slot_bytes * last.beside * self.choice.slots
         return max([slots, *(low.offset_bytes + low.num_bytes for low in self.lows),
                     *(t.offset_bytes + t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles),
                     *(e.offset_bytes + e.num_bytes for e in self.exchanges),
@@ -152,6 +165,11 @@ class ProductPlan:
         exchanges += self.tables.num_bytes if self.tables else 0
         lows = sum(low.num_bytes for low in self.lows)
         return sum(t.num_bytes(self.choice.warpgroups) for t in self.beside.tiles) + exchanges + lows
+
+    @property
+    def together(self) -> int:
+        """Products of one instruction: all of them, or 1."""
+        return max((t.beside for t in self.rights), default=1)
 
     @property
     def num_signals(self) -> int:
@@ -393,17 +411,38 @@ def _expands_pieces(form: ProductForm, tiles: list[OperandTile]) -> bool:
     return few and in_words and all(t.expanded is not None for t in rights)
 
 
+def products_together(form: ProductForm, choice: Pipelined) -> int:
+    """Products that one instruction multiplies: all, where their right tiles lie in a slot like one tile of more columns; or 1.
+
+        64 columns each    slot | gate 64 x 64 | up 64 x 64 |    instruction: 64 rows by 128 columns    sums | of gate | of up |
+
+    Instructions read the left tile from shared memory once then, not once for each product.
+    """
+    count = len(form.products)
+    if count == 1 or choice.swapped or choice.split > 1 or form.arrays_a_product > 1 or count * choice.columns > MOST_COLUMNS:
+        return 1
+    tiles = [OperandTile("right", p.right, choice.columns, choice.depth, 0) for p in form.products]
+    if len({(t.operand.dtype, t.operand.inner_is_contiguous) for t in tiles}) > 1:
+        return 1
+    # One panel of lines of the inner axis, or whole panels of columns.
+    follow = choice.depth == tiles[0].width if tiles[0].operand.inner_is_contiguous else choice.columns % tiles[0].width == 0
+    return count if follow and not any(why_no_copies(form, t) for t in tiles) else 1
+
+
 def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> ProductPlan:
     """The plan with the slots of all operands, stages of results and slots of exchanges one after the other in shared memory."""
     tiles: list[OperandTile] = []
-    end = 0
+    end, together = 0, products_together(form, choice)
     for n, operand in enumerate(form.operands):
         key = f"right{n - 1}" if n else "left"
         lines = choice.rows if operand.line == form.row_axis else choice.columns
+        if n > 1 and together > 1:
+            tiles.append(replace(tiles[1], key=key, operand=operand, number_of=n - 1))
+            continue
         start = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
-        tile = _operand_tile(form, key, operand, lines, choice.depth, start)
+        tile = replace(_operand_tile(form, key, operand, lines, choice.depth, start), beside=together if n else 1)
         tiles.append(replace(tile, parts=choice.cluster) if choice.multicast and not n else tile)
-        end = tiles[-1].offset_bytes + tiles[-1].slot_bytes * choice.slots
+        end = tile.offset_bytes + tile.slot_bytes * tile.beside * choice.slots
     lows: list[LowParts] = []
     for tile in tiles if form.splits_operands else ():
         lows.append(LowParts(tile, -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES))

@@ -17,7 +17,7 @@ from tilefuse.target.launch import Launch
 from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipelined.energy import PRODUCTS_OF_PARTS, energy_pj, repeated_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part, products_together
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
@@ -75,7 +75,7 @@ def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Parts,
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     items = tiles * choice.split
     turns, fillings = -(-items // choice.blocks), fillings_of_part(form.walked_inner, choice)
-    products = len(form.products) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth
+    products = choice.rows * _multiplied_columns(form, choice, device) * choice.depth
     blocks = min(choice.blocks, items * choice.cluster)
     left, rights = choice.rows * form.left.read_bytes, choice.columns * sum(p.right.read_bytes for p in form.products)
     # Blocks of a cluster may bring parts of a tile to each other.
@@ -106,6 +106,12 @@ def _least_result_cycles(form: ProductForm, choice: Pipelined, flops: int, devic
     return (flops + stores) / (fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows))
 
 
+def _multiplied_columns(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> int:
+    """Columns of all products of a tile, narrow instructions counted as those that take as long."""
+    together = products_together(form, choice)
+    return len(form.products) // together * max(choice.columns * together, device.fitted.pipelined.least_columns)
+
+
 def _product_flops(form: ProductForm) -> int:
     return 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
 
@@ -126,7 +132,7 @@ def _slot_bytes(plan: ProductPlan) -> int:
 def _main_loop(plan: ProductPlan, filling: float, device: DeviceSpec) -> StageWork:
     """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side. filling: `producing_cycles`."""
     choice, fitted = plan.choice, device.fitted.pipelined
-    products = len(plan.rights) * choice.rows * max(choice.columns, fitted.least_columns) * choice.depth * plan.fillings
+    products = choice.rows * _multiplied_columns(plan.form, choice, device) * choice.depth * plan.fillings
     tensor_cycles = products / _rate(plan.form, device)
     further_panels = 0.0 if choice.swapped else (choice.depth // plan.left.width - 1) * fitted.further_panel_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (

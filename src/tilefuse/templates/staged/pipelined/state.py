@@ -14,7 +14,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.ops import dtype_of
 from tilefuse.ir.scalar import Bound, Call, Expr, Index, Lookup, Read
 from tilefuse.kernel.ir import Buffer, KExpr, Load, Reg
-from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES
+from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, WARPGROUP, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.graph_values import GraphResolver, GraphStatements
@@ -45,7 +45,7 @@ class ProductState(GraphStatements):
         super().__init__(program, graph or plan.form.graph, device)
         self.plan, self.form = plan, plan.form
         self.add_boundary()
-        self.slots = {tile.key: self._slots(tile) for tile in plan.operands}
+        self.slots = self._all_slots()
         self.lows = {low.tile.key: self._lows(low) for low in plan.lows}
         self.stages = {t.name: self._stages(t) for t in plan.beside.tiles}
         self.maps: dict[str, TensorMap] = {}
@@ -74,6 +74,16 @@ class ProductState(GraphStatements):
         # Extents of the axes over which the expression at hand is written.
         self.reach: Mapping[str, int] = self.form.operand_extents
         self.here = _Here(self)
+
+    def _all_slots(self) -> dict[str, Buffer]:
+        """The slots of each operand, by key; right operands that lie side by side have one buffer."""
+        left, *rights = self.plan.operands
+        if self.plan.together == 1:
+            return {tile.key: self._slots(tile) for tile in self.plan.operands}
+        name = self.fresh("_".join(t.operand.value for t in rights) + "_slots")
+        joint = Buffer(name, rights[0].operand.dtype, rights[0].pitch * self.plan.choice.slots, "shared", "", "", rights[0].offset_bytes,
+                       swizzle=SWIZZLE_LINE_BYTES)
+        return {left.key: self._slots(left)} | dict.fromkeys((t.key for t in rights), joint)
 
     def _slots(self, tile: OperandTile) -> Buffer:
         operand = tile.operand
@@ -122,8 +132,16 @@ class ProductState(GraphStatements):
 
     def first_sum(self) -> Reg:
         """The register of the first product's sum at the current point, or of the value in its place."""
+        return self.sum_of(0)
+
+    def sum_of(self, product: int) -> Reg:
+        """The register of a product's sum at the current point. Those of one instruction lie side by side for every 64 rows."""
         assert self.sum is not None, "a point of the products"
-        return Reg(self.totals[0].name, self.totals[0].dtype, self.sum)
+        total, count, index = self.totals[product], self.plan.together, self.sum
+        if count > 1:
+            each = WARPGROUP_ROWS * self.plan.choice.columns // WARPGROUP
+            index = self.simplified(index // each * (count * each) + product * each + index % each)
+        return Reg(total.name, total.dtype, index)
 
     def known(self, name: str) -> KExpr | None:
         """A value of the current row that is computed once a row, or the value whose elements replace the sums; None for others."""
@@ -326,9 +344,8 @@ class _Here(GraphResolver):
         """The element at hand of a node's slice with its bias, in the type of its sum."""
         w = self.writer
         number_of = next(n for n, p in enumerate(w.form.products) if (p.node.name, p.first) == (name, first))
-        product, total = w.form.products[number_of], w.totals[number_of]
-        assert w.sum is not None, "a point of the products"
-        made: KExpr = Reg(total.name, total.dtype, w.sum)
+        product = w.form.products[number_of]
+        made: KExpr = w.sum_of(number_of)
         if product.contraction.bias:
             with w.at(**{COLUMN: w.env[COLUMN] + first}):
                 bias = self.read(Read(product.contraction.bias, product.contraction.bias_index), False)

@@ -43,7 +43,7 @@ from tilefuse.ir.interpret import interpret
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.kernel.ir import VectorStore
-from tilefuse.kernel.pipeline import Pipeline, Produce
+from tilefuse.kernel.pipeline import Pipeline, Produce, WarpgroupProduct
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore
 from tilefuse.kernel.visit import statements
 from tilefuse.printers.cuda import print_cuda
@@ -110,6 +110,12 @@ CASES = {
     "a gated pair with biases, one product a result": Case(lambda: pair(70, 67, 72, biased=True, kept=True)),
     "a batch of gated pairs in tf32": Case(lambda: pair(66, 72, 40, F32, lead=(2,), precision="tf32")),
     "gated pairs in turn": Case(lambda: pair(200, 72, 72, kept=True), Pipelined(64, 64, 64, 3, 2, 1, 3, True)),
+    "a gated pair, columns contiguous": Case(lambda: pair(200, 136, 72, BF16, (False, False)), Pipelined(128, 64, 64, 2, 2, 1, 2)),
+    "a gated pair of 256 columns, columns contiguous": Case(lambda: pair(136, 264, 72, F16, (False, False), kept=True),
+                                                            Pipelined(64, 128, 64, 2, 1, 1, 2)),
+    "a gated pair of 128 rows a warpgroup": Case(lambda: pair(264, 72, 136, kept=True), Pipelined(128, 64, 64, 3, 1, 1, 2)),
+    "a gated pair, two panels a slot": Case(lambda: pair(72, 72, 136), Pipelined(64, 64, 128, 2, 1, 1, 2)),
+    "three products in turn": Case(lambda: queries_keys_values(136, 2, 64, 72, joined=False), Pipelined(128, 64, 64, 3, 2, 1, 2, True)),
     "one stage for each of three results": Case(lambda: queries_keys_values(130, 2, 64, 136, joined=True),
                                                 Pipelined(64, 128, 64, 3, 2, 1, 2, True)),
     "halves of one product": Case(lambda: halves(70, 72, 136)),
@@ -332,6 +338,26 @@ def test_pairs_have_as_many_sums_as_one_wide_tile() -> None:
     pair_plan, single = (plan_of(Case(graph, Pipelined(128, columns, 64, 3, 2, 8, 64)).program())
                          for graph, columns in ((lambda: pair(1024, 1024, 512), 128), (lambda: plain(1024, 2048, 512), 256)))
     assert pair_plan.work.blocks[0].tile[0] == single.work.blocks[0].tile[0]
+
+
+@pytest.mark.parametrize(("name", "together"), [
+    ("a gated pair, columns contiguous", 2), ("a gated pair of 256 columns, columns contiguous", 2),
+    ("a gated pair of 128 rows a warpgroup", 2), ("three products in turn", 3), ("a gated pair, two panels a slot", 1),
+    ("a gated pair of weights turned differently", 1), ("thirds of one product at odd places", 1), ("bias, activation, residual", 1)])
+def test_right_tiles_side_by_side_are_one_tile_of_an_instruction(name: str, together: int) -> None:
+    """One instruction multiplies all products whose tiles lie in a slot as those of more columns do."""
+    program = CASES[name].program()
+    plan, kernel = plan_of(program), compose_product(program, H200)
+    products = [s for s in statements(kernel.body) if isinstance(s, WarpgroupProduct)]
+    assert plan.together == together and len(products) == len(plan.rights) // together
+    assert all(p.columns == together * plan.choice.columns for p in products)
+
+
+def test_products_together_read_less_shared_memory() -> None:
+    """Two panels a slot are two instructions, which read the left tile once each: more energy at the same tile."""
+    one, two = (plan_of(Case(lambda: pair(8192, 4096, 4096), Pipelined(128, 64, depth, 64 * 4 // depth, 2, 8, 64)).program())
+                for depth in (64, 128))
+    assert (one.together, two.together) == (2, 1) and one.work.energy_pj < two.work.energy_pj
 
 
 def test_many_results_have_one_stage_each_where_the_second_takes_a_slot() -> None:
