@@ -78,7 +78,8 @@ def operand_copy(form: ProductForm, tile: OperandTile, slots: int) -> TreeStage:
     operand = tile.operand
     by = "threads" if why_no_copies(form, tile) else TENSOR_COPIES
     num_bytes = tile.elements * operand.dtype.itemsize * slots
-    value = TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots, offset_bytes=tile.offset_bytes)
+    value = TreeValue(operand.value, Level.SHARED, (tile.lines, tile.depth), num_bytes, slots,
+                      offset_bytes=tile.offset_bytes + tile.first * operand.dtype.itemsize)
     return TreeStage("copy", (value,), by)
 
 
