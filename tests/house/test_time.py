@@ -15,7 +15,6 @@ ROOMS = {"templates", "plan", "emit", "passes"}
 DEBTS = {
     "passes/device/convolution_layouts.py": 3,
     "plan/generators/exploratory.py": 2,
-    "templates/columns/choose.py": 2,
     "templates/flat/choose.py": 3,
 }
 # Not a time to compare candidates by: the limit that explanations show.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf, sqrt
 
-from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Work
+from tilefuse.domain.work import BlockWork, Ending, LeastBlocks, Unit, Waves, Work
 from tilefuse.target.calibration import peak_bytes_per_s
 from tilefuse.target.capabilities import LEAST_THREAD_REGISTERS
 from tilefuse.target.device import DeviceSpec
@@ -67,6 +67,7 @@ class Parts:
     further_launch_us  part of `launch_us` that kernels behind the first take
     start_overlap_us   most time of the start that passes while the kernel before ends
     starts_early       the first launch passes while the kernel before ends
+    time_factor        time of all of it over that of its parts
     ending_us          work of the last block after the traffic, where blocks split a sum
 
     Units: microseconds; bytes; `busy_multiprocessors` of the device's; `occupancy` and `share` are fractions (threads that fit a
@@ -94,6 +95,7 @@ class Parts:
     start_overlap_us: float = 0.0
     ending_us: float = 0.0
     starts_early: bool = False
+    time_factor: float = 1.0
 
     @property
     def moved_us(self) -> float:
@@ -127,7 +129,8 @@ class Parts:
         if self.start_overlap_us:
             first_us = max(first_us - self.start_overlap_us, first_us / 4)
         us = first_us + self.further_launch_us + self.serial_us + self.ending_us
-        return max(us - start_us, start_us) if self.starts_early else us
+        us = max(us - start_us, start_us) if self.starts_early else us
+        return us * self.time_factor
 
     @property
     def decided_by(self) -> str:
@@ -167,7 +170,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device),
-        starts_early=work.starts_early)
+        starts_early=work.starts_early, time_factor=work.time_factor)
 
 
 def powered_us(blocks_us: float, energy_pj: float, device: DeviceSpec) -> float:
@@ -213,6 +216,8 @@ def price_stages(boundary: Parts, blocks: BlockWork, device: DeviceSpec) -> tupl
 
 def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     """Time of the global traffic. Units: microseconds. Source: DeviceSpec.transfer_curve, whose copies have enough loads in flight."""
+    if work.waves is not None:
+        return work.traffic_factor * _waves_us(work.waves, work.global_bytes / device.global_bytes_per_s * 1e6, device)
     us = resident_us(work.global_bytes, device) if work.resident else transfer_us(work.global_bytes, device)
     launch, loads = work.grid, work.loads
     if launch is None:
@@ -225,6 +230,18 @@ def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     if loads is not None and launch.num_blocks <= loads.resident_blocks * device.num_multiprocessors:
         us += device.fitted.flight.single_wave_us * loads.flight_bytes * launch.num_threads / 1024
     return us
+
+
+def _waves_us(work: Waves, bytes_us: float, device: DeviceSpec) -> float:
+    """Time of waves of blocks whose bytes take `bytes_us` at the memory's pace. Units: microseconds. Source: `ColumnFigures`."""
+    slots = device.num_multiprocessors * work.resident
+    full, rest = divmod(work.blocks, slots)
+    us = full * bytes_us * slots / work.blocks + (max(bytes_us * rest / work.blocks, work.last_us) if rest else 0.0)
+    if not full:
+        each = work.blocks / device.num_multiprocessors
+        us *= 1 + work.uneven_share * (ceil(each) / each - 1)
+    under_way = min(work.blocks, slots) * work.flight_bytes
+    return us * max(1.0, device.saturating_bytes / under_way, device.num_multiprocessors / work.blocks)
 
 
 def _cached_share(device: DeviceSpec) -> float:

@@ -131,6 +131,26 @@ class LoadChain:
 
 
 @dataclass(frozen=True, slots=True)
+class Waves:
+    """Blocks of a walk whose traffic passes wave by wave.
+
+    blocks        of the launch
+    resident      blocks that fit a multiprocessor at once
+    flight_bytes  bytes that a block has under way on average
+    last_us       round trips of a block, one after another: the last wave takes no less, however small
+    uneven_share  share of the blocks that other multiprocessors have more, in a single wave, which adds to the time
+
+    Units: bytes; microseconds.
+    """
+
+    blocks: int
+    resident: int
+    flight_bytes: int
+    last_us: float
+    uneven_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a kernel's sums end beyond its traffic.
 
@@ -158,10 +178,12 @@ class Work:
     energy_pj         energy of busy tensor cores and of the bytes they need: the device's power limit bounds its time from below
     endings           how the kernel's sums end, one for each part that ends in such a way
     blocks            cycles and waits of blocks of stages, one record for each part of the kernel
+    waves             waves of blocks of a walk whose bytes are `global_bytes`, in place of the time of a copy
     stage_us          a latency chain, or a measured time of arithmetic, that traffic and operations hide
     serial_us         waits that nothing hides
     behind            stages of the last blocks behind all traffic: nothing hides them either
     serial_bytes      bytes that move while nothing else does
+    time_factor       time of all of it, launches too, over that of its parts
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
     loads             loads in flight, where the kernel's text states them; else they follow from `read_bytes`
     flight_bytes      bytes of copies that a block has in flight, where rings of slots state them; else they follow from `read_bytes`
@@ -186,10 +208,12 @@ class Work:
     energy_pj: float = 0.0
     endings: tuple[Ending, ...] = ()
     blocks: tuple[BlockWork, ...] = ()
+    waves: Waves | None = None
     stage_us: float = 0.0
     serial_us: float = 0.0
     behind: tuple[StageWork, ...] = ()
     serial_bytes: int = 0
+    time_factor: float = 1.0
     traffic_factor: float = 1.0
     loads: LoadChain | None = None
     flight_bytes: int = 0

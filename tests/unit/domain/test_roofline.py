@@ -18,7 +18,7 @@ from tilefuse.domain.roofline import (
     resident_us,
     transfer_us,
 )
-from tilefuse.domain.work import BlockWork, LeastBlocks, LoadChain, Operations, StageWork, Work
+from tilefuse.domain.work import BlockWork, LeastBlocks, LoadChain, Operations, StageWork, Waves, Work
 from tilefuse.ir.dtype import F16, F32, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
@@ -273,3 +273,39 @@ def test_the_bound_of_blocks_holds_for_fewer_resident_ones_and_for_turns(blocks:
     least = least_blocks_us(LeastBlocks(blocks * turns, BLOCKS.threads, 8, busy, waits, 0.0, BLOCKS.overlap), H200)
     for resident in (1, 2, 5, 8):
         assert blocks_us(replace(BLOCKS, blocks=blocks, turns=turns, resident=resident), H200) >= least
+
+
+def test_a_lengthened_work_takes_that_many_times_as_long() -> None:
+    """Traffic, operations, waits and launches, whichever decides."""
+    for work in (Work(3, global_bytes=1 << 24, serial_us=3.0), Work(operations=(Operations(1 << 34, "bf16", 0.5),))):
+        assert price_work(replace(work, time_factor=2.5), H200).us == pytest.approx(2.5 * price_work(work, H200).us)
+
+
+def test_a_last_wave_takes_its_round_trips_however_small() -> None:
+    """Full waves move at the memory's pace, and one block more waits for all of its loads."""
+    slots = 4 * H200.num_multiprocessors
+    full, more, slow = (price_work(Work(global_bytes=1 << 28, waves=Waves(blocks, 4, 1 << 14, last_us, 0.0)), H200).global_us
+                        for blocks, last_us in ((slots, 9.0), (slots + 1, 9.0), (slots + 1, 20.0)))
+    assert full == pytest.approx((1 << 28) / H200.global_bytes_per_s * 1e6)
+    assert more - full == pytest.approx(9.0, rel=0.02) and slow - more == pytest.approx(11.0)
+
+
+def test_waits_of_small_walks_are_counted_where_prices_count_them() -> None:
+    """Stores wait for nothing, few multiprocessors reach a part of the bandwidth, operations and exchanges of threads come behind."""
+    waiting, grid = H200.with_waits(), Launch(2, 128)
+    writes = Work(grid=grid, read_bytes=1 << 8, global_bytes=1 << 16)
+    assert price_work(writes, waiting).global_us < price_work(writes, H200).global_us / 2
+    few, many = (price_work(replace(writes, grid=Launch(n, 128)), waiting).global_us for n in (2, 200))
+    assert few > many
+    late = replace(writes, item_operations=100.0, exchange=StageWork(wait_cycles=300.0))
+    assert price_work(late, H200) == price_work(writes, H200)
+    assert price_work(late, waiting).us - price_work(writes, waiting).us == pytest.approx(
+        (300.0 + 100.0 * waiting.fitted.waits.operation_cycles) / clock_hz(H200) * 1e6)
+
+
+def test_the_launch_of_a_kernel_that_begins_early_passes_meanwhile() -> None:
+    """Its own time counts, and no kernel takes less than the interval of launches."""
+    work = Work(global_bytes=1 << 26)
+    late, early = price_work(work, H200).us, price_work(replace(work, starts_early=True), H200).us
+    assert late - early == pytest.approx(H200.graph_launch_us)
+    assert price_work(Work(starts_early=True), H200).us == H200.graph_launch_us

@@ -6,10 +6,11 @@ accesses. So their time is that of a product of padded channels, times a fitted 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from tilefuse.base.candidate import Rejected
-from tilefuse.domain.roofline import price_work
+from tilefuse.domain.work import Work
 from tilefuse.ir.dtype import F32
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.passes.device.convolution_layouts import has_tensor_cores
@@ -19,22 +20,23 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import ACCESS_BYTES
 
 
-def convolution_us(nodes: Sequence[Node], graph: Graph, device: DeviceSpec) -> float:
-    """The library's time for a convolution, or for the gradients that one call computes.
+def convolution_works(nodes: Sequence[Node], graph: Graph, device: DeviceSpec) -> tuple[Work, ...]:
+    """The library's work for a convolution, or for the gradients that one call computes one after another.
 
-    Units: microseconds. Source: `ConvolutionFigures.gathered`. Requires: nodes whose windows share no element.
+    Source: `ConvolutionFigures.gathered`. Requires: nodes whose windows share no element.
     """
-    return sum(_one_us(node, graph, device) for node in nodes)
+    works = (_one_work(node, graph, device) for node in nodes)
+    return tuple(w for w in works if w is not None)
 
 
-def _one_us(node: Node, graph: Graph, device: DeviceSpec) -> float:
+def _one_work(node: Node, graph: Graph, device: DeviceSpec) -> Work | None:
+    """Work of the product of padded channels, which gathered accesses lengthen; None for a bias's gradient."""
     windows = disjoint_windows(node, graph)
     assert not isinstance(windows, Rejected), "asked of windows that share no element"
     tensor = computed_tensor(node)
     if tensor == BIAS:
-        return 0.0
-    channels = windows.wide[1]
-    return _factor(windows, node, device) * price_work(product_work(_sizes(node, windows, tensor, channels), device), device).us
+        return None
+    return replace(product_work(_sizes(node, windows, tensor, windows.wide[1]), device), time_factor=_factor(windows, node, device))
 
 
 def _factor(windows: DisjointWindows, node: Node, device: DeviceSpec) -> float:

@@ -16,7 +16,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.passes.facts import NO_LAYOUTS
 from tilefuse.plan.planner import plan_graph
 from tilefuse.plan.price.attention import attention_work
-from tilefuse.plan.price.convolutions import convolution_us
+from tilefuse.plan.price.convolutions import convolution_works
 from tilefuse.plan.price.cost import AnalyticCost
 from tilefuse.plan.price.known_patterns import Store
 from tilefuse.plan.price.library_price import price_call
@@ -58,7 +58,7 @@ class Predictions:
 
     def convolution_us(self, nodes: Sequence[Node], graph: Graph) -> float:
         """Predicted time of the library's convolution. Units: microseconds. Source: `plan/price/convolutions.py`."""
-        return convolution_us(nodes, graph, self.device)
+        return sum(price_work(work, self.device).us for work in convolution_works(nodes, graph, self.device))
 
     def attention_us(self, node: Node, graph: Graph) -> float | None:
         """Predicted time of the library's attention. Units: microseconds. Source: `plan/price/attention.py`."""

@@ -24,8 +24,8 @@ class WaitFigures:
     """
 
     counted: bool = measured(
-        False, "1", "Whether prices count these waits.", "plans with them were not timed: 26 of 46 workloads, stitched cases and models "
-        "would change", "python -m benchmarks.replay.plans compare")
+        False, "1", "Whether prices count these waits.", "plans with them were not timed: those of 25 of 45 workloads, stitched cases and "
+        "models change (benchmarks/results/price-waits-plans-20261129.txt)", "python -m benchmarks.replay.plans compare")
     operation_cycles: float = measured(
         3.3, "cycles", "Time of a thread's operation between its loads and its stores: it waits for the one before it.", _MAPS, _REPLAY)
     side_by_side: float = measured(

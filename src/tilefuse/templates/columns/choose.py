@@ -2,17 +2,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.access import Access, accesses, by_memory_order, vector_limit, widest_vector
 from tilefuse.domain.online import KERNEL_MONOIDS
 from tilefuse.domain.resolved import Domain, resolved_dtype
+from tilefuse.domain.roofline import price_work
 from tilefuse.domain.stages import is_multi_stage, kept_bytes_of, writes_rows
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import LINE_BYTES, SECTOR_BYTES
+from tilefuse.templates.columns.between_work import between_work
 from tilefuse.templates.columns.record import Columns
-from tilefuse.templates.columns.starts import ColumnStart, column_start, columns_of_tile, num_tiles
+from tilefuse.templates.columns.starts import column_start, num_tiles
 
 
 def choose_columns(domain: Domain, device: DeviceSpec, touched: list[Access]) -> Columns | Rejected:
@@ -94,7 +95,8 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         one = Columns(kept, reduced, limit, threads_x, threads_y, 1, 1, False, batch, resident if threads >= fitted.block_threads else 0)
         waves = fitted.most_waves * resident * device.num_multiprocessors // num_tiles(domain, one)
         most = max(1, min(length // (2 * threads_y * batch), waves))
-        time_us, split = min((_between_us(domain, device, one, start, n, resident, kept_bytes), n) for n in range(1, most + 1))
+        time_us, split = min((price_work(between_work(domain, device, replace(one, split=n), start, resident, kept_bytes), device).us, n)
+                             for n in range(1, most + 1))
         chunks = -(-length // (threads_y * split))
         return time_us, replace(one, chunks=chunks, split=split, batch=min(batch, chunks))
 
@@ -105,35 +107,6 @@ def _between_vectors(domain: Domain, device: DeviceSpec, kept: tuple[str, ...], 
         if num_tiles(domain, columns) * columns.split < device.num_multiprocessors:
             _, columns = walk(x)
     return columns
-
-
-def _between_us(domain: Domain, device: DeviceSpec, choice: Columns, start: ColumnStart, split: int, resident: int,
-                kept_bytes: int) -> float:
-    """Time of a walk between vectors with `split` blocks down a column: full waves at the memory's pace; a last one, however small, that
-    takes a round trip for every batch of a block; sectors that tiles share; and where blocks split a column, their meeting.
-
-    Source: `ColumnFigures`; H200, means of f32 in us, tiles of 32 vectors but where a row names others:
-        196 x [1024, 333]     split 1, 392 blocks of 64 vectors: 63.4     588 blocks, 1.1 waves: 69.4     split 4, 4.5 waves: 70.6
-        4 x [4096, 4095]      split 2, 0.5 waves: 67.9     split 4, 1.03 waves: 73.2     split 16, 4.1 waves: 71.0     64 vectors, 7: 67.5
-        1 x [65536, 1023]     split 29, 261 blocks: 66.5     58: 67.7     117: 73.3
-    """
-    fitted = device.fitted.columns
-    blocks, slots = num_tiles(domain, choice) * split, device.num_multiprocessors * resident
-    bytes_us = domain.num_kept * domain.num_reduced * kept_bytes / device.global_bytes_per_s * 1e6
-    batches = ceil(domain.num_reduced / (choice.threads_y * split * choice.batch))
-    waves, rest = divmod(blocks, slots)
-    time_us = waves * bytes_us * slots / blocks + (max(bytes_us * rest / blocks, batches * fitted.round_trip_us) if rest else 0.0)
-    if not waves:
-        each = blocks / device.num_multiprocessors
-        time_us *= 1 + fitted.uneven_share * (ceil(each) / each - 1)
-    # All that a batch asks for is there before the next one is asked for: half of it is under way on average.
-    under_way = min(blocks, slots) * choice.threads_x * choice.threads_y * fitted.flight_bytes // 2
-    time_us *= max(1.0, device.saturating_bytes / under_way, device.num_multiprocessors / blocks)
-    row_bytes = columns_of_tile(domain, choice, start) * kept_bytes
-    read_bytes = choice.threads_x * choice.vector * kept_bytes + SECTOR_BYTES
-    shared_us = bytes_us * fitted.sector_share * (read_bytes / row_bytes - 1)
-    meeting_us = fitted.meeting_us + ceil(split / fitted.parts_ahead) * fitted.round_trip_us if split > 1 else 0.0
-    return time_us + shared_us + waves * fitted.wave_us + meeting_us
 
 
 def _operand_registers(touched: list[Access], kept: tuple[str, ...], width: int) -> int:
