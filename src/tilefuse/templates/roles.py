@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from tilefuse.kernel.pipeline import WARPGROUP
+from tilefuse.target.device import DeviceSpec
+from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 
 
 class WithRoles:
@@ -19,6 +21,17 @@ class WithRoles:
     def num_threads(self) -> int:
         """Threads a block."""
         return self.consumer_threads + WARPGROUP
+
+    def registers_of_roles(self, producing: int, device: DeviceSpec) -> tuple[int, int]:
+        """Registers of producers, `producing` or what the block starts with, and of consumers: the rest of those that it starts with.
+
+        Producers give registers away: they cannot have more than the block starts with. Units: registers a thread.
+        """
+        started = device.registers_per_multiprocessor // (self.num_threads * self.resident) // REGISTER_STEP * REGISTER_STEP
+        started = min(started, device.max_registers_per_thread)
+        producing = min(producing, started)
+        left = started * self.num_threads - producing * WARPGROUP
+        return producing, min(left // self.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 
     @property
     def resident(self) -> int:

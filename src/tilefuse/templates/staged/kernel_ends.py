@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import axis
 from tilefuse.ir.scalar import Bound, Lookup, walk
 from tilefuse.kernel.asynchronous import AwaitEarlier, Prefetch
 from tilefuse.kernel.ir import Buffer, Kernel, Stmt
+from tilefuse.kernel.tensor_map import TensorMap
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 from tilefuse.target.memory import LINE_BYTES
 from tilefuse.templates.levels import pending_bytes
 from tilefuse.templates.staged.graph_values import GraphStatements
@@ -57,12 +58,19 @@ def prefetch_whole(w: GraphStatements, settled: Set[str], num_blocks: int, num_t
 
 
 def finished_kernel(program: TileProgram, device: DeviceSpec, buffers: Sequence[Buffer], body: Sequence[Stmt], shared_bytes: int,
-                    shared_text: str, min_blocks: int) -> Kernel:
-    """The kernel: buffers in parameter order, launch, header for the reader. `shared_text`: the header's line about shared memory."""
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, shared_bytes, device.starts_early)
+                    shared_line: str, min_blocks: int, narrow: bool | None = None, num_barriers: int = 0,
+                    maps: Sequence[TensorMap] = ()) -> Kernel:
+    """The kernel: buffers in parameter order, launch, header for the reader. `shared_line`: the header's line about shared memory.
+
+    narrow: None where the types of the results decide.
+    """
+    # Blocks that wait for each other start at once, behind the kernel ahead.
+    early = device.starts_early and not program.launch.scattered
+    launch = replace(program.launch, shared_bytes=shared_bytes, early=early)
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"shared memory: {shared_text}")
-    # Hardware approximations are lost in the rounding of the results where all of these are floats of 16 bits or fewer.
-    results = [program.graph.type_of(r).dtype for r in program.graph.results]
-    narrow = all(t.is_float and t.bits <= 16 for t in results)
-    return Kernel(program.name, tuple(buffers), launch, tuple(body), header, min_blocks=min_blocks, narrow=narrow)
+              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", shared_line)
+    if narrow is None:
+        # Hardware approximations are lost in the rounding of the results where all of these are floats of 16 bits or fewer.
+        narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
+    return Kernel(program.name, tuple(buffers), launch, tuple(body), header, min_blocks=min_blocks, narrow=narrow,
+                  num_barriers=num_barriers, maps=tuple(maps))

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.domain.work import BlockWork, Operations, StageWork, Work
+from tilefuse.domain.work import BlockWork, StageWork, Work
 from tilefuse.ir.ops import NARROW_FLOPS, SCALAR_OPS
 from tilefuse.ir.scalar import Call, walk
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, ITEM_BYTES, ChainPlan, PlannedLayer, whole
+from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 
@@ -21,13 +22,12 @@ def with_work(plan: ChainPlan, boundary: Work, device: DeviceSpec) -> ChainPlan:
     """The plan with its operations and its work. boundary: the work of its boundary values."""
     choice, fitted = plan.choice, device.fitted.pipelined
     rights = sum(layer.right.elements * layer.fillings for layer in plan.layers) * ITEM_BYTES
-    once = StageWork(((("l2", _port_cycles(plan, rights, device)),),) if plan.stays else (), fitted.fill_cycles)
+    once = StageWork(((("l2", port_cycles(rights, choice.blocks, device)),),) if plan.stays else (), fitted.fill_cycles)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, -(-plan.num_tiles // choice.blocks), (_tile(plan, rights, device),), (once,),
                        fitted.overlap)
     rows = plan.form.first.num_leads * plan.form.rows
     products = sum(2 * rows * layer.form.inner * layer.form.columns for layer in plan.layers)
-    # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
-    power = Operations(products, plan.left.operand.dtype.name, device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors))
+    power = tensor_operations(products, plan.left.operand.dtype.name, choice.blocks, device)
     lefts = plan.left.elements * plan.layers[0].fillings * ITEM_BYTES
     flight = (plan.left.elements * choice.left_slots + max(layer.right.elements for layer in plan.layers) * choice.slots) * ITEM_BYTES
     brought = plan.num_tiles * lefts + (choice.blocks if plan.stays else plan.num_tiles) * rights
@@ -47,7 +47,7 @@ def _tile(plan: ChainPlan, rights: int, device: DeviceSpec) -> StageWork:
     tensor = sum(_products(plan, layer) for layer in plan.layers) / fitted.narrow_per_cycle
     lefts = plan.left.elements * plan.layers[0].fillings * ITEM_BYTES
     staged, direct = _stored_bytes(plan)
-    l2 = _port_cycles(plan, lefts + staged + (0 if plan.stays else fitted.shared_reads * rights), device)
+    l2 = port_cycles(lefts + staged + (0 if plan.stays else fitted.shared_reads * rights), choice.blocks, device)
     l2 += direct / fitted.stored_bytes_per_cycle
     instructions = sum(_instructions(plan, layer, device) for layer in plan.layers)
     issued = fitted.issued_per_cycle * choice.warpgroups
@@ -60,13 +60,6 @@ def _tile(plan: ChainPlan, rights: int, device: DeviceSpec) -> StageWork:
     return StageWork(((("tensor", tensor),), (("l2", l2),), (("threads", threads),)), waits)
 
 
-def _port_cycles(plan: ChainPlan, num_bytes: float, device: DeviceSpec) -> float:
-    """Cycles of the port to L2. Few blocks have a port each."""
-    fitted = device.fitted.pipelined
-    a_port = max(fitted.multiprocessors_a_port * plan.choice.blocks / device.num_multiprocessors, 1.0)
-    return num_bytes * a_port / fitted.port_bytes_per_cycle
-
-
 def _copy_waits(plan: ChainPlan, device: DeviceSpec) -> float:
     """Cycles of a tile in which no slot is full: a copy has the time of the products of all other slots.
 
@@ -77,7 +70,7 @@ def _copy_waits(plan: ChainPlan, device: DeviceSpec) -> float:
     if not plan.stays:
         rings.append((choice.slots, sum(layer.fillings for layer in plan.layers), first.right.elements))
     products = choice.rows * max(choice.columns) * DEPTH / fitted.narrow_per_cycle
-    copies = [(slots, fillings, device.fitted.chains.copy_cycles + _port_cycles(plan, elements * ITEM_BYTES, device))
+    copies = [(slots, fillings, device.fitted.chains.copy_cycles + port_cycles(elements * ITEM_BYTES, choice.blocks, device))
               for slots, fillings, elements in rings]
     return sum(fillings * max(copy - (slots - 1) * products, 0.0) for slots, fillings, copy in copies)
 

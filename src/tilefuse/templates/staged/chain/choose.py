@@ -16,7 +16,7 @@ from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chain.chain_work import with_work
 from tilefuse.templates.staged.chain.form import NARROW, ChainForm
-from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, consumer_registers, placed, whole
+from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, placed, whole
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
@@ -105,7 +105,7 @@ def _limit(plan: ChainPlan, device: DeviceSpec) -> Rejected | None:
         if plan.stays and moving:
             return Rejected(Reason.ILLEGAL_TEMPLATE, f"%{layer.right.operand.value} differs between places of the batch and cannot stay")
     registers = plan.registers + device.fitted.pipelined.registers
-    _, most = consumer_registers(plan.choice, device)
+    _, most = plan.choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
     if registers > min(most, device.max_registers_per_thread):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.rows} rows a warpgroup, and {most} are left")
     if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:

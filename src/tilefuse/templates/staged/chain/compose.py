@@ -14,12 +14,11 @@ from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, Consume, Pipeline, Produce, ReleaseSlots, WarpgroupProduct, WarpgroupWait
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.chain.fragments import left_operand
-from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer, consumer_registers
+from tilefuse.templates.staged.chain.plan import DEPTH, LEFT_RING, ChainPlan, PlannedLayer
 from tilefuse.templates.staged.chain.repeats import num_repeated
 from tilefuse.templates.staged.chain.state import ChainState
-from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.kernel_ends import finished_kernel, prefetch_settled
 from tilefuse.templates.staged.pipelined.results import store_results
 
 
@@ -36,15 +35,12 @@ def compose_chain(program: TileProgram, device: DeviceSpec, settled: Set[str] = 
             _load_rights(w)
         _tiles(w)
         w.emit(*(ReleaseSlots(layer.ring) for layer in plan.layers if plan.stays))
-    pipeline = Pipeline(tuple(w.rings), tuple(roles.statements), choice.consumer_threads, *consumer_registers(choice, device))
-    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
-              f"{plan.shared_bytes} bytes of shared memory; right operands {'stay' if plan.stays else 'come for each tile'}")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
-    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
+    registers = choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
+    pipeline = Pipeline(tuple(w.rings), tuple(roles.statements), choice.consumer_threads, *registers)
+    shared_line = f"{plan.shared_bytes} bytes of shared memory; right operands {'stay' if plan.stays else 'come for each tile'}"
     slots = {b.name: b for b in w.slots.values()}
-    return Kernel(program.name, (*w.buffers.values(), *slots.values(), *w.stages.values()), launch, (*w.frame.statements, pipeline), header,
-                  min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+    return finished_kernel(program, device, (*w.buffers.values(), *slots.values(), *w.stages.values()), (*w.frame.statements, pipeline),
+                           plan.shared_bytes, shared_line, 1, maps=tuple(w.maps.values()))
 
 
 def _load_rights(w: ChainState) -> None:

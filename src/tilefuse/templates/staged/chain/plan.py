@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from tilefuse.domain.work import Work
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, panel_width
 from tilefuse.target.capabilities import MMA_COLUMNS
-from tilefuse.target.device import DeviceSpec
-from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.form import ChainForm, Layer
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.form import ProductForm
@@ -154,13 +152,4 @@ def _with_stages(layers: list[PlannedLayer], end: int) -> tuple[list[PlannedLaye
                 end = result.offset_bytes + result.num_bytes(plan.choice.warpgroups)
         staged_layers.append(layer if plan is None else replace(layer, results=replace(plan, beside=Stages(tuple(staged)))))
     return staged_layers, end
-
-
-def consumer_registers(choice: ProductChain, device: DeviceSpec) -> tuple[int, int]:
-    """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
-    producing = device.fitted.pipelined.copying_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
-    started = min(started, device.max_registers_per_thread)
-    left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
 

@@ -84,8 +84,8 @@ class _Walk:
         """The kernel."""
         buffers = (*self.w.buffers.values(), *self.w.shared.values())
         allocated = self.w.plan.shared_bytes
-        return finished_kernel(self.w.program, self.w.device, buffers, self.w.frame.statements, allocated, f"{allocated} bytes allocated",
-                               self.w.plan.choice.resident)
+        return finished_kernel(self.w.program, self.w.device, buffers, self.w.frame.statements, allocated,
+                               f"shared memory: {allocated} bytes allocated", self.w.plan.choice.resident)
 
 
 def compose_online(program: TileProgram, device: DeviceSpec) -> Kernel:

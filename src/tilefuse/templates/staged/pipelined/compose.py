@@ -24,8 +24,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
 )
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.kernel_ends import finished_kernel, prefetch_settled
 from tilefuse.templates.staged.pipelined.exact.operand_parts import finished_sum, split_step
 from tilefuse.templates.staged.pipelined.exact.partial_sums import added, for_each_sum, low_sums, partial_sums
 from tilefuse.templates.staged.pipelined.exact.scaled_sums import scaled_sums
@@ -63,19 +62,14 @@ def compose_product(program: TileProgram, device: DeviceSpec, settled: Set[str] 
     rings = tuple(Ring(f.ring, plan.choice.slots, tuple(dict.fromkeys(w.slots[t.key].name for t in f.tiles)),
                        any(t.parts > 1 for t in f.tiles)) for f in fillings_of(plan))
     pipeline = Pipeline(rings, tuple(roles.statements), threads, *registers_of_roles(plan, device), early=bool(w.ahead))
-    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
-              f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory")
-    # Blocks that wait for each other start at once, behind the kernel ahead.
-    early = device.starts_early and not plan.choice.scattered
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, cluster, plan.shared_bytes, early, plan.choice.scattered)
     tables = (w.tables.tiles, w.tables.rows) if w.tables is not None else ()
     buffers = (*w.buffers.values(), *tables, *dict.fromkeys(w.slots.values()), *w.lows.values(), *w.stages.values(),
                *(b for e in w.exchanged for b in e.values()), *w.received, *w.workspaces,
                *(c for c in (w.counter, w.met) if c is not None))
     body = (*w.frame.statements, *meeting, pipeline)
-    return Kernel(program.name, buffers, launch, body, header, min_blocks=plan.choice.resident, num_barriers=plan.num_signals,
-                  narrow=plan.form.narrow, maps=tuple(w.maps.values()))
+    shared_line = f"{plan.choice.slots} slots of {plan.shared_bytes // plan.choice.slots} bytes of shared memory"
+    return finished_kernel(program, device, buffers, body, plan.shared_bytes, shared_line, plan.choice.resident, plan.form.narrow,
+                           plan.num_signals, tuple(w.maps.values()))
 
 
 def _tiles(w: ProductState) -> None:

@@ -18,7 +18,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_CHUNK_BYTES, SWIZZLE_LINE_BYTES, WA
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.capabilities import REGISTER_BYTES
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.warpgroup import MOST_REGISTERS, NEIGHBOURS, REGISTER_STEP, ROW_LANES
+from tilefuse.target.warpgroup import NEIGHBOURS, ROW_LANES
 from tilefuse.templates.staged.pipelined.computing import Piece, begin_chunk, end_chunk
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
@@ -51,13 +51,8 @@ def producer_threads(plan: ProductPlan) -> int:
 
 def registers_of_roles(plan: ProductPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers and of consumers: what copies need, and the rest of those that the block starts with for the consumers."""
-    fitted, choice = device.fitted.pipelined, plan.choice
-    started = device.registers_per_multiprocessor // (choice.num_threads * choice.resident) // REGISTER_STEP * REGISTER_STEP
-    started = min(started, device.max_registers_per_thread)
-    # Producers give registers away: they cannot have more than the block starts with.
-    producing = min(fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers, started)
-    left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
+    fitted = device.fitted.pipelined
+    return plan.choice.registers_of_roles(fitted.copying_registers if producer_threads(plan) == 1 else fitted.loading_registers, device)
 
 
 def fill(w: ProductState, filling: Filling, slot: Affine, first_row: Affine, first_column: Affine, first_inner: Affine) -> None:

@@ -15,6 +15,7 @@ from tilefuse.target.capabilities import SHARED_BYTES_PER_CYCLE
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
+from tilefuse.templates.staged.pipeline_work import port_cycles
 from tilefuse.templates.staged.pipelined.energy import PRODUCTS_OF_PARTS, energy_pj, repeated_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part, products_together
@@ -204,8 +205,7 @@ def _slot_port_cycles(choice: Pipelined, blocks: int, rows: float, columns: floa
     own, shared = (rows, columns) if choice.band > 1 else (columns, rows)
     # Blocks of a cluster have other parts of the inner axis.
     num_bytes = own + (fitted.shared_reads if choice.cluster_parts == 1 else 1.0) * shared
-    a_port = max(fitted.multiprocessors_a_port * blocks / device.num_multiprocessors, 1.0)
-    return num_bytes * a_port / fitted.port_bytes_per_cycle
+    return port_cycles(num_bytes, blocks, device)
 
 
 def _meetings(choice: Pipelined, num_products: int, device: DeviceSpec) -> tuple[StageWork, ...]:

@@ -155,7 +155,7 @@ class _Stages:
         buffers = (*self.w.buffers.values(), *self.w.shared.values())
         allocated = self.w.plan.shared_bytes
         return finished_kernel(self.w.program, self.w.device, buffers, self.w.frame.statements, allocated,
-                               f"{allocated} bytes allocated, {self.w.plan.requested_bytes} requested", max(resident, 1))
+                               f"shared memory: {allocated} bytes allocated, {self.w.plan.requested_bytes} requested", max(resident, 1))
 
 
 def compose_stitch(program: TileProgram, device: DeviceSpec, taken: Iterable[str] = (), settled: Set[str] = frozenset()) -> Kernel:
