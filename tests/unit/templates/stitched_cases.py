@@ -31,7 +31,7 @@ from tests.unit.templates.stitched_graphs import (
     two_tiles,
 )
 from tilefuse.base.candidate import Rejected
-from tilefuse.domain.tile import TileProgram
+from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.dtype import BF16, F16, F32, F64
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
@@ -139,6 +139,10 @@ CASES: tuple[StitchedCase, ...] = (
     # Each sum lies where the one before it did, several times over.
     StitchedCase("sums in the place of sums", pre_norm_layers(3, 4, 8, 12), tiles(4, 8), 4000, smooth),
     StitchedCase("gates", lstm_cell(5, 8), tiles(2, 8), 64, smooth),
+    # Maps at another level than stages give them.
+    StitchedCase("gates, one map with a stage", lstm_cell(5, 8), Stitched((2, 8), 64, 0, (("add", Level.SHARED),)), 64, smooth),
+    StitchedCase("powers that readers compute", product_softmax(9, 6, 11), Stitched((4, 11), 64, 0, (("softmax_exp", Level.REGISTER),)),
+                 64, smooth),
     StitchedCase("gates by columns", lstm_cell(6, 16), tiles(3, 8), 64, smooth),
     # One product, many shapes.
     StitchedCase("two results", two_results(9, 5, 11), tiles(4, 11)),

@@ -60,8 +60,8 @@ class WalkLimits:
 class StageLimits:
     """Tiles of stitched kernels."""
 
-    inner: int = bound(1024, "elements", "Longest contracted axis of a stitched kernel.",
-                       "the tiles of both operands of a longer one do not fit on chip at a size worth a kernel")
+    inner: int = bound(1024, "elements", "Longest contracted axis of a stitched kernel that plans propose.",
+                       "the tiles of both operands of a longer one do not fit on chip at a size worth a kernel; written ones may")
     row_tiles: tuple[int, ...] = bound((1, 2, 4, 8, 16, 32, 64, 128), "rows", "Rows of a block's tile.", _PLANNING)
     rows: int = bound(160, "rows", "Most rows of a block's tile, where all rows are one tile.", _PLANNING)
     column_tiles: tuple[int, ...] = bound((8, 16, 32, 64, 128), "columns", "Columns of a block's tile.", _PLANNING)
@@ -71,6 +71,7 @@ class StageLimits:
         "products want more multiprocessors than one")
     one_block_threads: tuple[int, ...] = bound((128, 256, 512), "threads a block", "Threads of such a block.", _PLANNING)
     pieces: int = bound(96, "tiles", "Most tiles of a block.", "a pattern of many values is refused in little time")
+    connections: int = bound(4, "levels", "Maps at another level that tuning tries, the cheapest ones.", _TUNING)
     tiles_by_hand: int = bound(48, "tiles", "Tiles that are tried for a written template that does not name the largest result.",
                                "each is scheduled")
 

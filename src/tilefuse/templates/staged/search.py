@@ -77,5 +77,5 @@ def cheapest_plan(choices: Iterable[C], planned: Callable[[C], W | Rejected], de
 
 
 def broken_rule(rules: Iterable[tuple[bool, str]]) -> Rejected | None:
-    """The first of the rules of a choice that does not hold: (whether it holds, what is wrong otherwise)."""
+    """The first of the rules of a choice that does not hold: (whether it holds, the problem otherwise)."""
     return next((Rejected(Reason.ILLEGAL_TEMPLATE, problem) for holds, problem in rules if not holds), None)

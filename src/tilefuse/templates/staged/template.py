@@ -72,6 +72,7 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
 
     noun      of a kernel of this kind, for messages
     settings  of its notation; places: numbers of its record that steps of axes are; follows: written numbers that follow from its record
+    rare      numbers of the record that explanations leave out where they have their usual value
     met_by    the hint where written tiles do not fit
     """
 
@@ -80,6 +81,7 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
     settings: ClassVar[Settings]
     places: ClassVar[Places] = {}
     follows: ClassVar[tuple[str, ...]] = (THREADS,)
+    rare: ClassVar[tuple[str, ...]] = ()
     met_by: ClassVar[str]
     priority = 2
 
@@ -115,7 +117,8 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
             return plan
         tree, launch, choice = self.tree(plan), plan.work.grid, plan.choice
         assert launch is not None, "the work of a kernel of stages has a launch"
-        numbers = ((f.name, int(getattr(choice, f.name))) for f in fields(choice) if isinstance(getattr(choice, f.name), int))
+        numbers = ((f.name, int(getattr(choice, f.name))) for f in fields(choice) if isinstance(getattr(choice, f.name), int)
+                   and not (f.name in self.rare and getattr(choice, f.name) == f.default))
         return TileProgram(
             name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(self.text(plan, tree, launch)),
             layouts={v: layouts[v] for v in graph.type_by_name if v in layouts}, parameters=tuple(sorted((*numbers, *self.facts(plan)))),
@@ -199,5 +202,5 @@ class PipelineTemplate(StagedTemplate[C, P], OwnLaunchTemplate[C]):
     """Kernels whose persistent blocks have producing and consuming warpgroups."""
 
     def overlaps(self, choice: C) -> Overlaps:
-        """Blocks take tiles in turn, and fetch what the kernel ahead does not write while that one runs."""
+        """Blocks take tiles in turn, and fetch operands that the kernel ahead does not write while that one runs."""
         return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=True, one_wave=True)

@@ -43,6 +43,7 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
     plan_type = ProductPlan
     noun = "a pipelined product"
     settings = Settings(("slots", "warpgroups", *FLAGS, "resident", "band", BLOCKS, THREADS), FLAGS, ("resident",))
+    rare = ("by_warps", "resident")
     met_by = "rows are 64 for each warpgroup or a multiple, columns and inner elements multiples of 128 bytes"
 
     def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pipelined | None) -> ProductPlan | Rejected:

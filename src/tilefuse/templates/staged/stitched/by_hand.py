@@ -17,6 +17,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Schedule, Step, Template, Worker, parse_template
+from tilefuse.templates.staged.stitched.connect import may_be_given, with_levels
 from tilefuse.templates.staged.stitched.pattern import anchor_of
 from tilefuse.templates.staged.stitched.plan import Stage, StitchPlan
 from tilefuse.templates.staged.stitched.record import Stitched
@@ -28,6 +29,7 @@ Scheduler = Callable[[Graph, Layouts, DeviceSpec, Stitched], TileProgram | Rejec
 def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpec, schedule: Scheduler) -> TileProgram:
     """The stitched kernel of the program's pattern with a template's tile, threads and groups.
 
+    Schedules of maps inside give them a level: R, every reader computes its elements, else a stage computes the tile once.
     The tile is the part of the largest result that its schedule leaves in a block (GRID-CTA_8: 8; GRID_8: an eighth; CTA: all of it), where
     no `tile_n` says it. Where neither does, it is one that the schedules of other values agree with. A schedule or setting that contradicts
     the kernel is refused: steps, blocks, who computes an element, and where the result stays.
@@ -38,6 +40,7 @@ def stitched_by_hand(program: TileProgram, template: Template, device: DeviceSpe
     assert isinstance(base, Stitched)
     _check_names(program, template)
     choice = _written_choice(base, program, template)
+    choice = with_levels(program.graph, device, choice, {**dict(base.levels), **_written_levels(program.graph, template, device)})
     _check_numbers(choice, program, template, device)
     result = schedule(program.graph, program.layouts, device, choice)
     if isinstance(result, Rejected):
@@ -93,7 +96,16 @@ def _written_choice(base: Stitched, program: TileProgram, template: Template) ->
             groups = setting.value
         elif setting.name != "cta_num":
             tiles[int(setting.name.removeprefix("tile_"))] = setting.value
-    return Stitched(tuple(tiles), threads, groups)
+    return replace(base, tiles=tuple(tiles), threads=threads, groups=groups)
+
+
+def _written_levels(graph: Graph, template: Template, device: DeviceSpec) -> dict[str, Level]:
+    """Levels that a template gives maps inside: in registers of their readers (R), or by a stage whose loops it writes."""
+    free, levels = may_be_given(graph, device), dict[str, Level]()
+    for s in template.schedules:
+        if s.name in free and (Level.REGISTER in s.keep or Level.SHARED in s.keep or len(s.attrs) >= len(graph.type_of(s.name).shape)):
+            levels[s.name] = Level.REGISTER if Level.REGISTER in s.keep else Level.SHARED
+    return levels
 
 
 def _check_numbers(choice: Stitched, program: TileProgram, template: Template, device: DeviceSpec) -> None:
@@ -141,7 +153,7 @@ def _contradiction(template: Template, program: TileProgram, anchor: str) -> Use
     assert isinstance(plan, StitchPlan)
     settings = {s.name: s for s in full.settings}
     # Tiles of one value in several stages have a schedule each.
-    staged = list(zip(full.schedules, (s for s in plan.stages for _ in s.pieces), strict=True))
+    staged = list(zip(full.schedules, (s for s in plan.stages for _ in s.pieces)))
     for schedule in template.schedules:
         own: list[tuple[Schedule | None, Stage | None]] = [(s, stage) for s, stage in staged if s.name == schedule.name]
         own = own or [(None, s) for s in plan.stages if any(plan.pieces[k].value == schedule.name for k in s.products)] or [(None, None)]

@@ -11,6 +11,7 @@ from tilefuse.domain.contraction import f32_pad
 from tilefuse.domain.regions import inside
 from tilefuse.domain.roofline import least_blocks_us, price_stages, price_work
 from tilefuse.domain.storage import Request, plan_shared
+from tilefuse.domain.tile import Level
 from tilefuse.domain.work import BlockWork, LeastBlocks, Work
 from tilefuse.ir.affine import number
 from tilefuse.ir.graph import Graph
@@ -51,11 +52,12 @@ class PricedStitch:
 
 def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = None) -> PricedStitch | Rejected:
     """The stitched kernel of a pattern whose work has the least price, or why there is none. `by_hand`: tiles made by hand or a tuner."""
-    stitcher = Stitcher(graph, device.fitted.stitch)
-    refusal = stitcher.analyse()
+    stitcher = Stitcher(graph, device.fitted.stitch, by_hand.levels if by_hand is not None else ())
+    refusal = stitcher.analyse() or why_no_levels(stitcher)
     if refusal is not None:
         return refusal
-    for contraction in stitcher.contractions.values():
+    # Stages that a user writes may multiply longer axes: shared memory decides.
+    for contraction in stitcher.contractions.values() if by_hand is None else ():
         if contraction.inner > SEARCH.stages.inner:
             detail = f"a product over {contraction.inner} elements (more than {SEARCH.stages.inner}) is the library's"
             return Rejected(Reason.SHARED_MEMORY, detail)
@@ -138,6 +140,14 @@ class Search:
         launch = Launch(candidate.blocks.blocks, candidate.choice.threads, 1, candidate.plan.shared_bytes)
         l2_bytes, shared_bytes = stitched_traffic(self._stitcher, candidate.plan, candidate.choice)
         return replace(self._boundary, grid=launch, blocks=(candidate.blocks,), l2_bytes=l2_bytes, shared_bytes=shared_bytes)
+
+
+def why_no_levels(stitcher: Stitcher) -> Rejected | None:
+    """Why a value cannot lie at the level that the choice gives it; None where all can."""
+    for value, level in stitcher.levels:
+        if value in stitcher.values_with_stages or value not in stitcher.inside or level not in (Level.SHARED, Level.REGISTER):
+            return Rejected(Reason.ILLEGAL_TEMPLATE, f"%{value} cannot be given the level {level.value}: it is no map inside the kernel")
+    return None
 
 
 def _candidates(stitcher: Stitcher) -> Iterator[Stitched]:

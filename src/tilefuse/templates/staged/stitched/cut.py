@@ -28,6 +28,7 @@ from tilefuse.domain.contraction import (
     tile_mma,
 )
 from tilefuse.domain.regions import Region, Span, holds, inside, joined, num_elements, region_of
+from tilefuse.domain.tile import Level
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.graph import Graph
@@ -54,15 +55,18 @@ class _Stop:
 class Stitcher(StitchPattern):
     """Cuts one pattern for given tiles of its largest result. `tiles`: one extent a dimension of that result."""
 
-    def __init__(self, graph: Graph, fitted: StitchFigures) -> None:
+    def __init__(self, graph: Graph, fitted: StitchFigures, levels: tuple[tuple[str, Level], ...] = ()) -> None:
+        """levels: as of `Stitched`."""
         super().__init__(graph, frozenset())
-        self.fitted = fitted
+        self.fitted, self.levels = fitted, levels
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
 
     def values_kept(self) -> frozenset[str]:
         """Nodes worth a stage of their own; a map that several read is one where its operations cost more than the accesses to its tile."""
-        return self.values_worth_keeping(self.fitted.tile_access_cycles, self.fitted.fewer_elements)
+        kept = self.values_worth_keeping(self.fitted.tile_access_cycles, self.fitted.fewer_elements)
+        free = {v: level for v, level in self.levels if v in self.inside and v not in self.values_with_stages}
+        return frozenset(v for v in (*kept, *free) if free.get(v, Level.SHARED) is Level.SHARED)
 
     def cut(self, tiles: tuple[int, ...], threads: int, matrix_unit: bool) -> StitchPlan | Rejected:
         """The stages for tiles of the anchor, without storage. Requires: `analyse` found nothing."""

@@ -121,15 +121,8 @@ class StitchPattern:
         heavy_flops: operations an element from which on a map that several nodes read is worth it. fewer_elements: elements of its one
         reader over its own, from which on it is worth it too: the reader would evaluate its functions for every element.
         """
-        kept = set(self.graph.results)
+        kept = set(self.values_with_stages)
         flops: dict[str, int] = {}
-        for node in self.graph.nodes:
-            if node.category in ("library", "reduce"):
-                kept.add(node.name)
-            if node.category == "library":
-                contraction = self.contractions[node.name]
-                kept.update(v for v in (contraction.left, contraction.right, contraction.bias) if v in self.inside)
-                kept.add(self._all_that_is_left(node))
         for node in self.graph.nodes:
             if node.body is None or node.name in kept:
                 continue
@@ -138,6 +131,22 @@ class StitchPattern:
             largest = max((self._size(u) for u in users), default=0)
             if flops[node.name] >= heavy_flops and (len(users) > 1 or node.type.num_elements * fewer_elements <= largest):
                 kept.add(node.name)
+        return frozenset(kept)
+
+    @cached_property
+    def values_with_stages(self) -> frozenset[str]:
+        """Reductions, products and their operands, results: nodes that always have stages of their own.
+
+        All others are maps, whose level may be chosen.
+        """
+        kept = set(self.graph.results)
+        for node in self.graph.nodes:
+            if node.category in ("library", "reduce"):
+                kept.add(node.name)
+            if node.category == "library":
+                contraction = self.contractions[node.name]
+                kept.update(v for v in (contraction.left, contraction.right, contraction.bias) if v in self.inside)
+                kept.add(self._all_that_is_left(node))
         return frozenset(kept)
 
     def _all_that_is_left(self, product: Node) -> str:

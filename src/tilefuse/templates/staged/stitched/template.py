@@ -22,7 +22,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize
 from tilefuse.templates.explained import Staging
-from tilefuse.templates.notation import Setting, Template
+from tilefuse.templates.notation import Schedule, Setting, Step, Template, Worker
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
 from tilefuse.templates.request import Request
@@ -31,6 +31,7 @@ from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, templa
 from tilefuse.templates.staged.stitched.by_hand import stitched_by_hand
 from tilefuse.templates.staged.stitched.choose import choose_stitch
 from tilefuse.templates.staged.stitched.compose import compose_stitch
+from tilefuse.templates.staged.stitched.connect import connections
 from tilefuse.templates.staged.stitched.overwrites import computed_by_several, stage_reads_end_before_writes
 from tilefuse.templates.staged.stitched.pattern import anchor_of
 from tilefuse.templates.staged.stitched.plan import StitchPlan
@@ -79,14 +80,16 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
         """One schedule a piece of a stage; the tile of the largest result and the blocks that take several tiles are settings."""
         tiles = tuple(Setting(f"tile_{n}", extent) for n, extent in enumerate(plan.choice.tiles))
         groups = (Setting("groups", plan.choice.groups),) if plan.choice.groups else ()
-        return template_of(staged_values(plan), (*tiles, *groups, *self.settings.of(plan.choice, launch.num_blocks)), (Level.SHARED,))
+        stages = template_of(staged_values(plan), (*tiles, *groups, *self.settings.of(plan.choice, launch.num_blocks)), (Level.SHARED,))
+        by_readers = (Schedule(v, ((Step(Worker.THREAD),),), (level,)) for v, level in plan.choice.levels if level is Level.REGISTER)
+        return replace(stages, schedules=(*stages.schedules, *by_readers))
 
     def facts(self, plan: StitchPlan) -> tuple[tuple[str, object], ...]:
         """Shared memory, and the tile."""
         return ("allocated_bytes", plan.shared_bytes), ("requested_bytes", plan.requested_bytes), ("tiles", plan.choice.tiles)
 
     def near(self, program: TileProgram, plan: StitchPlan, device: DeviceSpec) -> Iterator[Stitched]:
-        """Tiles twice as long and half as long in each dimension, other numbers of threads."""
+        """Tiles twice as long and half as long in each dimension, other numbers of threads, other levels of maps."""
         base, shape = plan.choice, program.graph.type_of(anchor_of(program.graph)).shape
         for threads in (128, 256, 512):
             yield replace(base, threads=threads)
@@ -94,6 +97,7 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
                 for other in (extent * 2, extent // 2):
                     if len(shape) == len(base.tiles) and 1 <= other <= shape[place]:
                         yield replace(base, threads=threads, tiles=(*base.tiles[:place], other, *base.tiles[place + 1:]))
+        yield from (c.choice for c in connections(program.graph, device, base)[:SEARCH.stages.connections])
 
     def program_by_hand(self, program: TileProgram, template: Template, device: DeviceSpec) -> TileProgram:
         """The stages over the tile that the template writes."""
