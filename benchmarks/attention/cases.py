@@ -59,6 +59,8 @@ class Attention:
             case "padding":
                 ends = torch.randint(self.keys // 4, self.keys, (self.batch, 1), device=device, generator=draw)
                 made.append((torch.arange(self.keys, device=device) < ends)[:, None, None, :])
+            case "lengths":
+                made.append(torch.randint(self.keys // 4, self.keys, (self.batch, 1, 1, 1), device=device, generator=draw))
         return made
 
     def scores(self, s: torch.Tensor, head: torch.Tensor, row: torch.Tensor, *extra: torch.Tensor) -> torch.Tensor:
@@ -82,6 +84,8 @@ class Attention:
                 return torch.where(causal, torch.tanh(s / self.number) * self.number, LOWEST)
             case "bias" | "headbias":
                 return s + extra[0]
+            case "lengths":
+                return torch.where(column < extra[0], s, LOWEST)
             case "mask" | "padding":
                 return torch.where(extra[0], s, LOWEST)
         raise ValueError(f"no attention of kind {self.kind}")

@@ -147,7 +147,8 @@ def _write(path: Path, what: object) -> None:
     path.with_suffix(".tmp").rename(path)
 
 
-def peer_calls(case: Attention, inputs: list[torch.Tensor]) -> Iterator[tuple[str, Callable[..., Any]]]:
+def peer_calls(case: Attention, inputs: list[torch.Tensor], peers: Sequence[tuple[str, SDPBackend]] = PEERS
+               ) -> Iterator[tuple[str, Callable[..., Any]]]:
     """The library's kernels that compute the case."""
     if case.kind in ("cap", "logs"):
         return
@@ -167,7 +168,9 @@ def peer_calls(case: Attention, inputs: list[torch.Tensor]) -> Iterator[tuple[st
             mask = inputs[3][None].expand(case.batch, -1, -1, -1)
         case "mask" | "padding":
             mask = inputs[3].expand(-1, -1, case.rows, -1)
-    for label, backend in PEERS:
+        case "lengths":
+            mask = (column < inputs[3]).expand(-1, -1, case.rows, -1)
+    for label, backend in peers:
         def call(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: torch.Tensor, backend: SDPBackend = backend) -> torch.Tensor:
             with sdpa_kernel(backend):
                 return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=case.kind == "causal",

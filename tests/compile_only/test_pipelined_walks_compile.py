@@ -39,6 +39,7 @@ def test_no_register_spills(width: int, causal: bool, choice: PipelinedWalk) -> 
 
 
 LONG = Variant(batch=2, heads=32, rows=4096, keys=4096, inner=64, width=64)
+ONE_ROW = Variant(batch=2, heads=32, rows=1, keys=4096, inner=128, width=128)
 ROWS_OF_197 = Variant(("dense",), batch=64, heads=12, rows=197, keys=197, inner=64, width=64)
 
 
@@ -53,7 +54,11 @@ ROWS_OF_197 = Variant(("dense",), batch=64, heads=12, rows=197, keys=197, inner=
     (ROWS_OF_197, PipelinedWalk(208, 2, 2, 2, 1, 132, bias_slots=1)),
     (replace(LONG, logs="operator"), PipelinedWalk(112, 3, 2, 4, 1, 132)),
     (replace(LONG, scores=("causal",), group=4), PipelinedWalk(128, 2, 2, 4, 64, 132)),
-], ids=["window", "prefix", "slopes", "cap", "bias", "mask", "bias by threads", "bias by threads, one slot", "logarithms", "groups"])
+    (replace(ONE_ROW, group=4), PipelinedWalk(128, 1, 1, 3, 1, 128, parts=8, heads=4)),
+    (replace(ONE_ROW, scores=("lengths",), group=4, safe=True), PipelinedWalk(176, 1, 1, 2, 1, 132, parts=8, heads=4)),
+    (replace(ONE_ROW, rows=16, inner=256, width=256), PipelinedWalk(64, 1, 1, 2, 1, 128, parts=2)),
+], ids=["window", "prefix", "slopes", "cap", "bias", "mask", "bias by threads", "bias by threads, one slot", "logarithms", "groups",
+        "parts", "parts, ends in memory", "wide parts of 16 rows"])
 def test_variants_spill_nothing(variant: Variant, choice: PipelinedWalk) -> None:
     """Masks, biases in shared memory and functions of scores leave scores, powers and sums in registers."""
     program = schedule_walk(variant.graph(), {}, H200, choice)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.unit.templates.staged.walked.part_cases import PART_CASES
 from tests.unit.templates.staged.walked.walk_cases import CASES, drawn
 from tests.unit.templates.stitched_cases import in_double
 from tests.unit.templates.stitched_graphs import attention
@@ -37,10 +38,13 @@ def on_device(program: TileProgram, values: dict[str, torch.Tensor]) -> tuple[to
     return results[0]
 
 
-@pytest.mark.parametrize("name", CASES)
+ALL_CASES = CASES | {f"few rows: {name}": case for name, case in PART_CASES.items()}
+
+
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_kernel_computes_the_walk(name: str) -> None:
     """Every element of every result, against f64."""
-    case = CASES[name]
+    case = ALL_CASES[name]
     program = case.program()
     graph = program.graph
     inputs = drawn(case, graph)

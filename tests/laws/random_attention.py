@@ -1,14 +1,16 @@
 """Random variants of attention: functions of scores, masks, groups of heads, widths and lengths, and tiles for them."""
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from tests.unit.templates.staged.walked.variants import Variant
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.split.parts import parts_are_filled
 
-BIASES = ("dense", "of_heads", "of_batch", "of_columns", "of_rows", "hidden", "padding")
-MASKS = ("causal", "added_triangle", "window", "around", "prefix", "documents")
+BIASES = ("dense", "of_heads", "of_batch", "of_columns", "of_rows", "hidden", "padding", "lengths")
+MASKS = ("causal", "added_triangle", "window", "around", "prefix", "documents", "lengths_and_rows", "behind")
 FUNCTIONS = ("slopes", "cap", "temperature")
 
 
@@ -26,7 +28,11 @@ def random_variant(random: Random) -> Variant:
 
 def random_tiles(random: Random, of: Variant, num_biases: int) -> PipelinedWalk:
     """Tiles that need not fit."""
-    leads = of.batch * of.heads
-    return PipelinedWalk(random.choice((16, 32, 48, 64)), random.choice((1, 1, 2)), random.choice((1, 2)), random.choice((2, 3)),
-                         random.choice([n for n in range(1, leads + 1) if leads % n == 0]), random.choice((1, 2, 3, 5)),
-                         bias_slots=random.choice((0, 2)) if num_biases else 0)
+    leads, columns = of.batch * of.heads, random.choice((16, 32, 48, 64))
+    tiles = PipelinedWalk(columns, random.choice((1, 1, 2)), random.choice((1, 2)), random.choice((2, 3)),
+                          random.choice([n for n in range(1, leads + 1) if leads % n == 0]), random.choice((1, 2, 3, 5)),
+                          bias_slots=random.choice((0, 2)) if num_biases else 0)
+    turns = -(-of.keys // columns)
+    parts = random.choice([1, 1, *(n for n in range(2, turns + 1) if parts_are_filled(turns, n))])
+    heads = random.choice([n for n in range(1, of.group + 1) if n == 1 or of.group % n == 0 and of.rows * n <= tiles.rows])
+    return replace(tiles, parts=parts, heads=heads, bias_slots=tiles.bias_slots if heads == 1 else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.attention.cases import attention_of
+from benchmarks.attention.decode import main
 from benchmarks.attention.listing import CASES
 from benchmarks.attention.timed import BOUND, compact, error_of, near_tiles
 from tilefuse.target.device import H200
@@ -11,7 +12,7 @@ from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 SMALL = ("f16/plain/1x2x70k90x16", "bf16/causal/2x4g2x70x16", "f16/window20/1x2x90x16", "f16/prefix20/1x2x70x16", "f16/alibi/1x2x70x16",
          "f16/cap5/1x2x70x16", "f16/bias/2x2x70x16", "f16/headbias/2x2x70x16", "f16/mask/2x2x70x16", "f16/padding/2x2x70x16",
-         "f16/logs/1x2x70x16")
+         "f16/lengths/3x2x70x16", "f16/logs/1x2x70x16")
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -31,6 +32,15 @@ def test_other_names_are_none(name: str) -> None:
     """A name of another form is an error."""
     with pytest.raises(ValueError, match="names no attention"):
         attention_of(name)
+
+
+def test_walks_of_few_rows_are_listed_beside_whole_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each number of parts and heads, the whole walk among them, and a star at the one that a plan takes."""
+    main(["--list", "--device", "h200", "--keys", "2048", "--batches", "1", "--key-heads", "8", "--widths", "64"])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "== f16/plain/1x32g8x1k2048x64: 0.99 us of bytes"
+    assert [line for line in lines if "*" in line] == lines[:1] and "heads=4" in lines[0] and "parts" in lines[0]
+    assert "parts" not in lines[-1] and "heads" not in lines[-1]
 
 
 def test_near_tiles_are_different_and_the_cheapest_is_first() -> None:

@@ -66,3 +66,9 @@ class WalkFigures:
     tile_cycles: float = measured(428.0, "cycles", "Start and end of a tile.", _TIMED, _FIT)
     warpgroup_tile_cycles: float = measured(563.0, "cycles", "The same for each warpgroup: its first scores, its results.", _TIMED, _FIT)
     start_cycles: float = measured(1384.0, "cycles", "Start of a block for each warpgroup.", _TIMED, _FIT)
+    parts_ahead: int = measured(
+        16, "parts", "Parts of a tile whose values a thread of the last block loads before it adds the first: they share a round trip.",
+        "assumption until timed: 4 columns of each take 64 registers, which products have left free")
+    parts_cycles: float = measured(
+        700.0, "cycles", "Further round trip to L2 of the last block of a tile, for each group of parts whose values it loads together.",
+        "assumption until timed: 0.5 us, as a load that L2 answers takes; the first is part of `PartFigures.arrival_cycles`")

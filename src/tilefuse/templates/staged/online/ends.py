@@ -26,11 +26,12 @@ class WalkEnd:
     def __init__(self, w: OnlineState, lazy: dict[str, LazyTop]) -> None:
         self.w, self.lazy = w, lazy
 
-    def emit(self, scores: Fragment, products: list[Fragment]) -> None:
-        """Sums of a row's lanes, what is applied at the end, results."""
+    def emit(self, scores: Fragment, products: list[Fragment], added: bool = False) -> None:
+        """Sums of a row's lanes, what is applied at the end, results. added: the lanes of a row have its whole sums already."""
         form = self.w.form
-        self.w.emit(Comment("the rows' sums over their lanes, and what is known only now"))
-        for t in form.sums:
+        summing = "" if added else "the rows' sums over their lanes, and "
+        self.w.emit(Comment(f"{summing}what is known only now"))
+        for t in () if added else form.sums:
             over_lanes(self.w, "add", self.w.carried[t.value], scores)
         with self.w.loop("i", scores.rows, unroll=self.w.unroll) as i:
             row = self.w.simplified(self.w.first_row + scores.row(i))

@@ -13,12 +13,13 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
-from tilefuse.templates.staged.pipelined.plan import why_no_map_of
 from tilefuse.templates.staged.search import broken_rule, cheapest_plan
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
-from tilefuse.templates.staged.walked.walk_work import turn_scores, with_work
+from tilefuse.templates.staged.walked.split.groups import heads_that_share, with_heads
+from tilefuse.templates.staged.walked.split.parts import parts_are_filled, why_no_parts
+from tilefuse.templates.staged.walked.walk_work import TurnScores, turn_scores, with_work
 
 
 def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> WalkPlan | Rejected:
@@ -27,33 +28,81 @@ def choose_walk(form: WalkForm, layouts: Layouts, device: DeviceSpec, fixed: Pip
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
     if form.width > MOST_COLUMNS:
         return Rejected(Reason.REGISTERS, f"%{form.values.operand.value} has {form.width} columns, and registers hold {MOST_COLUMNS}")
-    boundary, scores = boundary_work(form.online.graph), turn_scores(form)
+    boundary, scores_by_heads = boundary_work(form.online.graph), dict[int, TurnScores]()
 
     def planned(choice: PipelinedWalk) -> WalkPlan | Rejected:
         plan = fit_walk(form, layouts, choice, device)
-        return plan if isinstance(plan, Rejected) else with_work(plan, boundary, scores, device)
+        if isinstance(plan, Rejected):
+            return plan
+        if choice.heads not in scores_by_heads:
+            scores_by_heads[choice.heads] = turn_scores(plan.form)
+        return with_work(plan, boundary, scores_by_heads[choice.heads], device)
 
     return cheapest_plan([fixed] if fixed is not None else candidates(form, layouts, device), planned, device)
 
 
 def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
     """Every choice that is tried, those that do not fit among them."""
-    online = form.online
-    # Memory of the transposed values runs along the walked axis: in whole panels.
-    step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
-    longest = min(padded(online.length, step), MOST_COLUMNS)
-    columns = sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
+    online, columns = form.online, _columns(form)
     rings = SEARCH.pipelines.bias_slots if form.biases else (0,)
     for warpgroups, c, left_slots, bias_slots in product(range(1, SEARCH.pipelines.walk_warpgroups + 1), columns, (2, 1), rings):
         num_tiles = online.num_leads * -(-online.num_rows // (WARPGROUP_ROWS * warpgroups))
         blocks = min(num_tiles, device.num_multiprocessors)
         base = PipelinedWalk(c, warpgroups, left_slots, 1, 1, blocks, bias_slots=bias_slots)
-        least = placed(form, base, layouts)
-        each = least.keys.slot_bytes + least.values.slot_bytes
-        room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
-        slots = min(1 + room // each, SEARCH.pipelines.walk_slots)
+        slots = _most_slots(placed(form, base, layouts), device)
         for band in _bands(form, device):
             yield replace(base, slots=slots, band=band)
+    if online.num_leads * -(-online.num_rows // WARPGROUP_ROWS) < device.num_multiprocessors:
+        yield from walks_of_few_rows(form, layouts, device)
+
+
+def walks_of_few_rows(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
+    """Walks in parts, with and without the heads of a group as rows of one tile. Plans try them where tiles of single heads leave
+    multiprocessors idle."""
+    online = form.online
+    if why_no_parts(online):
+        return
+    for warpgroups in range(1, SEARCH.pipelines.walk_warpgroups + 1):
+        rows = WARPGROUP_ROWS * warpgroups
+        shared = heads_that_share(form, rows // online.num_rows) if online.num_rows <= rows else 1
+        if online.num_rows * shared <= rows - WARPGROUP_ROWS:
+            # The last warpgroup would have no rows.
+            break
+        for heads in dict.fromkeys((1, shared)):
+            grouped = with_heads(form, heads, rows)
+            if isinstance(grouped, Rejected):
+                continue
+            for c in _columns(form):
+                yield from _parts(grouped, layouts, PipelinedWalk(c, warpgroups, 1, 1, 1, 1, heads=heads), device)
+
+
+def _parts(form: WalkForm, layouts: Layouts, base: PipelinedWalk, device: DeviceSpec) -> Iterator[PipelinedWalk]:
+    """Numbers of parts whose blocks all run at once, with as many slots as fit. form: with the heads of `base`."""
+    online = form.online
+    tiles, turns = online.num_leads * -(-online.num_rows // base.rows), -(-online.length // base.columns)
+    most, tried = max(min(device.num_multiprocessors // tiles, turns), 1), {1} if base.heads == 1 else set[int]()
+    while most:
+        # Fewer parts may have as many turns.
+        parts = -(-turns // -(-turns // most))
+        if parts not in tried:
+            tried.add(parts)
+            choice = replace(base, parts=parts, blocks=min(tiles * parts, device.num_multiprocessors))
+            yield replace(choice, slots=_most_slots(placed(form, choice, layouts), device))
+        most //= 2
+
+
+def _most_slots(least: WalkPlan, device: DeviceSpec) -> int:
+    """Slots of the walked operands' rings that fit. least: the plan with one."""
+    room = device.shared_bytes_per_block - device.fitted.pipelined.barrier_bytes - least.shared_bytes
+    return min(1 + room // (least.keys.slot_bytes + least.values.slot_bytes), SEARCH.pipelines.walk_slots)
+
+
+def _columns(form: WalkForm) -> list[int]:
+    """Columns a turn that are tried."""
+    # Memory of the transposed values runs along the walked axis: in whole panels.
+    step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
+    longest = min(padded(form.online.length, step), MOST_COLUMNS)
+    return sorted({min(c, longest) for c in range(2 * INSTRUCTION_INNER, MOST_COLUMNS + 1, INSTRUCTION_INNER) if c % step == 0})
 
 
 def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
@@ -68,8 +117,11 @@ def _bands(form: WalkForm, device: DeviceSpec) -> tuple[int, ...]:
 
 
 def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: DeviceSpec) -> WalkPlan | Rejected:
-    """The plan of one choice without its work, or why there is none."""
-    online = form.online
+    """The plan of one choice without its work, or why there is none. form: of single heads."""
+    grouped = with_heads(form, choice.heads, choice.rows)
+    if isinstance(grouped, Rejected):
+        return grouped
+    form, online = grouped, grouped.online
     step = PANEL if form.values.operand.inner_is_contiguous else INSTRUCTION_INNER
     broken = broken_rule((
              (choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
@@ -81,17 +133,27 @@ def fit_walk(form: WalkForm, layouts: Layouts, choice: PipelinedWalk, device: De
              (choice.band >= 1 and online.num_leads % choice.band == 0, f"a band of {choice.band} among {online.num_leads} lead places"),
              (not choice.in_turn or choice.warpgroups > 1, "warpgroups in turn, and there is one"),
              (choice.bias_slots >= 0 and (not choice.bias_slots or bool(form.biases)), f"{choice.bias_slots} slots of biases"),
-             (choice.blocks >= 1, f"{choice.blocks} blocks")))
+             (choice.blocks >= 1, f"{choice.blocks} blocks"), *_part_rules(form, choice)))
     if broken is not None:
         return broken
     plan = placed(form, choice, layouts)
-    return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
+    return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_items)))
+
+
+def _part_rules(form: WalkForm, choice: PipelinedWalk) -> tuple[tuple[bool, str], ...]:
+    """(whether it holds, the problem else) of each rule of walked axes in parts."""
+    if choice.parts == 1:
+        return ()
+    why, turns = why_no_parts(form.online), -(-form.online.length // max(choice.columns, 1))
+    return ((choice.parts > 1, f"a walked axis in {choice.parts} parts"), (not why, why),
+            (choice.parts <= turns and (form.limit is not None or parts_are_filled(turns, max(choice.parts, 1))),
+             f"{choice.parts} parts of {turns} turns: some would be empty"))
 
 
 def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
     """Why a plan does not fit the device: tensor maps, registers, shared memory."""
     for of, tile in zip(plan.brought, plan.tiles, strict=True):
-        wrong = "" if plan.is_loaded(tile) else why_no_map_of(of.sizes, tile)
+        wrong = "" if plan.is_loaded(tile) else plan.why_no_map(of, tile)
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + device.fitted.walks.registers

@@ -5,7 +5,8 @@
                                wait for products | rescale
       products of the first turn | factors known only now, results
 
-The last turn comes first: it alone reaches over the end of the walked axis, and next to it are those that a mask cuts.
+The last turn comes first: it alone reaches over the end of the walked axis, and next to it are those that a mask cuts. Where the axis is in
+parts, a block takes one part of a tile at a time, and the last block of a tile combines them (`split/combine.py`).
 """
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from functools import partial
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import F32
-from tilefuse.kernel.ir import Comment, Declare, Kernel, Reg
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.ir import Comment, Declare, IfValue, Kernel, Reg, Stmt
 from tilefuse.kernel.pipeline import (
     WARPGROUP,
     WARPGROUP_ROWS,
@@ -40,9 +42,10 @@ from tilefuse.templates.staged.walked.once import keep_lead_values
 from tilefuse.templates.staged.walked.order import each_tile, take_tile
 from tilefuse.templates.staged.walked.plan import KEYS, LEFT, VALUES, WalkPlan, consumer_registers
 from tilefuse.templates.staged.walked.results import TileEnd, settle_stores
+from tilefuse.templates.staged.walked.split.combine import PartsOfTile
 from tilefuse.templates.staged.walked.state import WalkState
 from tilefuse.templates.staged.walked.turn import DeferredTop, PipelinedTurn, round_powers
-from tilefuse.templates.staged.walked.turn_range import emit_turns
+from tilefuse.templates.staged.walked.turn_range import emit_turns, range_of_part, turns_of_part
 
 
 def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset()) -> Kernel:
@@ -54,31 +57,40 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
     prefetch_settled(w, settled, program.launch.num_blocks, program.launch.num_threads)
     w.frame.extents |= {"block": choice.blocks, "thread": choice.consumer_threads}
     with w.nested() as roles:
-        each_tile(w, lambda tile, turn: _Tile(w, tile, turn).emit())
+        each_tile(w, lambda item, turn: _Tile(w, *_tile_and_part(w, item), turn).emit())
         settle_stores(w)
     pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(plan, device))
     header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
               f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
     launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
     narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
-    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values())
+    buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(w.sums_of_parts.buffers if w.sums_of_parts else ()))
     body = (*w.frame.statements, pipeline)
     return Kernel(program.name, buffers, launch, body, header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
 
 
-class _Tile:
-    """The statements of one tile of rows.
+def _tile_and_part(w: WalkState, item: Affine) -> tuple[Affine, Affine]:
+    """The tile of an item, and the number of its part: neighbouring items are other tiles."""
+    plan = w.walk
+    if plan.parts == 1:
+        return item, number(0)
+    return w.let("tile", item % plan.num_tiles, plan.num_tiles), w.let("part", item // plan.num_tiles, plan.parts)
 
-    turn   number of the tile among those of the block
-    turns  its turns
+
+class _Tile:
+    """The statements of one tile of rows, or of a part of it.
+
+    turn     number of the tile among those of the block
+    of_tile  turns of the tile; turns: those of the part at hand
     """
 
-    def __init__(self, w: WalkState, tile: Affine, turn: Affine) -> None:
-        self.w, self.plan = w, w.walk
+    def __init__(self, w: WalkState, tile: Affine, part: Affine, turn: Affine) -> None:
+        self.w, self.plan, self.tile, self.part = w, w.walk, tile, part
         plan, choice, online = self.plan, self.plan.choice, self.plan.form.online
         take_tile(w, tile)
         self.left_at = w.let("left_at", turn % choice.left_slots, choice.left_slots)
-        self.turns = emit_turns(w, w.first_row)
+        self.of_tile = self.turns = emit_turns(w, w.first_row)
+        self.range = range_of_part(w, self.of_tile, part)
         w.place_of_thread = place_of_thread(w, w.plan)
         self.group = axis("thread") // WARPGROUP if choice.warpgroups > 1 else number(0)
         self.here = fragment(w, w.plan, choice.columns, 1)
@@ -91,21 +103,40 @@ class _Tile:
 
     def emit(self) -> None:
         """The whole tile."""
-        w, plan, online = self.w, self.plan, self.plan.form.online
+        w, plan = self.w, self.plan
         self._declare()
         slot = w.produce(plan.form.left, plan.left, w.first_row, number(0))
+        left: Consume[Stmt] = Consume(LEFT, slot, (), held_slots=1)
+        if plan.choice.parts == 1:
+            self._walk(left)
+            TileEnd(w, self.lazy).store(self.group, self.here, [self.product])
+            return
+        w.emit(left)
+        with w.when([Bound(self.range.count, 1, plan.most_turns + 1)]):
+            self.turns = turns_of_part(w, self.of_tile, self.range)
+            self._walk(None)
+        w.emit(ReleaseSlots(LEFT))
+        parts = PartsOfTile(w, self.here, self.product, self.lazy)
+        last = parts.store(self.tile, self.part)
+        with w.nested() as finished:
+            parts.combine(self.tile)
+            TileEnd(w, self.lazy).store(self.group, self.here, [self.product], added=True)
+        w.emit(IfValue(last, tuple(finished.statements), uniform=True))
+
+    def _walk(self, left: Consume[Stmt] | None) -> None:
+        """All turns. left: waits for the rows' operand; None where they have arrived, and stay behind the last turn."""
+        w, plan, online = self.w, self.plan, self.plan.form.online
         w.emit(Comment(f"%{online.scores[0].value}: the last turn"))
         last = self.turns.last
         keys = w.produce(plan.form.keys, plan.keys, last * plan.choice.columns, number(0))
         biases = self._biases(last)
-        w.emit(Consume(LEFT, slot, (), held_slots=1), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
+        w.emit(*(() if left is None else (left,)), Consume(KEYS, keys, (self._score_product(keys), WarpgroupWait(0))))
         self._reduce(last, online, biases)
         round_powers(w, self.scores, self.powers, self.here.size)
         self._turns_before_last()
-        w.emit(ReleaseSlots(LEFT), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
+        w.emit(*(() if left is None else (ReleaseSlots(LEFT),)), Comment(f"%{online.weighted[0].value}: the products of the first turn"))
         values = w.produce(plan.form.values, plan.values, number(0), self.turns.first * plan.choice.columns)
         w.emit(Consume(VALUES, values, (self._value_product(values), WarpgroupWait(0))))
-        TileEnd(w, self.lazy).store(self.group, self.here, [self.product])
 
     def _turns_before_last(self) -> None:
         """From the last but one on: turns that a mask cuts, those that it cuts nothing of, and those that it cuts again."""

@@ -3,41 +3,51 @@
     column <= row                        columns below row + 1
     row - column < w                     columns from row - w + 1 on
     column <= row  or  column < p        columns below the greater of row + 1 and p
+    column < length[batch]               columns below a number that memory holds
 
 A condition is taken apart where `and` joins conditions that keep elements, and `or` conditions that hide them. Parts that bound no
 columns stay conditions.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from tilefuse.ir.affine import Affine, bounds, number
 from tilefuse.ir.dtype import BOOL, DTYPES, EXACT_F32, I64, DType
-from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, const
-from tilefuse.templates.staged.online.products import ROW, WALK
+from tilefuse.ir.scalar import Bound, Call, Const, Expr, Guard, Index, Read, const
+from tilefuse.templates.staged.online.products import LEAD, ROW, WALK
 
 AND, OR = ("logical_and", "bit_and"), ("logical_or", "bit_or")
 NOT = ("logical_not", "bit_not")
+# Functions of integers whose values are integers.
+OF_INTEGERS = ("add", "sub", "mul", "neg", "minimum", "maximum", "i32", "i64")
 OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Edge:
-    """The column slope * row + beyond. `slope` is not negative, so that edges of later rows do not lie before those of earlier ones."""
+    """The column slope * row + beyond + data. `slope` is not negative, so that edges of later rows do not lie before those of earlier ones.
+
+    data  an integer of the lead place that memory holds, or is computed from such; None: 0
+    """
 
     slope: int
     beyond: int
+    data: Expr | None = None
 
     def at(self, row: int) -> int:
-        """The column, or 0 where it lies before the first one."""
+        """The column without `data`, or 0 where it lies before the first one."""
         return max(self.slope * row + self.beyond, 0)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of a row's columns. ends: columns lie below the greatest edge of each group; starts: and not before the least edge of each."""
+    """Bounds of a row's columns. ends: columns lie below the greatest edge of each group; starts: and not before the least edge of each.
+
+    Numbers of `start` and `end` are the widest that data may give.
+    """
 
     ends: tuple[tuple[Edge, ...], ...] = ()
     starts: tuple[tuple[Edge, ...], ...] = ()
@@ -56,11 +66,16 @@ class Bounds:
 
     def end(self, row: int, length: int) -> int:
         """The first column behind those of a row, among `length`."""
-        return min((max(e.at(row) for e in group) for group in self.ends), default=length) if self.ends else length
+        return min((max(e.at(row) for e in group) for group in self.ends if not any(e.data for e in group)), default=length)
 
     def start(self, row: int) -> int:
         """The first column of a row."""
-        return max((min(e.at(row) for e in group) for group in self.starts), default=0)
+        return max((min(e.at(row) for e in group) for group in self.starts if not any(e.data for e in group)), default=0)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """All edges."""
+        return tuple(e for group in (*self.ends, *self.starts) for e in group)
 
 
 @dataclass(frozen=True)
@@ -110,10 +125,10 @@ def _around(e: Expr, masks: tuple[Mask, ...], dtype: DType) -> Expr:
 
 
 class Conditions:
-    """Recognition of masks. extents: of the axes ROW and WALK."""
+    """Recognition of masks. extents: of the axes ROW and WALK; is_integer: whether a value is one of memory that holds integers."""
 
-    def __init__(self, extents: Mapping[str, int]) -> None:
-        self.extents = extents
+    def __init__(self, extents: Mapping[str, int], is_integer: Callable[[str], bool] = lambda value: False) -> None:
+        self.extents, self.is_integer = extents, is_integer
 
     def unmasked(self, e: Expr) -> Unmasked:
         """An element with its masks taken off."""
@@ -186,10 +201,11 @@ class Conditions:
 
     def _comparison(self, fn: str, a: Expr, b: Expr) -> Bounds | None:
         left, right = self._index(a), self._index(b)
+        strict = number(int(fn.endswith("t")))
         if left is None or right is None:
-            return None
-        difference = left - right if fn.startswith("g") else right - left
-        return self._not_negative(difference - number(int(fn.endswith("t"))))
+            terms = self._with_data(Call("sub", (a, b) if fn.startswith("g") else (b, a)))
+            return None if terms is None or len(terms[1]) != 1 else self._not_negative_with(terms[0] - strict, terms[1][0])
+        return self._not_negative((left - right if fn.startswith("g") else right - left) - strict)
 
     def _not_negative(self, e: Affine) -> Bounds | None:
         """The bounds of columns at which an index expression is not negative; those of all columns where it never is."""
@@ -204,6 +220,49 @@ class Conditions:
         if by_column < 0:
             return Bounds(ends=((Edge(slope, e.const + 1),),))
         return Bounds(starts=((Edge(slope, -e.const),),))
+
+    def _not_negative_with(self, e: Affine, data: Expr) -> Bounds | None:
+        """The bounds of columns at which an index expression plus an integer of the lead place is not negative."""
+        by_column = e.coefficient(WALK)
+        slope = -by_column * e.coefficient(ROW)
+        rest = Affine(e.terms, 0)
+        if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
+            return None
+        if by_column < 0:
+            return Bounds(ends=((Edge(slope, e.const + 1, data),),))
+        return Bounds(starts=((Edge(slope, -e.const, _negated(data)),),))
+
+    def _with_data(self, e: Expr) -> tuple[Affine, tuple[Expr, ...]] | None:
+        """A whole number as an index expression and integers of the lead place, which are added to it."""
+        index = self._index(e)
+        if index is not None:
+            return index, ()
+        if self._is_of_lead(e):
+            return number(0), (e,)
+        match e:
+            case Call("add" | "sub" as fn, (a, b)):
+                one, two = self._with_data(a), self._with_data(b)
+                if one is None or two is None:
+                    return None
+                if fn == "add":
+                    return one[0] + two[0], (*one[1], *two[1])
+                return one[0] - two[0], (*one[1], *map(_negated, two[1]))
+            case Call("i64", (x,)):
+                return self._with_data(x)
+        return None
+
+    def _is_of_lead(self, e: Expr) -> bool:
+        """Whether an expression is an integer that the lead place alone decides, with memory."""
+        match e:
+            case Read(value, index):
+                return self.is_integer(value) and all(i.axes() <= {LEAD} for i in index)
+            case Index(affine):
+                return affine.axes() <= {LEAD}
+            case Const():
+                return e.dtype.is_integer
+            case Call(fn, args):
+                return fn in OF_INTEGERS and all(map(self._is_of_lead, args))
+        return False
 
     def _between(self, b: Bound) -> Bounds | None:
         low, high = self._not_negative(b.index - number(b.low)), self._not_negative(number(b.high - 1) - b.index)
@@ -236,6 +295,10 @@ class Conditions:
         """A sum, unless floats of it could be rounded."""
         span = bounds(sum_, self.extents)
         return sum_ if span is not None and span[0] > -EXACT_F32 and span[1] < EXACT_F32 else None
+
+
+def _negated(e: Expr) -> Expr:
+    return e.args[0] if isinstance(e, Call) and e.fn == "neg" else Call("neg", (e,))
 
 
 def _plain(e: Expr) -> Expr:

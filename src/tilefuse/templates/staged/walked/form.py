@@ -1,7 +1,7 @@
 """The form of a pipelined walk: that of `online/products.py` with one score and one weighted product, whose operands are tensors."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, INNER, ROW, Contraction, contraction_of, matrix_arithmetic
@@ -25,8 +25,10 @@ class WalkForm:
     left    over rows and the inner axis of the scores
     keys    over the walked axis, which are the scores' columns, and their inner axis
     values  over the columns of the weighted product and the walked axis, which is its inner axis
-    limit   the mask that ends each row's columns, if there is one
+    limit   the mask that ends each row's columns, if there is one; it counts rows of one head
     biases  values for each score that tensor copies can bring
+    heads   lead places that are one of `online`, whose rows are rows * heads + head (`split/groups.py`)
+    by_heads  forms with other numbers of heads, by these and by the rows of their tile, as far as they were asked for
     """
 
     online: OnlineForm
@@ -35,6 +37,13 @@ class WalkForm:
     values: WalkOperand
     limit: Limit | None
     biases: tuple[Bias, ...] = ()
+    heads: int = 1
+    by_heads: dict[tuple[int, int], WalkForm | Rejected] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def rows_of_head(self) -> int:
+        """Rows of one lead place of the products."""
+        return self.online.num_rows // self.heads
 
     @property
     def inner(self) -> int:

@@ -2,6 +2,7 @@
 
     select(column > row + d, -inf, x)                    row r has the columns 0 .. r + d
     select(row - column < w and column <= row, x, -inf)  row r has the columns r - w + 1 .. r
+    select(column < length[batch], x, -inf)              the walk ends where memory says, at run time
         tile of rows 64 .. 127, d = 0:                   columns 128 and beyond are never computed, 0 .. 64 carry no mask
 
 A hidden element adds exp(-inf) = 0 to every sum and every product, but where the operand that it multiplies is infinite or NaN. A mask that
@@ -44,7 +45,9 @@ class Turns:
 def with_limit(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
     """The form with the masks of its maxima's elements outside of these, and the masks that bound the columns of each row; None where
     they have none, or several."""
-    conditions = Conditions({ROW: form.num_rows, WALK: form.length})
+    graph = form.graph
+    conditions = Conditions({ROW: form.num_rows, WALK: form.length},
+                            lambda v: v not in graph.node_by_name and graph.type_of(v).dtype.is_integer)
     unmasked_by_top = {t: conditions.unmasked(t.body) for t in form.tops}
     relative = (*form.sums, *(w.total for w in form.weighted))
     # Sums and products see hidden elements only through powers of the masked ones.
@@ -81,9 +84,9 @@ def turns_of(bounds: Bounds, first_row: int, rows: int, columns: int, length: in
     return Turns(first, end, min(-(-bounds.start(last_row) // columns), whole_end), whole_end)
 
 
-def latest(edges: tuple[tuple[Edge, ...], ...], row: int) -> int:
-    """The greatest edge of a row."""
-    return max((e.at(row) for group in edges for e in group), default=0)
+def latest(edges: tuple[tuple[Edge, ...], ...], row: int, length: int) -> int:
+    """The greatest edge of a row. Numbers of memory are cut off so that they add `length` at most."""
+    return max((e.at(row) if e.data is None else e.slope * row + length for group in edges for e in group), default=0)
 
 
 def vanishes(t: Total, form: OnlineForm) -> bool:

@@ -11,16 +11,17 @@ from tilefuse.templates.staged.walked.rings import RingState
 
 
 def each_tile(w: RingState, emit: Callable[[Affine, Affine], None]) -> None:
-    """The tiles of a block. Where they differ in length, every other round takes blocks in the opposite order.
+    """The tiles of a block, or parts of tiles. Where they differ in length, every other round takes blocks in the opposite order.
 
         rounds of 4 blocks, the longest tiles first     0 1 2 3 | 7 6 5 4 | 8 9 ...     block 0 has tiles 0, 7 and 8
 
-    emit: writes a tile, the how-manieth of the block.
+    emit: writes a tile or a part, the how-manieth of the block.
     """
     plan, blocks = w.walk, w.walk.tiling.blocks
-    count, rounds = plan.num_tiles, -(-plan.num_tiles // blocks)
+    count, rounds = plan.num_items, -(-plan.num_items // blocks)
+    stem = "tile" if plan.parts == 1 else "item"
     if plan.of.limit is None or rounds == 1:
-        with w.loop("tile", number(count), start=axis("block"), step=blocks, extent=count) as tile:
+        with w.loop(stem, number(count), start=axis("block"), step=blocks, extent=count) as tile:
             emit(tile, tile // blocks)
         return
     with w.loop("round", rounds) as turn:
@@ -30,7 +31,7 @@ def each_tile(w: RingState, emit: Callable[[Affine, Affine], None]) -> None:
         w.frame.extents[name] = blocks
         place = turn * blocks + last - axis(name)
         with w.when([Bound(place, 0, count)]):
-            emit(w.let("tile", place, count), turn)
+            emit(w.let(stem, place, count), turn)
 
 
 def take_tile(w: RingState, tile: Affine) -> None:

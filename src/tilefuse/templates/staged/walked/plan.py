@@ -1,7 +1,7 @@
 """The plan of a pipelined walk: places of its operands in shared memory, turns of its tiles, registers."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilefuse.domain.work import Work
 from tilefuse.ir.layouts import Layouts
@@ -13,16 +13,19 @@ from tilefuse.kernel.pipeline import (
     WARPGROUP_ROWS,
     panel_width,
 )
+from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
-from tilefuse.templates.staged.pipelined.plan import OperandTile, why_no_map_of
+from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.split.groups import map_of_heads
+from tilefuse.templates.staged.walked.split.parts import PartSums
 from tilefuse.templates.staged.walked.stage import StagedResult, staged_results
 from tilefuse.templates.staged.walked.tiled import TiledWalk
 
@@ -34,7 +37,8 @@ INSTRUCTION_INNER = WARPGROUP_INNER_BYTES // ITEM_BYTES
 
 @dataclass(frozen=True)
 class WalkPlan(TiledWalk):
-    """One kernel. biases: tiles of the form's, where rings bring them. `work` and `flops`: as of `Work` and `TileProgram`."""
+    """One kernel. biases: tiles of the form's, where rings bring them. sums: numbers that blocks leave each other, where the walked axis is
+    in parts. `work` and `flops`: as of `Work` and `TileProgram`."""
 
     form: WalkForm
     choice: PipelinedWalk
@@ -44,6 +48,7 @@ class WalkPlan(TiledWalk):
     shared_bytes: int
     staged: tuple[StagedResult, ...] = ()
     biases: tuple[OperandTile, ...] = ()
+    sums: PartSums | None = None
     work: Work = Work()
     flops: int = 0
 
@@ -57,6 +62,18 @@ class WalkPlan(TiledWalk):
         if tile in self.biases:
             return self.choice.bias_slots
         return self.choice.left_slots if tile.key == LEFT else self.choice.slots
+
+    def map_of(self, of: WalkOperand, tile: OperandTile) -> OperandMap:
+        """The tensor map of an operand."""
+        return map_of_heads(of, tile, self.form.heads) if tile.key == LEFT else map_of_tile(of.sizes, tile)
+
+    def why_no_map(self, of: WalkOperand, tile: OperandTile) -> str:
+        """Why no tensor copies bring the tiles of an operand; "" where they do."""
+        wrong = why_no_map_of(of.sizes, tile)
+        if wrong or tile.key != LEFT or self.form.heads == 1:
+            return wrong
+        m = self.map_of(of, tile)
+        return why_no_map(of.operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, of.operand.first)
 
     def is_loaded(self, tile: OperandTile) -> bool:
         """Whether producing threads load a bias: no tensor map describes it."""
@@ -81,6 +98,16 @@ class WalkPlan(TiledWalk):
     def tiling(self) -> PipelinedWalk:
         """The tiles."""
         return self.choice
+
+    @property
+    def parts(self) -> int:
+        """Parts of a tile."""
+        return self.choice.parts
+
+    @property
+    def heads(self) -> int:
+        """Heads whose rows are those of one tile."""
+        return self.form.heads
 
     @property
     def inner(self) -> int:
@@ -121,8 +148,14 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
         panel = panel_width(SWIZZLE_LINE_BYTES, operand.dtype.itemsize)
         biases.append(tile := OperandTile(f"bias{n}", operand, choice.rows, padded(choice.columns, panel), end))
         end = padded(end + tile.slot_bytes * choice.bias_slots, TILE_ALIGNMENT_BYTES)
-    staged = staged_results(form.online, form.values, layouts, choice.rows, end)
-    return WalkPlan(form, choice, left, keys, values, staged[-1].end_bytes if staged else end, staged, tuple(biases))
+    # Rows of several heads lie at no one distance in a result.
+    staged = staged_results(form.online, form.values, layouts, choice.rows, end) if form.heads == 1 else ()
+    end = staged[-1].end_bytes if staged else end
+    plan = WalkPlan(form, choice, left, keys, values, end, staged, tuple(biases))
+    if choice.parts == 1:
+        return plan
+    sums = PartSums(choice.parts, min(choice.rows, form.online.num_rows), plan.width, padded(end, TILE_ALIGNMENT_BYTES))
+    return replace(plan, sums=sums, shared_bytes=sums.end_bytes)
 
 
 def _lines(of: WalkOperand, lines: int) -> int:

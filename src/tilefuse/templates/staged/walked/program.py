@@ -22,10 +22,12 @@ from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.tree import walk_tree
 
-SETTINGS = ("left_slots", "slots", "bias_slots", "warpgroups", "in_turn", "band", "cta_num", "cta_size")
+SETTINGS = ("left_slots", "slots", "bias_slots", "warpgroups", "in_turn", "band", "heads", "parts", "cta_num", "cta_size")
 # Settings that hold or do not.
 FLAGS = ("in_turn",)
 WRITTEN = Written(SETTINGS, FLAGS, "a pipelined walk")
+# Settings of few rows, which are 1 elsewhere.
+SPLITS = ("heads", "parts")
 
 
 def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None = None) -> TileProgram | Rejected:
@@ -44,7 +46,8 @@ def schedule_walk(graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pip
         name=kernel_name(graph), graph=graph, choice=choice, notation=print_template(template_of_walk(plan)),
         layouts={v: layouts[v] for v in graph.type_by_name if v in layouts},
         parameters=(("band", choice.band), ("bias_slots", choice.bias_slots), ("blocks", choice.blocks), ("columns", choice.columns),
-                    ("in_turn", int(choice.in_turn)), ("left_slots", choice.left_slots), ("slots", choice.slots),
+                    ("in_turn", int(choice.in_turn)), ("left_slots", choice.left_slots),
+                    *((n, getattr(choice, n)) for n in SPLITS if getattr(choice, n) > 1), ("slots", choice.slots),
                     ("warpgroups", choice.warpgroups)),
         levels=edge_levels(graph, walk_tree(plan)), launch=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes),
         bytes_read=sum(v.type.num_bytes for v in graph.inputs),
@@ -66,7 +69,8 @@ def template_of_walk(plan: WalkPlan) -> Template:
         schedules.append(Schedule(w.value, (*lead, rows, (Step(Worker.WARP),), turns), (Level.REGISTER, *_kept(w.value, plan))))
     biases = (Setting("bias_slots", choice.bias_slots),) if plan.form.biases else ()
     own = (Setting("left_slots", choice.left_slots), Setting("slots", choice.slots), *biases, Setting("warpgroups", choice.warpgroups),
-           *(Setting(name, True) for name in FLAGS if getattr(choice, name)), Setting("band", choice.band))
+           *(Setting(name, True) for name in FLAGS if getattr(choice, name)), Setting("band", choice.band),
+           *(Setting(name, getattr(choice, name)) for name in SPLITS if getattr(choice, name) > 1))
     return Template(tuple(schedules), (*own, Setting("cta_num", choice.blocks), Setting("cta_size", choice.num_threads)))
 
 
@@ -87,7 +91,8 @@ def walk_by_hand(program: TileProgram, template: Template, device: DeviceSpec) -
     choice = PipelinedWalk(numbers.get("columns", base.columns), numbers.get("warpgroups", base.warpgroups),
                            numbers.get("left_slots", base.left_slots), numbers.get("slots", base.slots), numbers.get("band", base.band),
                            numbers.get("cta_num", base.blocks), bool(numbers.get("in_turn", base.in_turn)),
-                           numbers.get("bias_slots", base.bias_slots))
+                           numbers.get("bias_slots", base.bias_slots), numbers.get("parts", base.parts),
+                           numbers.get("heads", base.heads))
     where: Span | None = template.schedules[0].span if template.schedules else None
     for name, own in (("rows", choice.rows), ("cta_size", choice.num_threads)):
         if numbers.get(name, own) != own:

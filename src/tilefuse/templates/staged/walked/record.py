@@ -19,6 +19,8 @@ class PipelinedWalk(WithRoles):
     band        lead places whose tiles of rows are taken together, the longest first
     blocks      persistent blocks
     bias_slots  slots of each of the rings that bring biases and masks; 0: threads load these
+    parts       of the walked axis, which blocks walk side by side; the last block of a tile to end combines them
+    heads       lead places with the same walked operands whose rows lie in one tile: row r of head h is row r * heads + h of it
     in_turn     warpgroups start the products of a turn one after another, so that powers of one are computed beside products of another
     """
 
@@ -32,6 +34,8 @@ class PipelinedWalk(WithRoles):
     blocks: int
     in_turn: bool = False
     bias_slots: int = 0
+    parts: int = 1
+    heads: int = 1
 
     @property
     def rows(self) -> int:

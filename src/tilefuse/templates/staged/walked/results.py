@@ -17,13 +17,13 @@ class TileEnd(WalkEnd):
 
     w: RingState
 
-    def store(self, group: Affine, scores: Fragment, products: list[Fragment]) -> None:
-        """All results of a tile. group: the warpgroup's number."""
+    def store(self, group: Affine, scores: Fragment, products: list[Fragment], added: bool = False) -> None:
+        """All results of a tile. group: the warpgroup's number; added: as of `emit`."""
         w = self.w
         if w.staged:
             # The stores of the tile before have read the stages.
             w.emit(TensorStoreWait(team=WARPGROUP), Barrier(team=WARPGROUP))
-        self.emit(scores, products)
+        self.emit(scores, products, added)
         if w.staged:
             w.emit(ProxyFence(), Barrier(team=WARPGROUP))
         for r in w.staged:

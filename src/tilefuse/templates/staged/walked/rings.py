@@ -11,7 +11,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Produce, Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.state import OnlineState
-from tilefuse.templates.staged.pipelined.plan import OperandTile, map_of_tile
+from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.leads import digit_places
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.stage import StagedResult, lead_places
@@ -45,11 +45,11 @@ class RingState(OnlineState):
 
     def copy_tile(self, of: WalkOperand, tile: OperandTile, slot: Affine, first_line: Affine, first_inner: Affine) -> None:
         """Starts the copies of an operand's tile from a line and an element of the inner axis on."""
-        operand, m = of.operand, map_of_tile(of.sizes, tile)
+        operand, m = of.operand, self.walk.map_of(of, tile)
         if tile.key not in self.maps:
             name, source = self.fresh(f"{operand.value}_map"), self.buffers[operand.value].name
             self.maps[tile.key] = TensorMap(name, source, operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
-        leads = lead_places(of, self.lead)
+        leads = lead_places(of, self.lead * self.walk.heads)
         place = {**leads, **digit_places(of.digits, leads, self.extents), operand.line: first_line, INNER: first_inner}
         for panel in range(tile.num_panels):
             coordinates = [place[a] for a in m.axes]

@@ -14,6 +14,7 @@ from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.rings import RingState
+from tilefuse.templates.staged.walked.split.parts import part_buffers
 
 
 class WalkState(RingState):
@@ -24,6 +25,7 @@ class WalkState(RingState):
     def __init__(self, program: TileProgram, walk: WalkPlan, device: DeviceSpec) -> None:
         super().__init__(program, walk, walk.staged, device)
         self.ring_by_key = {t.key: Ring(t.key, walk.slots(t), (self.slots[t.key].name,)) for t in walk.tiles}
+        self.sums_of_parts = None if walk.sums is None else part_buffers(self, walk.sums, walk.num_tiles, walk.form.online)
         # Biases that rings bring, by their reads.
         self.biases = {bias.read: (bias, tile) for bias, tile in zip(walk.form.biases, walk.biases, strict=False)}
 

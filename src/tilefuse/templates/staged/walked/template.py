@@ -18,6 +18,7 @@ from tilefuse.templates.own_launch import OwnLaunchTemplate
 from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.walked.compose import compose_walk
+from tilefuse.templates.staged.walked.form import walk_form
 from tilefuse.templates.staged.walked.neighbours import walk_neighbours
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.program import schedule_walk, walk_by_hand
@@ -50,8 +51,10 @@ class PipelinedWalkTemplate(OwnLaunchTemplate[PipelinedWalk]):
         return compose_walk(program, device, settled)
 
     def neighbours(self, program: TileProgram, device: DeviceSpec) -> tuple[PipelinedWalk, ...]:
-        """Other columns, warpgroups, slots and orders of tiles."""
-        return others_than(self.choice_of(program), walk_neighbours(pipelined_walk_of(program), program.layouts, device))
+        """Other columns, warpgroups, slots, parts and orders of tiles."""
+        form = walk_form(program.graph, program.layouts)
+        assert not isinstance(form, Rejected), "the program is a walk"
+        return others_than(self.choice_of(program), walk_neighbours(form, pipelined_walk_of(program), program.layouts, device))
 
     def program_with(self, program: TileProgram, choice: PipelinedWalk, device: DeviceSpec) -> TileProgram | Rejected:
         """The walk in those tiles."""
@@ -77,7 +80,9 @@ class PipelinedWalkTemplate(OwnLaunchTemplate[PipelinedWalk]):
         """Rows of results a block and a warpgroup, and the columns of the walked axis that they take at a time."""
         c, plan = self.choice_of(program), pipelined_walk_of(program)
         columns, form = ("walked axis, a turn", c.columns), plan.form.online
-        return (LevelTile("grid", (("lead", form.num_leads), ("row", form.num_rows))), LevelTile("block", (("row", c.rows), columns)),
+        parts = (("part", c.parts),) if c.parts > 1 else ()
+        grid = LevelTile("grid", (("lead", form.num_leads), ("row", form.num_rows), *parts))
+        return (grid, LevelTile("block", (("row", c.rows), columns)),
                 LevelTile("warpgroup", (("row", c.rows // c.warpgroups), columns), c.warpgroups))
 
     def stage_tree(self, program: TileProgram) -> StageTree | None:
@@ -85,10 +90,12 @@ class PipelinedWalkTemplate(OwnLaunchTemplate[PipelinedWalk]):
         return walk_tree(pipelined_walk_of(program))
 
     def staging(self, program: TileProgram) -> Staging:
-        """The rings of the three operands, and the stages of results."""
+        """The rings of the three operands, the stages of results, and the rows of combined parts."""
         plan = pipelined_walk_of(program)
         places = tuple(SharedPlace(f"slots of %{t.operand.value}", t.offset_bytes, t.slot_bytes * plan.slots(t)) for t in plan.tiles)
         places += tuple(SharedPlace(f"stage of %{r.name}", r.offset_bytes, r.end_bytes - r.offset_bytes) for r in plan.staged)
+        if plan.sums is not None:
+            places += (SharedPlace("rows of combined parts", plan.sums.offset_bytes, plan.sums.end_bytes - plan.sums.offset_bytes),)
         return Staging((), places, plan.shared_bytes, plan.shared_bytes)
 
 

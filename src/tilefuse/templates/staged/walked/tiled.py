@@ -10,7 +10,7 @@ from typing import Protocol
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import OnlineForm
-from tilefuse.templates.staged.pipelined.plan import OperandTile
+from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile
 from tilefuse.templates.staged.walked.conditions import Bounds
 from tilefuse.templates.staged.walked.limit import Limit, Turns, turns_of
 from tilefuse.templates.staged.walked.operand import WalkOperand
@@ -91,10 +91,34 @@ class TiledWalk:
         """Slots of an operand's ring."""
         raise NotImplementedError
 
+    def map_of(self, of: WalkOperand, tile: OperandTile) -> OperandMap:
+        """The tensor map of an operand."""
+        return map_of_tile(of.sizes, tile)
+
     @property
     def row_tiles(self) -> int:
         """Tiles along the rows."""
         return -(-self.of.online.num_rows // self.tiling.rows)
+
+    @property
+    def parts(self) -> int:
+        """Parts of a tile along the walked axis, each of which is one block's at a time."""
+        return 1
+
+    @property
+    def heads(self) -> int:
+        """Lead places of the products whose rows lie in one tile."""
+        return 1
+
+    @property
+    def rows_of_tile(self) -> int:
+        """Rows of a tile as masks count them: of one lead place. A tile of several has all of their rows."""
+        return self.tiling.rows if self.heads == 1 else self.of.online.num_rows // self.heads
+
+    @property
+    def num_items(self) -> int:
+        """Parts of all tiles."""
+        return self.num_tiles * self.parts
 
     @property
     def num_tiles(self) -> int:
@@ -114,7 +138,7 @@ class TiledWalk:
     @cached_property
     def _row_turns(self) -> tuple[Turns, ...]:
         """Turns of every tile of rows."""
-        rows, columns, online, limit = self.tiling.rows, self.tiling.columns, self.of.online, self.of.limit
+        rows, columns, online, limit = self.rows_of_tile, self.tiling.columns, self.of.online, self.of.limit
         bounds = Bounds() if limit is None else limit.bounds
         return tuple(turns_of(bounds, n * rows, rows, columns, online.length) for n in range(self.row_tiles))
 
@@ -140,7 +164,9 @@ class TiledWalk:
         """Tiles and turns of the block with the most turns. Blocks take tiles in turn, those with the most turns first, and every other
         time in the opposite order."""
         choice, row_tiles = self.tiling, self.row_tiles
-        tiles = -(-self.num_tiles // choice.blocks)
+        tiles = -(-self.num_items // choice.blocks)
+        if self.parts > 1:
+            return tiles, tiles * -(-max(self.turns(n) for n in range(row_tiles)) // self.parts)
         if self.of.limit is None:
             return tiles, tiles * self.most_turns
         if tiles > SEARCH.pipelines.walk_tiles:
@@ -156,7 +182,14 @@ class TiledWalk:
         return tiles, max(loads)
 
     def turns_text(self) -> str:
-        """Turns that a mask leaves of those of all tiles; "" without one."""
+        """Turns that a mask leaves of those of all tiles, and their parts; "" without either."""
+        parts = (f"in {self.parts} parts, which the last block of a tile combines",) if self.parts > 1 else ()
+        return "; ".join((*self._turns_of_mask(), *parts))
+
+    def _turns_of_mask(self) -> tuple[str, ...]:
         if self.of.limit is None:
-            return ""
-        return f"{self.all_turns} of {self.num_tiles * self.most_turns} turns of all tiles, {self.whole_turns} of them without the mask"
+            return ()
+        of_all = f"{self.all_turns} of {self.num_tiles * self.most_turns} turns of all tiles"
+        if any(e.data is not None for e in self.of.limit.bounds.edges):
+            return (f"at most {of_all}: memory ends them",)
+        return (f"{of_all}, {self.whole_turns} of them without the mask",)

@@ -28,7 +28,7 @@ def walk_tree(plan: WalkPlan) -> StageTree:
                     for name, _ in values if name not in known)
     times = plan.most_turns if plan.form.limit is None else 0
     body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text()), *written)
-    turns = -(-plan.num_tiles // choice.blocks)
+    turns = -(-plan.num_items // choice.blocks)
     return StageTree((("row", choice.rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
 
 

@@ -1,17 +1,21 @@
-"""The turns of a tile of rows as statements of the kernel: where masks bound the columns of each row, all threads compute the same bounds.
+"""The turns of a tile of rows as statements of the kernel: where masks bound the columns of each row, all threads compute the same bounds,
+also those that memory holds.
 
     rows 64 .. 127 of a window of 100 columns, 32 columns a turn:    columns -35 .. 127    turns 0 .. 3, none of them whole
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 from tilefuse.ir.affine import Affine, axis, bounds, number
-from tilefuse.kernel.ir import Let, OfTwo
+from tilefuse.ir.dtype import I64
+from tilefuse.ir.scalar import Call, const
+from tilefuse.kernel.ir import FromMemory, KExpr, Let, OfTwo
 from tilefuse.templates.staged.walked.conditions import Edge
 from tilefuse.templates.staged.walked.limit import latest
 from tilefuse.templates.staged.walked.rings import RingState
+from tilefuse.templates.staged.walked.split.parts import parts_are_filled
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,9 @@ def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
     most = plan.most_turns
     if limit is None or most == 1:
         return TileTurns(number(0), number(most - 1), number(1), number(most), number(most))
-    length, last_row = plan.of.online.length, first_row + plan.tiling.rows - 1
-    last = plan.row_tiles * plan.tiling.rows - 1
-    of = _Edges(w, length, latest(limit.bounds.starts, last), latest(limit.bounds.ends, last))
+    length, last_row = plan.of.online.length, first_row + plan.rows_of_tile - 1
+    last = plan.row_tiles * plan.rows_of_tile - 1
+    of = _Edges(w, length, last, latest(limit.bounds.starts, last, length), latest(limit.bounds.ends, last, length))
     ends, starts = limit.bounds.ends, limit.bounds.starts
     first = of.two("least", of.start(starts, first_row) // columns, number(most - 1), most) if starts else number(0)
     end = (of.end(ends, last_row) + columns - 1) // columns if ends else number(most)
@@ -56,13 +60,81 @@ def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
 
 
 @dataclass(frozen=True)
+class PartRange:
+    """The turns of a part among those of its tile, numbered from the last one on: `count` of them from number `first` on.
+
+        11 turns in 3 parts: n = 0 .. 3 | 4 .. 7 | 8 .. 10
+    """
+
+    first: Affine
+    count: Affine
+
+
+def range_of_part(w: RingState, turns: TileTurns, part: Affine) -> PartRange:
+    """The range of one part of a tile. A part has none where the tile has fewer turns than parts."""
+    parts, most = w.walk.parts, w.walk.most_turns
+    if parts == 1:
+        return PartRange(number(0), turns.count)
+    each = w.let("each", (turns.count + parts - 1) // parts, -(-most // parts) + 1)
+    if turns.count.is_const and parts_are_filled(turns.count.const, parts):
+        first = part * each.const
+        count = each if turns.count.const % each.const == 0 else lesser(w, each, turns.count - first, each.const + 1)
+        return PartRange(first, count)
+    before = part * each.const if each.is_const else _named(w, "parts_before", OfTwo("product", part, each), (most + parts) * parts)
+    first = lesser(w, before, turns.count, most + 1)
+    return PartRange(first, lesser(w, each, turns.count - first, -(-most // parts) + 1))
+
+
+def turns_of_part(w: RingState, turns: TileTurns, part: PartRange) -> TileTurns:
+    """The turns of a part that has some, numbered from its own last one on."""
+    if w.walk.parts == 1:
+        return turns
+    most, count = w.walk.most_turns, part.count
+    last = w.let("last", turns.last - part.first, most)
+    first = last - count + 1
+    if w.walk.of.limit is None:
+        return TileTurns(first, last, number(1), count, count)
+    cut, whole = (lesser(w, greater(w, e - part.first, number(1), most + 1), count, most + 1) for e in (turns.cut, turns.whole))
+    return TileTurns(first, last, cut, whole, count)
+
+
+def lesser(w: RingState, a: Affine, b: Affine, extent: int) -> Affine:
+    """The lesser of two index expressions, as of `_of_two`."""
+    return _of_two(w, "least", a, b, extent)
+
+
+def greater(w: RingState, a: Affine, b: Affine, extent: int) -> Affine:
+    """The greater of two index expressions, as of `_of_two`."""
+    return _of_two(w, "greatest", a, b, extent)
+
+
+def _of_two(w: RingState, function: str, a: Affine, b: Affine, extent: int) -> Affine:
+    """The name of the lesser or greater one; that one itself where extents decide. extent: names lie below it."""
+    a, b = w.simplified(a), w.simplified(b)
+    span = bounds(a - b, w.extents)
+    if span is not None and (span[0] >= 0 or span[1] <= 0):
+        return a if (span[0] >= 0) == (function == "greatest") else b
+    return _named(w, "edge", OfTwo(function, a, b), extent)
+
+
+def _named(w: RingState, stem: str, value: OfTwo, extent: int) -> Affine:
+    name = w.fresh(stem)
+    w.emit(Let(name, value, extent))
+    w.frame.extents[name] = extent
+    return axis(name)
+
+
+@dataclass(frozen=True)
 class _Edges:
-    """Writer of edges. latest_start, latest_end: the greatest edge of any row."""
+    """Writer of edges. latest_row: the last row of all tiles; latest_start, latest_end: the greatest edge of any row; by_edge: numbers of
+    memory so far."""
 
     w: RingState
     length: int
+    latest_row: int
     latest_start: int
     latest_end: int
+    by_edge: dict[Edge, Affine] = field(default_factory=dict)
 
     def end(self, groups: tuple[tuple[Edge, ...], ...], row: Affine) -> Affine:
         """The first column behind those of a row, at most the length."""
@@ -75,16 +147,23 @@ class _Edges:
         return reduce(lambda a, b: self.two("greatest", a, b, self.latest_start + 1), lowest)
 
     def _edge(self, e: Edge, row: Affine) -> Affine:
-        return self.two("greatest", row * e.slope + e.beyond, number(0), max(self.latest_start, self.latest_end) + 1)
+        column = row * e.slope + (e.beyond if e.data is None else self._from_memory(e))
+        return self.two("greatest", column, number(0), max(self.latest_start, self.latest_end) + 1)
+
+    def _from_memory(self, e: Edge) -> Affine:
+        """`beyond` and the integer of memory, cut off where columns end before the first one in all rows, or are all there in the first."""
+        if e not in self.by_edge:
+            assert e.data is not None
+            w, rows = self.w, e.slope * self.latest_row
+            value: KExpr = Call("i64", (w.element(e.data, guarded=True),))
+            value = Call("minimum", (Call("maximum", (value, const(-rows - e.beyond, I64))), const(self.length - e.beyond, I64)))
+            value = Call("i32", (Call("add", (value, const(rows + e.beyond, I64))),))
+            name, extent = w.fresh("end"), self.length + rows + 1
+            w.emit(Let(name, FromMemory(value), extent))
+            w.frame.extents[name] = extent
+            self.by_edge[e] = axis(name) - rows
+        return self.by_edge[e]
 
     def two(self, function: str, a: Affine, b: Affine, extent: int) -> Affine:
         """The name of the lesser or greater one; that one itself where extents decide. extent: names lie below it."""
-        w = self.w
-        a, b = w.simplified(a), w.simplified(b)
-        span = bounds(a - b, w.extents)
-        if span is not None and (span[0] >= 0 or span[1] <= 0):
-            return a if (span[0] >= 0) == (function == "greatest") else b
-        name = w.fresh("edge")
-        w.emit(Let(name, OfTwo(function, a, b), extent))
-        w.frame.extents[name] = extent
-        return axis(name)
+        return _of_two(self.w, function, a, b, extent)

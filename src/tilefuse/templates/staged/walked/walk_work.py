@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -38,22 +40,37 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     left_wait = fitted.left_wait_cycles if choice.left_slots == 1 and tiles > 1 else 0.0
     tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + left_wait)
     once = StageWork((), fitted.start_cycles * choice.warpgroups)
-    stages = _times(_turn(plan, scores_by_turn, device), turns), _times(tile, tiles)
+    meetings = _meetings(plan, device)
+    beside = tuple(_times(m, tiles) for m in meetings) if tiles > 1 else ()
+    stages = (_times(_turn(plan, scores_by_turn, device), turns), _times(tile, tiles), *beside)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
     # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
     power = Operations(products, plan.left.operand.dtype.name, device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors))
     flight = sum(t.slot_bytes * plan.slots(t) for t in plan.tiles)
-    brought = plan.num_tiles * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
+    brought = plan.num_items * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
     missed = _missed_bytes(plan, device)
     factor = max(missed / max(boundary.global_bytes, 1), 1.0)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
-                   flight_bytes=flight, shared_bytes=2 * brought,
+                   flight_bytes=flight, shared_bytes=2 * brought, behind=meetings if tiles == 1 else (),
+                   time_factor=SEARCH.pipelines.untimed_walks if choice.parts > 1 or choice.heads > 1 else 1.0,
                    serial_bytes=int(missed * fitted.missed_share + _bias_bytes(plan) * fitted.bias_missed_share))
     return replace(plan, work=work, flops=products + scores * score.flops)
+
+
+def _meetings(plan: WalkPlan, device: DeviceSpec) -> tuple[StageWork, ...]:
+    """The parts of a tile, through a workspace: stores of one block, its arrival, and the last block's loads."""
+    sums, choice, fitted = plan.sums, plan.choice, device.fitted.pipelined.parts
+    if sums is None:
+        return ()
+    sum_bytes = sums.elements * F32.itemsize
+    moved = sum_bytes / fitted.stored_bytes_per_cycle + sum_bytes * choice.parts / fitted.loaded_bytes_per_cycle
+    # Totals of the rows are loaded before their products.
+    trips = 2 * -(-choice.parts // device.fitted.walks.parts_ahead) - 1
+    return (StageWork(((("l2", moved),),), fitted.arrival_cycles + trips * device.fitted.walks.parts_cycles),)
 
 
 def _bias_bytes(plan: WalkPlan) -> int:

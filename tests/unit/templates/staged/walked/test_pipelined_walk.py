@@ -8,19 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
 from tests.unit.templates.staged.walked.variants import Variant
-from tests.unit.templates.staged.walked.walk_cases import CASES, Case, drawn
-from tests.unit.templates.stitched_cases import in_double
+from tests.unit.templates.staged.walked.walk_cases import CASES, Case
+from tests.unit.templates.staged.walked.walk_runs import assert_agrees_with_f64
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.errors import NameLookupError, OptionError, UserError
 from tilefuse.domain.tile import Level, TileProgram
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.interpret import interpret
-from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.target.device import H200
 from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.walked.compose import compose_walk
@@ -46,24 +44,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_computes_the_walk(name: str, library: ctypes.CDLL) -> None:
     """Every element of every result, with every access of the kernel checked, against f64."""
-    case = CASES[name]
-    program = case.program()
-    graph, kernel = program.graph, compose_walk(program, H200)
-    values = {v.name: drawn(case, graph)[v.name].astype(NUMPY_DTYPES[v.type.dtype.name]) for v in graph.inputs}
-    given = {b.name: values[b.origin].ravel() for b in kernel.parameters if b.role == "in"}
-    memory, status, report = call(getattr(library, f"{kernel.name}_{list(CASES).index(name)}"), kernel, given)
-    assert status == 0, report
-    wide = {n: v.astype(np.float64) if v.dtype.kind not in "bi" else v for n, v in values.items()}
-    wanted = interpret(in_double(graph), wide)
-    name_by_origin = {b.origin: b.name for b in kernel.parameters}
-    for result, value in zip(graph.results, wanted, strict=True):
-        got, expected = memory[name_by_origin[result]].astype(np.float64), np.asarray(value).ravel()
-        assert (np.isnan(got) == np.isnan(expected)).all()
-        infinite = np.isinf(expected)
-        assert (got[infinite] == expected[infinite]).all()
-        got, expected = got[~infinite], expected[~infinite]
-        error = np.nanmax(np.abs(got - expected), initial=0.0)
-        assert error <= case.tolerance * max(np.nanmax(np.abs(expected), initial=0.0), 1.0)
+    assert_agrees_with_f64(CASES[name], lambda kernel: getattr(library, f"{kernel}_{list(CASES).index(name)}"))
 
 
 # -- texts -----------------------------------------------------------------------------------------------------------------

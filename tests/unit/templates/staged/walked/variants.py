@@ -8,7 +8,7 @@ import numpy as np
 from tests.unit.templates.stitched_cases import smooth
 from tests.unit.templates.stitched_graphs import normal
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BOOL, F16, F32, I64, DType
+from tilefuse.ir.dtype import BOOL, F16, F32, I32, I64, DType
 from tilefuse.ir.graph import Graph
 
 LOWEST = float("-inf")
@@ -64,7 +64,7 @@ class _Scores:
     """Functions of scores."""
 
     def __init__(self, of: Variant, b: TensorBuilder) -> None:
-        self.of, self.b = of, b
+        self.of, self.b, self.ends = of, b, ""
         shape = (1, 1, of.rows, of.keys)
         self.row, self.column = b.iota(shape, 2, I64), b.iota(shape, 3, I64)
 
@@ -105,6 +105,24 @@ class _Scores:
     def padding(self, s: str) -> str:
         """A mask of columns that is read."""
         return self._kept(self.b.input("seen", BOOL, (self.of.batch, 1, 1, self.of.keys)), s)
+
+    def lengths(self, s: str) -> str:
+        """Columns below a number of the batch that memory holds, as a cache that is filled in part has them."""
+        return self._kept(self.b.elementwise("lt", self.column, self._ends()), s)
+
+    def lengths_and_rows(self, s: str) -> str:
+        """The same beside the rows before the query's own one, which are the last ones of the cache."""
+        return self._kept(self.b.elementwise("lt", self.column, self.b.elementwise("add", self._ends(), self.row)), s)
+
+    def behind(self, s: str) -> str:
+        """Columns from a number of memory on, hidden where they lie before it."""
+        near = self.b.elementwise("sub", self.b.cast(self.b.input("from", I32, ()), I64), self._number(3))
+        return self.b.where(self.b.elementwise("gt", near, self.column), self._number(LOWEST, self.of.dtype), s)
+
+    def _ends(self) -> str:
+        if not self.ends:
+            self.ends = self.b.cast(self.b.input("ends", I32, (self.of.batch, 1, 1, 1)), I64)
+        return self.ends
 
     def causal(self, s: str) -> str:
         """Columns up to the row."""
@@ -162,6 +180,8 @@ def variates(random: np.random.Generator, name: str, shape: tuple[int, ...]) -> 
     """Normal variates; masks hide some elements, and all of row 1 (or of the first batch)."""
     if name == "documents":
         return np.sort(random.integers(0, 4, shape), axis=-1)
+    if name in ("ends", "from"):
+        return random.integers(-3, 100, shape)
     if name == "factors":
         return 0.5 + random.random(shape)
     if name not in ("mask", "kept", "seen"):
