@@ -135,13 +135,14 @@ ROOM_ORDER = {
     "driver": ("lowering", "explain", "reuse", "torch", "onnx", "measure", "compare"),
     "frontends": ("torch", "onnx"),
     "ir": ("building", "library"),
+    "kernel": ("tasks",),
     "passes": ("autodiff", "device"),
     "plan": ("rewrites", "price", "generators", "select", "text"),
     "printers": ("support",),
     "runtime": ("calls", "stores", "compilers"),
     "scripts": ("language", "schedule", "plan", "compose"),
     "target": ("fitted",),
-    "templates": ("transpose", "flat", "rows", "columns", "staged", "packed"),
+    "templates": ("transpose", "flat", "rows", "columns", "staged", "packed", "tasks"),
     "tools": ("emit", "commands"),
 }
 

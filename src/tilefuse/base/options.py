@@ -83,6 +83,15 @@ class Options:
     early_start: str = option(
         "inputs", "what a kernel does while the one ahead of it still runs, on devices that can: inputs (stand ready and fetch inputs of "
         "the program), ready (stand ready), off (begin when that one has ended)", affects_code=True, choices=("inputs", "ready", "off"))
+    grid_level: str = option(
+        "off", "kernels that read each other's results as tasks of one kernel, ordered by counters: off, priced (where waits are predicted "
+        "to cost less than launches), always (wherever it is legal); its figures are assumed, not measured", affects_code=True,
+        choices=("off", "priced", "always"))
+    task_limit_ms: int = option(
+        0, "debugging kernels of tasks: longest wait of a task in ms, after which the kernel stops and names task and counter; 0: none",
+        affects_code=True)
+    task_times: bool = option(False, "kernels of tasks record the start and the end of every task (tilefuse.inspection.task_times)",
+                              affects_code=True)
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,
                          choices=(0, 1, 2))

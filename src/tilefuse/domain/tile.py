@@ -22,6 +22,7 @@ class Level(enum.Enum):
     WARP = "warp"
     SHARED = "shared"
     CLUSTER = "cluster"
+    GRID = "grid"
     GLOBAL = "global"
 
 

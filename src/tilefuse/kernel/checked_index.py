@@ -8,6 +8,7 @@ from tilefuse.ir.names import plain_name
 from tilefuse.ir.scalar import Call, Const
 from tilefuse.kernel.ir import Group, InRange, Kernel
 from tilefuse.kernel.operand_table import operand_place
+from tilefuse.kernel.tasks.tables import operand_number
 from tilefuse.kernel.visit import parts
 
 # Most values of a packed kernel that one assertion names.
@@ -45,8 +46,10 @@ def _names(kernel: Kernel, buffer: str) -> str:
 def parameter_number(kernel: Kernel, group: Group | None, buffer: str) -> str:
     """C++ text of the parameter number of a buffer or of a slot of the current group; "-1" for a buffer that is no parameter."""
     if group is not None:
-        first = sum(len(g.slots) * len(g.members) for g in kernel.groups[:kernel.groups.index(group)])
         names = [s.name for s in group.slots]
+        if kernel.tasks is not None:
+            return f"(int)({operand_number(kernel, group, names.index(buffer))})" if buffer in names else "-1"
+        first = sum(len(g.slots) * len(g.members) for g in kernel.groups[:kernel.groups.index(group)])
         return f"(int)({operand_place(group, first, names.index(buffer))})" if buffer in names else "-1"
     names = [b.name for b in kernel.parameters]
     return str(names.index(buffer)) if buffer in names else "-1"

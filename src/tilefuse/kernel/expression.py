@@ -88,7 +88,7 @@ class IndexScope:
 
     def enter_group(self, group: Group) -> None:
         """Adds a group's names: "block" now counts a member's blocks, and the group's numbers have extents."""
-        self.extents["block"] = max(m.num_blocks for m in group.members)
+        self.extents["block"] = self.extents["tf_task"] = max(m.num_blocks for m in group.members)
         self.extents.update(group.numbers)
 
     def add_loop(self, var: str, start: Affine, stop: Affine) -> None:

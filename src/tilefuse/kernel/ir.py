@@ -17,16 +17,7 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.counts import Operand
 from tilefuse.ir.dtype import I64, DType
 from tilefuse.ir.scalar import Bound, Call, Const, Guard, Index
-from tilefuse.kernel.asynchronous import (
-    AsyncCopy,
-    AsyncGroup,
-    AsyncWait,
-    AwaitEarlier,
-    BulkCopy,
-    BulkWait,
-    LetNextStart,
-    Prefetch,
-)
+from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.kernel.pipeline import (
     Consume,
     EachWarpgroup,
@@ -38,6 +29,8 @@ from tilefuse.kernel.pipeline import (
     WarpgroupProduct,
     WarpgroupWait,
 )
+from tilefuse.kernel.tasks.order import TaskOrder
+from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorMap, TensorStore, TensorStoreWait
 from tilefuse.target.launch import Launch
 
@@ -396,6 +389,9 @@ class Group:
 
     A kernel with groups contains nothing else in its body. Inside a group, "block" counts from the member's first block.
 
+    In a kernel of tasks (`Kernel.tasks`) a member has tasks in place of blocks. The body runs once for each task, whose number in its
+    member is "tf_task"; `first_block` says nothing.
+
     slots    buffers that the body addresses in place of parameters (`num_elements` is the largest member's)
     numbers  index names with a value per member: (name, extent over all members)
     shared   slots that may alias another slot (an input that is updated in place)
@@ -534,7 +530,7 @@ Stmt = Union[Comment, Let, Declare, Assign, For, If, IfValue, VectorLoad, Vector
              ClusterLoad, ClusterStore, LastBlock, BulkCopy, BulkWait, AsyncCopy, AsyncGroup, AsyncWait, MatrixProduct, RoutineCall,
              Prefetch, Renew, AwaitEarlier, LetNextStart, TensorCopy, TensorStore, TensorStoreWait, ProxyFence, Group, "Pipeline[Stmt]",
              "Produce[Stmt]", "Consume[Stmt]", "EachWarpgroup[Stmt]", "InTurn[Stmt]", SkipSlots, ReleaseSlots, WarpgroupProduct,
-             WarpgroupWait]
+             WarpgroupWait, Await, Publish]
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,6 +549,7 @@ class Kernel:
     sizes         arguments that each launch sets
     maps          tensor maps of its `TensorCopy`s and `TensorStore`s, which each launch encodes
     blocks        number of blocks as a function of the call's sizes; `launch.num_blocks` is then its maximum
+    tasks         order in which blocks take the tasks of the groups' members; None for a kernel whose blocks have one piece of work each
     """
 
     name: str
@@ -570,6 +567,7 @@ class Kernel:
     sizes: tuple[Size, ...] = ()
     blocks: Operand | None = None
     maps: tuple[TensorMap, ...] = ()
+    tasks: TaskOrder | None = None
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

@@ -33,12 +33,13 @@ def member_tables(group: Group, number: int, declaration: str, out: Writer) -> N
     if len(group.members) == 1:
         return
     if not group.even_blocks:
-        _table(f"tf_first_{number}", declaration, group.first_blocks, out)
+        constant_table(f"tf_first_{number}", declaration, group.first_blocks, out)
     for n, (name, _) in enumerate(group.numbers):
-        _table(f"tf_{identifier(name)}_{number}", declaration, [m.numbers[n] for m in group.members], out)
+        constant_table(f"tf_{identifier(name)}_{number}", declaration, [m.numbers[n] for m in group.members], out)
 
 
-def _table(name: str, declaration: str, values: Iterable[int], out: Writer) -> None:
+def constant_table(name: str, declaration: str, values: Iterable[int], out: Writer) -> None:
+    """Prints an array of numbers."""
     listed = list(values)
     with out.block(f"{declaration} {name}[{len(listed)}] =", ";"):
         for start in range(0, len(listed), NUMBERS_A_LINE):

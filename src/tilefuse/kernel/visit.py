@@ -35,6 +35,7 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import Consume, EachWarpgroup, InTurn, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.writer import identifier
 
@@ -123,7 +124,7 @@ def value_identifiers(kernel: Kernel) -> tuple[str, ...]:
         match s:
             case For(var=name) | Let(name=name) | Produce(slot=name) | Consume(slot=name) | EachWarpgroup(group=name):
                 names.add(name)
-    return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank", "cluster"}))
+    return tuple(sorted(identifier(name) for name in names - {"thread", "block", "rank", "cluster", "tf_task"}))
 
 
 def written_buffers(kernel: Kernel) -> frozenset[str]:
@@ -132,6 +133,8 @@ def written_buffers(kernel: Kernel) -> frozenset[str]:
     for s in statements(kernel.body):
         match s:
             case VectorStore(buffer=name) | Store(buffer=name) | Atomic(buffer=name) | ClusterStore(buffer=name):
+                buffers.add(name)
+            case Await(counter=name) | Publish(counter=name):
                 buffers.add(name)
             case LastBlock(counter=name) | BulkCopy(shared=name) | AsyncCopy(shared=name) | TensorCopy(buffer=name):
                 buffers.add(name)
@@ -160,7 +163,7 @@ def read_buffers(kernel: Kernel) -> frozenset[str]:
                 buffers.add(name)
             case TensorCopy(map=name):
                 buffers.add(kernel.map_named(name).buffer)
-            case LastBlock(counter=name):
+            case LastBlock(counter=name) | Await(counter=name) | Publish(counter=name):
                 buffers.add(name)
             case Barrier(counter=name) if name:
                 buffers.add(name)
@@ -191,7 +194,7 @@ def meeting(s: Stmt, cluster: int) -> int:
         case TensorCopy(barrier=barrier, multicast=mask):
             # Blocks of a cluster copy to each other, so the host runs the statement for all of them before any goes on.
             return CLUSTER if mask and cluster > 1 else NOWHERE if barrier is None else BLOCK
-        case Shuffle() | LastBlock() | BulkCopy() | BulkWait() | TensorStore() | TensorStoreWait() | ReleaseSlots():
+        case Shuffle() | LastBlock() | BulkCopy() | BulkWait() | TensorStore() | TensorStoreWait() | ReleaseSlots() | Await() | Publish():
             return BLOCK
         case MatrixProduct() | WarpgroupProduct():
             return BLOCK if s.left_registers else NOWHERE

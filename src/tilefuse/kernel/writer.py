@@ -23,7 +23,7 @@ _RESERVED_TEXT = """
     threadIdx blockIdx blockDim gridDim warpSize uint4 uint2 float2 float4 int4 half
     abs acos asin atan cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor fma fmax fmin fmod hypot log log10 log1p log2 lgamma
     max min pow rint round rsqrt sin sinh sqrt tan tanh trunc y0 y1 yn j0 j1 jn gamma signbit isnan isinf main printf std
-    check homes home holds last lanes group launched scratch cluster_memory memcpy
+    check task_waits homes home holds last lanes group launched scratch cluster_memory memcpy
     arguments report report_size linux unix NULL assert errno _Complex _Pragma
 """
 # Macros of the standard headers.

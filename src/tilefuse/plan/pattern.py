@@ -108,7 +108,9 @@ def outside_reads(graph: Graph, nodes: Sequence[str]) -> dict[str, None]:
 
 def read_values(graph: Graph, views: Mapping[str, View], pattern: Pattern) -> dict[str, None]:
     """Values in memory that a pattern reads; a view counts as its base (an ordered set)."""
-    return {views[v].base if v in views else v: None for v in outside_reads(graph, pattern.nodes)}
+    read = {views[v].base if v in views else v: None for v in outside_reads(graph, pattern.nodes)}
+    # Tasks of one kernel read windows of what others of its tasks write.
+    return read if read.keys().isdisjoint(pattern.written) else {v: None for v in read if v not in pattern.written}
 
 
 def needed_nodes(graph: Graph, pattern: Pattern) -> frozenset[str]:
@@ -296,7 +298,8 @@ def verify_plan(plan: Plan) -> list[Finding]:
         match step:
             case PlannedKernel():
                 nodes = [plan.graph.node_by_name[n] for n in step.pattern.nodes]
-                need(node_inputs(nodes), step.name)
+                own = set(step.pattern.written)
+                need((v for v in node_inputs(nodes) if owner(v) not in own), step.name)
                 give(step.pattern.written, step.name)
             case LibraryCall():
                 need(step.operands, step.operator)

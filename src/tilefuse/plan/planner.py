@@ -29,6 +29,7 @@ from tilefuse.plan.price.products import NO_PRODUCTS, Products, matrix_products
 from tilefuse.plan.rewrites.views import find_views, without_views
 from tilefuse.plan.seeded import Seed, draft_of, plan_from_seed
 from tilefuse.plan.select.global_plan import plan_globally
+from tilefuse.plan.select.grid_level import join_in_tasks
 from tilefuse.plan.select.ilp import SCORE_TOLERANCE_US
 from tilefuse.plan.select.pack_kernels import pack_kernels
 from tilefuse.target.device import DeviceSpec
@@ -77,8 +78,11 @@ def plan_graph(graph: Graph, input_layouts: Layouts, device: DeviceSpec, options
         decisions, search, start = started
     trace.current().event("planned", "plan", scheduled=pricer.num_judged - pricer.num_known, known=pricer.num_known,
                           kernels=sum(c.priced is not None for c in decisions.chosen))
-    plan = assemble(graph, device, decided, views, updates_last(graph, views, decisions.chosen), decisions.total_us(pricer), unfused_us,
-                    unfused, decisions.kept_rejected(), decisions.num_rejected, search)
+    chosen = updates_last(graph, views, decisions.chosen)
+    joined = join_in_tasks(graph, views, chosen, without_views(decided, views), pricer, options)
+    objective_us = decisions.total_us(pricer) - joined.saved_us
+    plan = assemble(graph, device, decided, views, joined.chosen, objective_us, unfused_us,
+                    unfused, (*joined.refused, *decisions.kept_rejected()), decisions.num_rejected + len(joined.refused), search)
     # Only plans without a seed become seeds.
     return replace(plan, draft=None if start is not None else draft_of(decisions, graph, views, pricer, device), start=start)
 

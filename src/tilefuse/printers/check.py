@@ -7,7 +7,7 @@ other. Races follow from the order that barriers establish, not from the timing 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tilefuse.base.printable import printable
 from tilefuse.ir.affine import Affine
@@ -43,11 +43,13 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.operand_table import member_tables
 from tilefuse.kernel.pipeline import WARPGROUP, Consume, Produce, ReleaseSlots, Ring, WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import statements
 from tilefuse.kernel.writer import Writer, identifier
 from tilefuse.printers.fission import HostPrinter
 from tilefuse.printers.host_pipeline import ring_name
+from tilefuse.printers.host_tasks import declare_counters, task_parameters
 from tilefuse.printers.product_loops import operand_elements
 from tilefuse.printers.tensor_copies import checked_copy, checked_store, host_view
 
@@ -57,8 +59,8 @@ class CheckedPrinter(HostPrinter):
 
     includes = ("cstdlib", "cmath", "cstdio", "cstring", "map", "utility", "vector")
 
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__(kernel)
+    def __init__(self, kernel: Kernel, task_order: Sequence[int] | None = None) -> None:
+        super().__init__(kernel, task_order)
         self.site = 0
         self.sites: list[str] = ["end of the kernel"]
         self.section = ""
@@ -81,9 +83,14 @@ class CheckedPrinter(HostPrinter):
 
     def parameters(self) -> None:
         """Prints the checker and the shadowed buffers."""
-        launch, out = self.kernel.launch, self.out
+        tasks, out = self.kernel.tasks, self.out
+        count = max(self.kernel.launch.num_blocks, 1) if tasks is None else tasks.num_tasks
         out.line(f"tf_checker check({_quoted(self.kernel.name)}, {self.kernel.name}_sites, report, report_size, {self.threads}, "
-                 f"{self.cluster}, {max(launch.num_blocks, 1)});")
+                 f"{self.cluster}, {count});")
+        if tasks is not None:
+            task_parameters(self)
+            declare_counters(self)
+            out.line("tf_task_checker task_waits(check);")
         for n, b in enumerate(self.kernel.parameters):
             out.line(f"tf_global<{C_TYPES[b.dtype.name]}> {identifier(b.name)}(check, {_quoted(b.name)}, arguments[{n}], {b.num_elements}, "
                      f"{'true' if b.name in self.written else 'false'}, {_has_contents(b)});")
@@ -92,7 +99,8 @@ class CheckedPrinter(HostPrinter):
             out.line(host_view(m, self.scope))
             out.line(f"tf_checked_view(check, {identifier(m.name)}, {identifier(m.buffer)}, {len(self.sites) - 1});")
         for number, group in enumerate(self.kernel.groups):
-            member_tables(group, number, f"static const {self.scope.index_type}", out)
+            if tasks is None:
+                member_tables(group, number, f"static const {self.scope.index_type}", out)
             for n, slot in enumerate(group.slots):
                 of_members = ", ".join(f"&{identifier(m.arguments[n])}" for m in group.members)
                 out.line(f"tf_global<{C_TYPES[slot.dtype.name]}>* const {self.array_of(slot.name)}[] = {{{of_members}}};")
@@ -113,6 +121,20 @@ class CheckedPrinter(HostPrinter):
                 self.out.line(f"tf_counters_at_zero(check, {identifier(b.name)});")
         self.out.line("return check.result();")
 
+    def task_memory(self) -> None:
+        """Prints the shared memory of a block, which each task begins afresh."""
+        with self.out.block("tf_shared_memory homes[] =", ";"):
+            self.out.line(f"{{check, scratch.memory, {self.kernel.launch.shared_bytes}, {self.granule}, {self.kernel.num_barriers}}},")
+
+    def await_tasks(self, s: Await) -> None:
+        """Prints a wait, which orders the tasks that it counts before this one."""
+        text = self.scope.text
+        self.out.line(f"task_waits.await({text(s.index)}, {text(s.count)}, {text(s.value)}, {_quoted(s.counter)}, {self.site});")
+
+    def publish_task(self, s: Publish) -> None:
+        """Prints a publication."""
+        self.out.line(f"task_waits.publish({self.scope.text(s.index)});")
+
     def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
         """Prints a sequential loop over the blocks."""
         lines = self._captured(body)
@@ -130,7 +152,8 @@ class CheckedPrinter(HostPrinter):
         self.out.line("for (tf_shared_memory& home : homes) home.begin();")
         self.out.line("check.begin_cluster();")
         if self.cluster == 1:
-            self.out.line(f"check.block = {'launched' if self.kernel.groups else 'block'};")
+            number = "tf_number" if self.kernel.tasks is not None else "launched" if self.kernel.groups else "block"
+            self.out.line(f"check.block = {number};")
 
     def end_group(self) -> None:
         """Prints the end of a cluster."""
@@ -220,6 +243,10 @@ class CheckedPrinter(HostPrinter):
                 return f"WarpgroupProduct of {left} and {right} into {accumulator}"
             case WarpgroupWait(pending):
                 return f"WarpgroupWait for all but {pending}"
+            case Await(counter, index, value):
+                return f"Await of {counter}[{index}] = {value}"
+            case Publish(counter, index):
+                return f"Publish to {counter}[{index}]"
             case Produce(ring) | Consume(ring) | ReleaseSlots(ring):
                 return f"{type(s).__name__} of ring {ring}"
             case RoutineCall(function):

@@ -11,6 +11,7 @@ from tilefuse.ir.affine import Affine
 from tilefuse.ir.ops import C_TYPES
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, AwaitEarlier, BulkCopy, BulkWait, LetNextStart, Prefetch
 from tilefuse.kernel.checked_index import assertion_text, has_checks
+from tilefuse.kernel.early import PAST_CACHE_BYTES
 from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
 from tilefuse.kernel.ir import (
     Assign,
@@ -60,11 +61,14 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.kernel.pipeline_roles import without_roles
 from tilefuse.kernel.pipeline_rules import check_pipeline
 from tilefuse.kernel.routine_text import routine_namespaces
+from tilefuse.kernel.tasks.statements import Await, Publish
+from tilefuse.kernel.tasks.tables import changed_slots
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import index_names, may_alias_itself, written_buffers
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers import support
 from tilefuse.printers.cuda_pipeline import CudaPipeline, check_device
+from tilefuse.printers.cuda_tasks import await_text, publish_text, task_loop, task_operands
 from tilefuse.printers.rounded_pairs import rounded_pair
 from tilefuse.printers.tensor_copies import cuda_copy, cuda_parameter, cuda_store, cuda_store_wait
 from tilefuse.target.device import DeviceSpec
@@ -119,6 +123,7 @@ class _CudaPrinter:
         self.buffers = kernel.addressed
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
+        self.changed = changed_slots(kernel)
         self.pipeline = CudaPipeline(self)
         self.sites: dict[str, int] = {}  # numbers of the assertion texts on indices
         self.expressions = ExpressionPrinter(self.scope, "cuda", self._load, self._register, self._checked, kernel.narrow)
@@ -130,7 +135,9 @@ class _CudaPrinter:
         has_roles = self.kernel.pipeline is not None and self.kernel.pipeline.consumer_registers
         min_blocks = self.kernel.min_blocks or (1 if has_roles else 0)
         bound = f"{launch.num_threads}, {min_blocks}" if min_blocks else str(launch.num_threads)
-        if self.kernel.groups:
+        if self.kernel.tasks is not None:
+            parameters = task_operands(self.kernel, self.scope.index_type, out)
+        elif self.kernel.groups:
             parameters = operand_table(self.kernel, self.scope.index_type, out)
         else:
             sizes = (f"const {self.scope.index_type} {identifier(s.name)}" for s in self.kernel.sizes)
@@ -140,7 +147,10 @@ class _CudaPrinter:
             self._prologue()
             if has_checks(self.kernel):
                 self.out.line("int tf_fault = 0;")
-            self.body(self.kernel.body)
+            if self.kernel.tasks is not None:
+                task_loop(self)
+            else:
+                self.body(self.kernel.body)
             self._assertion()
 
     def _assertion(self) -> None:
@@ -151,12 +161,13 @@ class _CudaPrinter:
             self.out.line(f"if (tf_fault) tf_out_of_range({chosen});")
 
     def _parameter(self, b: Buffer) -> str:
-        return f"{''.join(self._pointer(b))} {identifier(b.name)}"
+        return f"{''.join(self.pointer(b))} {identifier(b.name)}"
 
-    def _pointer(self, b: Buffer) -> tuple[str, str]:
+    def pointer(self, b: Buffer) -> tuple[str, str]:
         """Type of the pointer to a buffer, and `__restrict__` if the buffer has no alias."""
         read_only = b.name not in self.written
-        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*", "" if b.name in self.aliased else " __restrict__"
+        aliased = b.name in self.aliased or b.name in self.changed
+        return f"{'const ' if read_only else ''}{C_TYPES[b.dtype.name]}*", "" if aliased else " __restrict__"
 
     def _prologue(self) -> None:
         index = self.scope.index_type
@@ -203,6 +214,8 @@ class _CudaPrinter:
 
     def _load(self, e: Load) -> str:
         place = self._memory(e.buffer, self.expressions.address(e.index, e.dynamic))
+        if e.buffer in self.changed:
+            return f"tf_load_changed(&{place})"
         if e.cache == "stream" and self.buffers[e.buffer].space == "global" and e.buffer not in self.written:
             return f"tf_load_stream(&{place})"
         return place
@@ -278,7 +291,7 @@ class _CudaPrinter:
             find_member(group, number, f"({self.scope.index_type})blockIdx.x", self.scope.index_type, self.out)
             first = sum(len(g.slots) * len(g.members) for g in self.kernel.groups[:number])
             for n, slot in enumerate(group.slots):
-                pointer, restrict = self._pointer(slot)
+                pointer, restrict = self.pointer(slot)
                 source = f"static_cast<{pointer}>(tf_operands.at[{operand_place(group, first, n)}])"
                 self.out.line(f"{pointer}{restrict} const {identifier(slot.name)} = {source};")
             self.expressions.narrow = group.narrow
@@ -291,6 +304,8 @@ class _CudaPrinter:
             case VectorLoad(array, at, buffer, index, width, cache, dynamic):
                 has_hint = cache in ("stream", "last") and self.buffers[buffer].space == "global" and buffer not in self.written
                 place = f"{identifier(buffer)} + {self.expressions.address(index, dynamic)}" if dynamic else self._element(buffer, index)
+                if buffer in self.changed:
+                    return f"tf_vector_load_changed<{width}>({self._element(array, at)}, {place});"
                 return f"tf_vector_load{f'_{cache}' if has_hint else ''}<{width}>({self._element(array, at)}, {place});"
             case VectorStore(buffer, index, array, at, width, cache):
                 stream = cache == "stream" and self.buffers[buffer].space == "global"
@@ -308,6 +323,8 @@ class _CudaPrinter:
                 return self._product(s)
             case AsyncCopy(shared, shared_index, buffer, index, num_elements):
                 num_bytes = num_elements * self.buffers[buffer].dtype.itemsize
+                if buffer in self.changed and num_bytes < PAST_CACHE_BYTES:
+                    return f"tf_copy_changed<{num_bytes}>({self._element(shared, shared_index)}, {self._element(buffer, index)});"
                 return f"tf_async_copy<{num_bytes}>({self._element(shared, shared_index)}, {self._element(buffer, index)});"
             case AsyncGroup():
                 return "tf_async_group();"
@@ -395,6 +412,10 @@ class _CudaPrinter:
                         f"tf_arrivals + {self.scope.operand(signal)});")
             case ClusterStore(buffer, index, rank, value):
                 return f"tf_cluster_store({self._element(buffer, index)}, {text(rank)}, {self.expressions.text(value)});"
+            case Await():
+                return await_text(self, s)
+            case Publish():
+                return publish_text(self, s)
             case LastBlock(target, counter, index, count):
                 arrivals = text(count) if isinstance(count, Affine) else count
                 of = f"_of_consumers<{self.pipeline.consumers}>" if self.pipeline.consumers else ""

@@ -11,7 +11,7 @@ no thread loop and no such arrays. Where blocks of a cluster synchronise, a loop
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from tilefuse.base.errors import InternalError
 from tilefuse.ir.affine import Affine
@@ -29,6 +29,7 @@ from tilefuse.kernel.ir import (
     Group,
     If,
     IfValue,
+    Kernel,
     KExpr,
     LastBlock,
     Let,
@@ -39,10 +40,21 @@ from tilefuse.kernel.ir import (
 )
 from tilefuse.kernel.operand_table import find_member, member_tables, operand_place
 from tilefuse.kernel.pipeline import Consume, EachWarpgroup, InTurn, Pipeline, Produce, ReleaseSlots, WarpgroupProduct
+from tilefuse.kernel.tasks.statements import Await, Publish
+from tilefuse.kernel.tasks.tables import operand_number
 from tilefuse.kernel.tensor_map import TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import BLOCK, CLUSTER, NOWHERE, index_names, meeting, register_names
 from tilefuse.kernel.writer import Writer, comment_text, identifier
 from tilefuse.printers.host_pipeline import PipelinePrinter
+from tilefuse.printers.host_tasks import (
+    await_lines,
+    counters_to_zero,
+    declare_counters,
+    declare_records,
+    publish_line,
+    task_loop,
+    task_parameters,
+)
 from tilefuse.printers.tensor_copies import host_copy, host_view, receivers
 from tilefuse.printers.threads import Spread
 
@@ -55,11 +67,20 @@ BLOCKS = "tf_blocks"
 class HostPrinter(PipelinePrinter):
     """Prints the entry point: blocks, stretches between synchronisation points, and the synchronisation points themselves."""
 
+    def __init__(self, kernel: Kernel, task_order: Sequence[int] | None = None) -> None:
+        """task_order: numbers of the tasks of a kernel of tasks in the order in which they run; None for the kernel's own."""
+        super().__init__(kernel)
+        self.task_order = task_order
+        if kernel.tasks is not None:
+            clock = ("chrono",) if kernel.tasks.recorded else ()
+            self.includes = tuple(dict.fromkeys((*self.includes, "cstdio", *clock)))
+
     # -- frame -----------------------------------------------------------------------------------------------------
 
     def function(self) -> None:
         """Prints the entry point."""
         out = self.out
+        declare_records(self)
         with out.block(f'extern "C" int {self.kernel.name}(void* const* arguments, char* report, long report_size)'):
             self.parameters()
             if has_checks(self.kernel):
@@ -76,7 +97,10 @@ class HostPrinter(PipelinePrinter):
 
     def parameters(self) -> None:
         """Prints the typed pointers of the arguments, or the tables of a packed kernel's groups."""
-        for number, group in enumerate(self.kernel.groups):
+        if self.kernel.tasks is not None:
+            task_parameters(self)
+            declare_counters(self)
+        for number, group in enumerate(self.kernel.groups if self.kernel.tasks is None else ()):
             member_tables(group, number, f"static const {self.scope.index_type}", self.out)
         if not self.kernel.groups:
             pointers = self.kernel.parameters
@@ -92,23 +116,29 @@ class HostPrinter(PipelinePrinter):
     def _argument(self, b: Buffer, place: str) -> None:
         """Prints the typed pointer of the argument with subscript `place`."""
         const = "" if b.name in self.written else "const "
-        restrict = "" if b.name in self.aliased else "__restrict "
+        restrict = "" if b.name in self.aliased or b.name in self.changed else "__restrict "
         ctype = C_TYPES[b.dtype.name]
         self.out.line(f"{const}{ctype}* {restrict}const {identifier(b.name)} = static_cast<{const}{ctype}*>(arguments[{place}]);")
 
     def operands(self, group: Group, first: int) -> None:
         """Prints the current member's operands, inside the loop over a group's blocks. `first`: number of the group's first argument."""
         for n, slot in enumerate(group.slots):
-            self._argument(slot, operand_place(group, first, n))
+            place = operand_place(group, first, n) if self.kernel.tasks is None else operand_number(self.kernel, group, n)
+            self._argument(slot, place)
 
     def epilogue(self) -> None:
         """Prints the return statement."""
+        if self.kernel.tasks is not None:
+            counters_to_zero(self)
         self.out.line("(void)report;")
         self.out.line("(void)report_size;")
         self.out.line("return 0;")
 
     def blocks(self) -> None:
         """Prints the loop over the blocks, or over the clusters; for a packed kernel one loop per group."""
+        if self.kernel.tasks is not None:
+            task_loop(self)
+            return
         for group in self.kernel.groups:
             self._group_blocks(group)
         if not self.kernel.groups:
@@ -122,6 +152,18 @@ class HostPrinter(PipelinePrinter):
             self._all_blocks(group.body, group.num_blocks, group)
         self.group = None
         self.scratch_bytes = kept_bytes
+
+    def group_lines(self, group: Group) -> list[str]:
+        """Lines of one task of a group; `scratch_bytes` grows by its needs."""
+        with self._names():
+            self.scope.enter_group(group)
+            self.group = group
+            lines = self._captured(group.body)
+        self.group = None
+        return lines
+
+    def task_memory(self) -> None:
+        """Prints nothing: scratch memory is all that tasks share."""
 
     def _all_blocks(self, body: tuple[Stmt, ...], count: int, group: Group | None) -> None:
         num_bytes = sum(b.num_elements * b.dtype.itemsize for b in self.kernel.parameters)
@@ -340,6 +382,10 @@ class HostPrinter(PipelinePrinter):
             case InTurn(body):
                 # The order of warpgroups is no order of accesses.
                 recurse(body)
+            case Await():
+                self.await_tasks(s)
+            case Publish():
+                self.publish_task(s)
             case LastBlock(target, counter, index, count):
                 with self.out.block(""):
                     self.out.line(f"const bool last = {self.last_block(counter, index, count)};")
@@ -359,6 +405,14 @@ class HostPrinter(PipelinePrinter):
                     self.tensor_transfer(s)
             case _:
                 raise InternalError(f"threads cannot synchronise at {s!r}")
+
+    def await_tasks(self, s: Await) -> None:
+        """Prints the test that the tasks that a block awaits are done."""
+        await_lines(self, s)
+
+    def publish_task(self, s: Publish) -> None:
+        """Prints the publication of a block's writes."""
+        publish_line(self, s)
 
     def bulk_wait(self, s: BulkWait) -> None:
         """Prints a comment: the host's copies are synchronous and need no wait."""

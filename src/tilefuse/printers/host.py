@@ -13,13 +13,14 @@ from tilefuse.printers.check import CheckedPrinter
 from tilefuse.printers.fission import HostPrinter
 
 
-def print_host(kernel: Kernel, check: bool = False) -> str:
+def print_host(kernel: Kernel, check: bool = False, task_order: Sequence[int] | None = None) -> str:
     """C++ of `kernel`: `extern "C" int name(void* const* arguments, char* report, long report_size)`; 0 means fine.
 
     check: every access is checked (see `check.py`); findings make the result their number and are written to `report`.
+    task_order: numbers of the tasks of a kernel of tasks in the order in which they run; None for the kernel's own order.
     Exact: equal kernels give the same text.
     """
-    head, includes, body = _printed(kernel, check)
+    head, includes, body = _printed(kernel, check, task_order)
     pasted = support.paste("checked" if check else "host", body)
     return head + _include_lines(includes) + "\n" + (pasted + "\n\n" if pasted else "") + body
 
@@ -37,10 +38,10 @@ def print_host_together(kernels: Sequence[tuple[Kernel, bool]]) -> str:
     return "\n".join([_include_lines(includes), pasted, *parts])
 
 
-def _printed(kernel: Kernel, check: bool) -> tuple[str, tuple[str, ...], str]:
+def _printed(kernel: Kernel, check: bool, task_order: Sequence[int] | None = None) -> tuple[str, tuple[str, ...], str]:
     """(comment lines, standard headers, the function and its routines)."""
     check_pipeline(kernel)
-    printer: HostPrinter = CheckedPrinter(kernel) if check else HostPrinter(kernel)
+    printer: HostPrinter = CheckedPrinter(kernel, task_order) if check else HostPrinter(kernel, task_order)
     printer.function()
     head = Writer()
     count = "" if kernel.blocks is not None else f"{kernel.launch.num_blocks} "

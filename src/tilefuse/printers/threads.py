@@ -48,6 +48,8 @@ from tilefuse.kernel.ir import (
     VectorStore,
 )
 from tilefuse.kernel.pipeline import WarpgroupProduct, WarpgroupWait
+from tilefuse.kernel.tasks.statements import Await, Publish
+from tilefuse.kernel.tasks.tables import changed_slots
 from tilefuse.kernel.tensor_map import ProxyFence, TensorCopy, TensorStore, TensorStoreWait
 from tilefuse.kernel.visit import may_alias_itself, register_names, statements, value_identifiers, written_buffers
 from tilefuse.kernel.writer import Writer, identifier
@@ -80,6 +82,7 @@ class ThreadPrinter:
         self.buffers = kernel.addressed
         self.written = written_buffers(kernel)
         self.aliased = may_alias_itself(kernel)
+        self.changed = changed_slots(kernel)
         self.spread: dict[str, Spread] = {}
         self.identifiers = frozenset(value_identifiers(kernel))
         self.lets: dict[str, Let] = {}
@@ -192,6 +195,10 @@ class ThreadPrinter:
         match s:
             case Barrier() | BulkWait():
                 pass
+            case Await():
+                self.await_tasks(s)
+            case Publish():
+                self.publish_task(s)
             case Shuffle(target, source):
                 self.out.line(self.assign(target, self.register(source)))
             case LastBlock(target, counter, index, count):
@@ -374,6 +381,12 @@ class ThreadPrinter:
     def barrier(self, s: Barrier) -> None:
         """Prints a comment: all threads have arrived at the end of a thread loop."""
         self.out.comment(f"{s.scope} barrier")
+
+    def await_tasks(self, s: Await) -> None:
+        """Prints the test that the tasks that a block awaits are done."""
+
+    def publish_task(self, s: Publish) -> None:
+        """Prints the publication of a block's writes."""
 
     def begin_group(self) -> None:
         """Prints the start of each block (each cluster)."""

@@ -17,10 +17,12 @@ from tilefuse.templates.staged.pipelined.template import PipelinedTemplate
 from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate
 from tilefuse.templates.staged.stitched.template import StitchedTemplate
 from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate
+from tilefuse.templates.tasks.template import TasksTemplate
 from tilefuse.templates.transpose.template import TransposeTemplate
 
 TEMPLATES = (TransposeTemplate(), FlatTemplate(), RowsTemplate(), ColumnsTemplate(), StitchedTemplate(), OnlineTemplate(),
-             PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), WalkedBackTemplate(), PackedTemplate())
+             PipelinedTemplate(), ProductChainTemplate(), PipelinedWalkTemplate(), WalkedBackTemplate(), PackedTemplate(),
+             TasksTemplate())
 for _template in TEMPLATES:
     register(_template)
 

@@ -130,3 +130,13 @@ class PackingLimits:
                           "among more, related ones cannot be distinguished from the others")
     tried_depths: int = bound(4, "depths", "Depths at which one kernel is tried with others.",
                               "a kernel that fits nowhere costs a few trials and not one at every depth")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """Kernels of tasks."""
+
+    bodies: int = bound(24, "bodies", "Different bodies in one kernel of tasks.", _CODE)
+    kernels: int = bound(
+        512, "kernels", "Kernels of a plan that one kernel of tasks takes the place of, at most.",
+        "the proof takes a bit for each pair of tasks")

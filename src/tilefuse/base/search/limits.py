@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilefuse.base.search.kernels import DomainLimits, PackingLimits, PipelineLimits, StageLimits, WalkLimits
+from tilefuse.base.search.kernels import DomainLimits, PackingLimits, PipelineLimits, StageLimits, TaskLimits, WalkLimits
 from tilefuse.base.search.plans import GeneratorLimits, SelectionLimits, TextLimits
 from tilefuse.base.search.scripts import ScriptLimits
 
@@ -20,6 +20,7 @@ class SearchLimits:
     stages: StageLimits = StageLimits()
     pipelines: PipelineLimits = PipelineLimits()
     packing: PackingLimits = PackingLimits()
+    tasks: TaskLimits = TaskLimits()
     generators: GeneratorLimits = GeneratorLimits()
     selection: SelectionLimits = SelectionLimits()
     texts: TextLimits = TextLimits()

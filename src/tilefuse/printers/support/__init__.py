@@ -17,12 +17,13 @@ from tilefuse.printers.support.warpgroup_text import instruction_text
 # Headers of each target, in the order in which their chunks are pasted.
 HEADERS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda_types.cuh", "float8.h", "cuda_float8.cuh", "scalar.h", "philox.h", "members.h", "cuda_narrow.cuh", "cuda_memory.cuh",
-             "cuda_atomics.cuh", "cuda_cluster.cuh", "cuda_tensor.cuh", "cuda_warpgroup.cuh", "cuda_matrix.cuh", "cuda_matrix_f32.cuh",
-             "routine.h"),
+             "cuda_atomics.cuh", "cuda_tasks.cuh", "cuda_cluster.cuh", "cuda_tensor.cuh", "cuda_warpgroup.cuh", "cuda_matrix.cuh",
+             "cuda_matrix_f32.cuh", "routine.h"),
     "host": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
-             "host_matrix.h", "host_tensor.h", "routine.h"),
+             "host_tasks.h", "host_matrix.h", "host_tensor.h", "routine.h"),
     "checked": ("host_types.h", "host_math.h", "float8.h", "host_float8.h", "scalar.h", "philox.h", "members.h", "host_memory.h",
-                "host_matrix.h", "host_tensor.h", "routine.h", "checked.h", "checked_tensor.h", "checked_ring.h"),
+                "host_tasks.h", "host_matrix.h", "host_tensor.h", "routine.h", "checked.h", "checked_tensor.h", "checked_ring.h",
+                "checked_tasks.h"),
 }
 _NAME = re.compile(r"\b(?:tf_\w+|TF_INLINE|TF_ROUTINE)\b")
 _CALL = re.compile(r"\b(tf_\w+)(?=\()")

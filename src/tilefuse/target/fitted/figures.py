@@ -15,6 +15,7 @@ from tilefuse.target.fitted.rows import KeptFigures, RowFigures
 from tilefuse.target.fitted.scripts import FlightFigures, ScriptFigures
 from tilefuse.target.fitted.stages import OnlineFigures, PackedFigures, StitchFigures
 from tilefuse.target.fitted.starts import StartFigures
+from tilefuse.target.fitted.tasks import TaskFigures
 from tilefuse.target.fitted.waits import WaitFigures
 from tilefuse.target.fitted.walks import ColumnFigures, FlatFigures, TrafficFigures
 
@@ -59,6 +60,7 @@ class FittedFigures:
     stitch: StitchFigures = StitchFigures()
     online: OnlineFigures = OnlineFigures()
     packed: PackedFigures = PackedFigures()
+    tasks: TaskFigures = TaskFigures()
     pipelined: PipelinedFigures = PipelinedFigures()
     power: PowerFigures = PowerFigures()
     attention: AttentionFigures = AttentionFigures()

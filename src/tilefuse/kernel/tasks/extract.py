@@ -1,0 +1,264 @@
+"""The task program of a kernel of tasks: waits and publications as they stand in its bodies, and the elements that each task touches.
+
+Accesses are evaluated, not assumed: for every task all threads, loop variables and guards around an access give the elements that it may
+touch. Only memory that some task writes counts. A subscript that data decide, or an access with too many points, touches the whole buffer.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilefuse.base.errors import InternalError
+from tilefuse.ir.affine import Affine, FloorDiv
+from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import AsyncCopy, BulkCopy
+from tilefuse.kernel.ir import (
+    Atomic,
+    For,
+    FromMemory,
+    Group,
+    If,
+    IfValue,
+    Kernel,
+    Let,
+    Load,
+    OfTwo,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+)
+from tilefuse.kernel.tasks.order import OWN_COUNTERS
+from tilefuse.kernel.tasks.program import Need, Task, TaskProgram, Touch
+from tilefuse.kernel.tasks.statements import Await, Publish
+from tilefuse.kernel.tasks.tables import changed_slots
+from tilefuse.kernel.visit import bodies, parts
+
+Numbers = NDArray[np.int64]
+TASK = "tf_task"
+# Points of one access, over all tasks of a member, that are evaluated one by one; beyond them it touches the whole buffer.
+MOST_POINTS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One access to a slot, with the loops, names and guards around it, the outermost first."""
+
+    slot: str
+    index: Affine
+    width: int
+    writes: bool
+    context: tuple[For | Let | Bound, ...]
+    anywhere: bool = False
+
+
+def program_of(kernel: Kernel) -> TaskProgram:
+    """The task program of a kernel. Raises: InternalError where a body waits behind accesses, or publishes before its last one."""
+    order = kernel.tasks
+    assert order is not None, "a kernel of tasks"
+    changed = changed_slots(kernel)
+    window_of = {window: (base, first) for window, base, first in order.aliases}
+    regions = [_regions(kernel, group, changed) for group in kernel.groups]
+    tasks: list[Task] = []
+    for s in order.segments:
+        group = kernel.groups[s.group]
+        member = group.members[s.member]
+        numbers = dict(zip((name for name, _ in group.numbers), member.numbers, strict=True))
+        parameter_of = dict(zip((slot.name for slot in group.slots), member.arguments, strict=True))
+        _check_body(kernel, group, changed)
+        for task in range(s.num_tasks):
+            env = {**numbers, TASK: task}
+            touches = []
+            for slot, first, last, writes in regions[s.group][task]:
+                base, offset = window_of.get(parameter_of[slot], (parameter_of[slot], 0))
+                touches.append(Touch(base, first + offset, last + offset, writes))
+            needs = tuple(Need(n - OWN_COUNTERS, value(a.value, env)) for a in group.body if isinstance(a, Await)
+                          for n in range(value(a.index, env), value(a.index, env) + value(a.count, env)))
+            publishes = tuple(value(p.index, env) - OWN_COUNTERS for p in group.body if isinstance(p, Publish))
+            tasks.append(Task(f"task {len(tasks)} ({order.names[s.group]}, member {s.member}, part {task})", needs, publishes,
+                              tuple(touches)))
+    return TaskProgram(tuple(tasks))
+
+
+def value(e: Affine, env: Mapping[str, int]) -> int:
+    """An index expression at one point. Raises: InternalError for a name without a value."""
+    return int(_value(e, {name: np.asarray(v, dtype=np.int64) for name, v in env.items()}))
+
+
+def _check_body(kernel: Kernel, group: Group, changed: frozenset[str]) -> None:
+    """Raises: InternalError where a body awaits behind an access of changed memory, or touches it behind a publication."""
+    touching = [any(a.slot in changed for a in accesses((s,))) for s in group.body]
+    waits = [n for n, s in enumerate(group.body) if isinstance(s, Await)]
+    ends = [n for n, s in enumerate(group.body) if isinstance(s, Publish)]
+    first = touching.index(True) if True in touching else len(touching)
+    last = len(touching) - 1 - touching[::-1].index(True) if True in touching else -1
+    inner = [s for s in parts(group.body) if isinstance(s, Await | Publish)]
+    if len(inner) != len(waits) + len(ends) or any(n > first for n in waits) or any(n < last for n in ends):
+        number = kernel.groups.index(group)
+        raise InternalError(f"kernel {kernel.name}: body {number} waits behind its first access, or publishes before its last")
+
+
+def accesses(body: Iterable[Stmt], context: tuple[For | Let | Bound, ...] = ()) -> Iterator[_Access]:
+    """All accesses of statements to buffers, in order."""
+    for s in body:
+        yield from _own(s, context)
+        match s:
+            case Let():
+                context = (*context, s)
+            case For():
+                yield from accesses(s.body, (*context, s))
+            case If(bounds, inner, other):
+                yield from accesses(inner, (*context, *bounds))
+                yield from accesses(other, context)
+            case _:
+                for inner in bodies(s):
+                    yield from accesses(inner, context)
+
+
+def _own(s: Stmt, context: tuple[For | Let | Bound, ...]) -> Iterator[_Access]:
+    match s:
+        case VectorLoad(buffer=buffer, index=index, width=width, dynamic=dynamic):
+            yield _Access(buffer, index, width, False, context, bool(dynamic))
+        case VectorStore(buffer, index, _, _, width):
+            yield _Access(buffer, index, width, True, context)
+        case Store(buffer, index, _, dynamic) | Atomic(_, buffer, index, _, dynamic):
+            yield _Access(buffer, index, 1, True, context, bool(dynamic))
+        case AsyncCopy(_, _, buffer, index, width) | BulkCopy(_, _, buffer, index, width):
+            yield _Access(buffer, index, width, False, context)
+    inner = s.condition if isinstance(s, IfValue) else () if bodies(s) else s
+    for e in parts(inner):
+        if isinstance(e, Load):
+            yield _Access(e.buffer, e.index, 1, False, context, bool(e.dynamic))
+
+
+def _regions(kernel: Kernel, group: Group, changed: frozenset[str]) -> list[list[tuple[str, int, int, bool]]]:
+    """For each task of a member the runs of elements that it touches: (slot, first, last + 1, writes)."""
+    num_tasks = max(m.num_blocks for m in group.members)
+    size = {slot.name: slot.num_elements for slot in group.slots}
+    counters = {s.counter for s in group.body if isinstance(s, Await | Publish)}
+    touched: list[dict[tuple[str, bool], list[tuple[int, int]]]] = [{} for _ in range(num_tasks)]
+    for a in dict.fromkeys(a for a in accesses(group.body) if a.slot in changed and a.slot not in counters):
+        for task, runs in enumerate(_runs(a, kernel.launch.num_threads, num_tasks, size[a.slot])):
+            touched[task].setdefault((a.slot, a.writes), []).extend(runs)
+    return [[(slot, first, last, writes) for (slot, writes), runs in of_task.items() for first, last in _joined(runs)]
+            for of_task in touched]
+
+
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Runs of elements in order, those that meet as one."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(runs):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _runs(a: _Access, threads: int, num_tasks: int, size: int) -> list[list[tuple[int, int]]]:
+    """For each task the runs of elements of one access, within the buffer."""
+    whole = [[(0, size)]] * num_tasks
+    points = None if a.anywhere else _points(a, threads, num_tasks)
+    if points is None:
+        return whole
+    index, holds = points
+    listed = []
+    for row, inside in zip(index, holds, strict=True):
+        starts = np.unique(row[inside])
+        breaks = np.flatnonzero(np.diff(starts) > a.width) + 1
+        firsts = starts[np.concatenate(([0], breaks))] if starts.size else starts
+        lasts = starts[np.concatenate((breaks - 1, [starts.size - 1]))] + a.width if starts.size else starts
+        listed.append([(max(int(f), 0), min(int(e), size)) for f, e in zip(firsts, lasts, strict=True)])
+    return listed
+
+
+def _points(a: _Access, threads: int, num_tasks: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
+    """Elements of an access and whether its guards hold, one row a task; None where they are not known or too many."""
+    needed = _needed(a)
+    if needed is None:
+        return None
+    env: dict[str, Numbers] = {}
+    conditions: list[NDArray[np.bool_]] = []
+    axes = [name for name in (TASK, "thread") if name in needed or name == TASK]
+    axes += [s.var for s in a.context if isinstance(s, For) and s.var in needed]
+
+    def along(name: str, values: Numbers) -> Numbers:
+        return values.reshape([-1 if n == axes.index(name) else 1 for n in range(len(axes))])
+
+    env[TASK] = along(TASK, np.arange(num_tasks))
+    if "thread" in axes:
+        env["thread"] = along("thread", np.arange(threads))
+    shape = [v.size for v in env.values()]
+    for s in a.context:
+        match s:
+            case For(var, start, stop, step) if var in needed:
+                if isinstance(step, Affine):
+                    return None
+                first, end = _value(start, env), _value(stop, env)
+                trips = int(max(0, np.max((end - first + step - 1) // step)))
+                shape.append(trips)
+                if prod(shape) > MOST_POINTS:
+                    return None
+                env[var] = first + step * along(var, np.arange(trips))
+                conditions.append(env[var] < end)
+            case Let(name, term) if name in needed:
+                env[name] = _let(term, env)
+            case Bound() if not s.index.axes() - env.keys():
+                at = _value(s.index, env)
+                conditions.append((at >= s.low) & (at < s.high))
+    full = np.broadcast_shapes(*(v.shape for v in env.values()))
+    index = np.broadcast_to(_value(a.index, env), full).reshape(num_tasks, -1)
+    holds = np.ones(full, dtype=bool)
+    for c in conditions:
+        holds = holds & c
+    return index, holds.reshape(num_tasks, -1)
+
+
+def _needed(a: _Access) -> set[str] | None:
+    """Names that the elements of an access, or the guards around it, depend on; None where memory decides one of them."""
+    needed = set(a.index.axes())
+    for s in a.context:
+        if isinstance(s, Bound):
+            needed |= s.index.axes()
+    for s in reversed(a.context):
+        match s:
+            case Let(name, term) if name in needed:
+                if isinstance(term, FromMemory):
+                    return None
+                needed |= term.axes()
+            case For(var, start, stop) if var in needed:
+                needed |= start.axes() | stop.axes()
+    known = {TASK, "thread", "rank"} | {s.var if isinstance(s, For) else s.name for s in a.context if not isinstance(s, Bound)}
+    return needed if needed <= known else None
+
+
+def _let(term: Affine | OfTwo | FromMemory, env: Mapping[str, Numbers]) -> Numbers:
+    match term:
+        case Affine():
+            return _value(term, env)
+        case OfTwo(function, left, right):
+            x, y = _value(left, env), _value(right, env)
+            return {"product": np.multiply, "least": np.minimum, "greatest": np.maximum, "quotient": np.floor_divide,
+                    "remainder": np.remainder}[function](x, y)
+    raise InternalError(f"{term!r} is no index expression")
+
+
+def _value(e: Affine, env: Mapping[str, Numbers]) -> Numbers:
+    total: Numbers = np.asarray(e.const, dtype=np.int64)
+    for atom, coefficient in e.terms:
+        if isinstance(atom, str):
+            if atom == "rank":
+                continue
+            if atom not in env:
+                raise InternalError(f"index {atom} of a task has no value")
+            part = env[atom]
+        else:
+            inner = _value(atom.of, env)
+            part = inner // atom.by if isinstance(atom, FloorDiv) else inner % atom.by
+        total = total + coefficient * part
+    return total
+

@@ -1,0 +1,120 @@
+"""Prints kernels of tasks for CUDA: blocks take the next task, find its body and its operands, wait, run it and publish.
+
+    for (;;) { number = next task; if there is none, leave; find body, member, task; run the body, which awaits and publishes itself }
+"""
+from __future__ import annotations
+
+from typing import Protocol
+
+from tilefuse.kernel.expression import ExpressionPrinter, IndexScope
+from tilefuse.kernel.ir import Buffer, Group, Kernel, Stmt
+from tilefuse.kernel.tasks.order import OWN_COUNTERS, RECORD_FIELDS, TaskOrder, records_symbol
+from tilefuse.kernel.tasks.statements import Await, Publish
+from tilefuse.kernel.tasks.tables import find_task, member_numbers, operand_number, task_tables
+from tilefuse.kernel.writer import Writer, comment_text, identifier
+
+
+class TaskStatements(Protocol):
+    """The CUDA printer of one kernel, as tasks use it."""
+
+    kernel: Kernel
+    out: Writer
+    scope: IndexScope
+    expressions: ExpressionPrinter
+
+    def body(self, body: tuple[Stmt, ...]) -> None:
+        """Prints the statements of one scope."""
+
+    def statement(self, s: Stmt) -> None:
+        """Prints one statement."""
+
+    def pointer(self, b: Buffer) -> tuple[str, str]:
+        """Type of the pointer to a buffer, and its qualifier."""
+
+
+def task_operands(kernel: Kernel, index_type: str, out: Writer) -> str:
+    """Prints the structure of pointers and the tables; returns the kernel's parameter list."""
+    with out.block(f"struct {kernel.name}_operands", ";"):
+        out.line(f"void* at[{len(kernel.parameters)}];")
+    task_tables(kernel, f"__constant__ {index_type}", out)
+    if _order(kernel).limit_ms:
+        body_names(_order(kernel), out)
+    if _order(kernel).recorded:
+        count = RECORD_FIELDS * _order(kernel).num_tasks
+        out.line(f'extern "C" __device__ unsigned long long {records_symbol(kernel.name)}[{count}];')
+        out.line(f"__device__ unsigned long long {records_symbol(kernel.name)}[{count}];")
+    return f"const __grid_constant__ {kernel.name}_operands tf_operands"
+
+
+def task_loop(p: TaskStatements) -> None:
+    """Prints the statements before the tasks, the loop over them, and the end of the block."""
+    order, out, kernel = _order(p.kernel), p.out, p.kernel
+    for s in kernel.body:
+        if not isinstance(s, Group):
+            p.statement(s)
+    out.line("__shared__ int tf_taken;")
+    out.line(f"unsigned int* const tf_counters = static_cast<unsigned int*>({_parameter(kernel, order.counters)});")
+    with out.block("for (;;)"):
+        out.line("if (threadIdx.x == 0) tf_taken = tf_take_task(tf_counters);")
+        out.line("__syncthreads();")
+        out.line("const int tf_number = tf_taken;")
+        out.line(f"if (tf_number >= {order.num_tasks}) break;")
+        if order.recorded:
+            out.line("const unsigned long long tf_begin_ns = tf_now_ns();")
+        find_task(kernel, p.scope.index_type, out)
+        for number, group in enumerate(kernel.groups):
+            head = f"if (tf_body == {number})" if number + 1 < len(kernel.groups) else ""
+            with out.block(("else " if number else "") + head if number or head else ""):
+                _task(p, group, order)
+        if order.recorded:
+            out.line(f"tf_record_task({records_symbol(kernel.name)}, tf_number, tf_begin_ns);")
+    out.line(f"tf_leave_tasks(tf_counters, {order.num_counters});")
+
+
+def _task(p: TaskStatements, group: Group, order: TaskOrder) -> None:
+    """Prints one group's body with the current member's operands and numbers."""
+    kernel, out = p.kernel, p.out
+    out.comment(comment_text(order.names[kernel.groups.index(group)]))
+    with p.scope.nested():
+        p.scope.enter_group(group)
+        for name, text in member_numbers(kernel, group):
+            out.line(f"const {p.scope.index_type} {name} = {text};")
+        for n, slot in enumerate(group.slots):
+            pointer, restrict = p.pointer(slot)
+            source = f"static_cast<{pointer}>(tf_operands.at[{operand_number(kernel, group, n)}])"
+            out.line(f"{pointer}{restrict} const {identifier(slot.name)} = {source};")
+        p.expressions.narrow = group.narrow
+        p.body(group.body)
+        if not (group.body and isinstance(group.body[-1], Publish)):
+            out.line("__syncthreads();")  # all have read `tf_taken`
+
+
+def await_text(p: TaskStatements, s: Await) -> str:
+    """The wait of a block; watched where the order has a limit."""
+    order, text = _order(p.kernel), p.scope.text
+    place = f"tf_counters + {p.scope.operand(s.index)}"
+    if not order.limit_ms:
+        return f"tf_await({place}, {text(s.count)}, {text(s.value)});"
+    return (f"tf_await_watched({place}, {text(s.count)}, {text(s.value)}, (int)({text(s.index)}) - {OWN_COUNTERS}, {order.limit_ms}, "
+            "tf_body_names[tf_body], tf_number);")
+
+
+def publish_text(p: TaskStatements, s: Publish) -> str:
+    """The publication of a block's writes."""
+    return f"tf_publish(tf_counters + {p.scope.operand(s.index)});"
+
+
+def body_names(order: TaskOrder, out: Writer) -> None:
+    """Prints the names of the groups' bodies, for messages of a watched kernel."""
+    with out.block("__constant__ const char* const tf_body_names[] =", ";"):
+        for name in order.names:
+            out.line('"' + comment_text(name).replace('"', "'") + '",')
+
+
+def _parameter(kernel: Kernel, name: str) -> str:
+    return f"tf_operands.at[{[b.name for b in kernel.parameters].index(name)}]"
+
+
+def _order(kernel: Kernel) -> TaskOrder:
+    assert kernel.tasks is not None, "a kernel of tasks"
+    return kernel.tasks
