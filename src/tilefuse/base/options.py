@@ -90,7 +90,7 @@ class Options:
     task_limit_ms: int = option(
         0, "debugging kernels of tasks: longest wait of a task in ms, after which the kernel stops and names task and counter; 0: none",
         affects_code=True)
-    task_times: bool = option(False, "kernels of tasks record the start and the end of every task (tilefuse.inspection.task_times)",
+    task_times: bool = option(False, "kernels of tasks record the start and the end of every task (docs/tasks.md)",
                               affects_code=True)
     # How it is checked
     verify: int = option(1, "0 off, 1 rules after each pass, 2 + established properties and the interpreter", affects_code=False,

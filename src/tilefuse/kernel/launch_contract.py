@@ -13,6 +13,14 @@ def pointer_parameters(kernel: Kernel) -> tuple[Parameter, ...]:
     return tuple(Parameter(b.name, b.dtype.name, b.num_elements, b.role) for b in kernel.parameters)
 
 
+def recorded_stages(kernel: Kernel) -> tuple[tuple[str, int], ...]:
+    """(stage, number of its tasks) of a kernel that records its tasks, in order; empty for any other."""
+    order = kernel.tasks
+    if order is None or not order.recorded:
+        return ()
+    return tuple((f"stage {n}: {order.names[s.group]}", s.num_tasks) for n, s in enumerate(order.segments))
+
+
 def map_parameters(kernel: Kernel) -> tuple[MapParameter, ...]:
     """The kernel's tensor maps, in order. Raises: InternalError for a map whose extents follow from the call's sizes."""
     numbers = {b.name: n for n, b in enumerate(kernel.parameters)}

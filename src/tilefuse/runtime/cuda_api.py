@@ -175,6 +175,21 @@ def load_function(payload: bytes, symbol: str, launch: Launch, device_index: int
     return function.value
 
 
+def read_symbol(payload: bytes, symbol: str, num_bytes: int, device_index: int) -> bytes:
+    """Contents of a variable of loaded machine code, once the device has done all its work. Raises: DeviceError where there is none."""
+    library = driver()
+    use_device(device_index)
+    module = _modules.get((hashlib.sha256(payload).hexdigest(), device_index))
+    if module is None:
+        raise DeviceError(f"the code with {symbol} is not loaded", hint="call the program first")
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    check(library.cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), module, symbol.encode()), "cuModuleGetGlobal", symbol)
+    contents = ctypes.create_string_buffer(num_bytes)
+    check(library.cuCtxSynchronize(), "cuCtxSynchronize")
+    check(library.cuMemcpyDtoH_v2(contents, address, ctypes.c_size_t(num_bytes)), "cuMemcpyDtoH", symbol)
+    return contents.raw
+
+
 @functools.cache
 def _launch_call() -> Any:
     call = driver().cuLaunchKernelEx

@@ -35,7 +35,8 @@ class KernelCode:
     target: "cuda" or "host"; arch: e.g. "sm_90a". `entry` is the symbol's name. `flags` are compiler flags besides the usual
     ones (part of the kernel's cache key). `one_structure`: on a GPU the pointers are the fields of a single argument. `names` are the
     identifiers in the source that stand for values: two sources that differ in them alone are one kernel. `maps` are tensor maps, which
-    follow the pointers on a GPU; host code needs none. Machine code does not depend on their extents.
+    follow the pointers on a GPU; host code needs none. Machine code does not depend on their extents. `tasks` are (stage, its tasks), in
+    order, of a kernel that records its tasks (`task_records.py`).
     """
 
     name: str
@@ -53,6 +54,7 @@ class KernelCode:
     one_structure: bool = False
     names: tuple[str, ...] = ()
     maps: tuple[MapParameter, ...] = ()
+    tasks: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tilefuse.ir.layouts import strides_of
 from tilefuse.kernel.asynchronous import LetNextStart
 from tilefuse.kernel.early import PrefetchOnly, before_waiting, fetched_early, untimely
 from tilefuse.kernel.ir import Kernel
-from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters
+from tilefuse.kernel.launch_contract import map_parameters, pointer_parameters, recorded_stages
 from tilefuse.kernel.visit import statements, value_identifiers
 from tilefuse.plan.pattern import LibraryCall, Plan, PlannedKernel
 from tilefuse.printers.cuda import print_cuda
@@ -192,7 +192,8 @@ class _Lowering:
             kernel.name, kernel.name, source, self.device.kind, self.device.arch, kernel.launch, pointer_parameters(kernel),
             planned.pattern.nodes,
             program.bytes_read, program.bytes_written, planned.limit_us, flags=compiler_flags(self.device, self.options),
-            one_structure=bool(kernel.groups), names=value_identifiers(kernel), maps=map_parameters(kernel)))
+            one_structure=bool(kernel.groups), names=value_identifiers(kernel), maps=map_parameters(kernel),
+            tasks=recorded_stages(kernel)))
         if self.printed is not None:
             self.printed(self.codes[-1])
         self.origins.append(tuple(b.origin for b in kernel.parameters))

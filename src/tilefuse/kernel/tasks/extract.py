@@ -62,7 +62,8 @@ def program_of(kernel: Kernel) -> TaskProgram:
     assert order is not None, "a kernel of tasks"
     changed = changed_slots(kernel)
     window_of = {window: (base, first) for window, base, first in order.aliases}
-    regions = [_regions(kernel, group, changed) for group in kernel.groups]
+    regions: dict[tuple[int, tuple[int, ...]], list[list[tuple[str, int, int, bool]]]] = {}
+    own_names = [_numbers_of_accesses(group, changed) for group in kernel.groups]
     tasks: list[Task] = []
     for s in order.segments:
         group = kernel.groups[s.group]
@@ -70,10 +71,14 @@ def program_of(kernel: Kernel) -> TaskProgram:
         numbers = dict(zip((name for name, _ in group.numbers), member.numbers, strict=True))
         parameter_of = dict(zip((slot.name for slot in group.slots), member.arguments, strict=True))
         _check_body(kernel, group, changed)
+        own = {name: numbers[name] for name in own_names[s.group]}
+        key = (s.group, tuple(own.values()))
+        if key not in regions:
+            regions[key] = _regions(kernel, group, changed, own)
         for task in range(s.num_tasks):
             env = {**numbers, TASK: task}
             touches = []
-            for slot, first, last, writes in regions[s.group][task]:
+            for slot, first, last, writes in regions[key][task]:
                 base, offset = window_of.get(parameter_of[slot], (parameter_of[slot], 0))
                 touches.append(Touch(base, first + offset, last + offset, writes))
             needs = tuple(Need(n - OWN_COUNTERS, value(a.value, env)) for a in group.body if isinstance(a, Await)
@@ -135,14 +140,23 @@ def _own(s: Stmt, context: tuple[For | Let | Bound, ...]) -> Iterator[_Access]:
             yield _Access(e.buffer, e.index, 1, False, context, bool(e.dynamic))
 
 
-def _regions(kernel: Kernel, group: Group, changed: frozenset[str]) -> list[list[tuple[str, int, int, bool]]]:
-    """For each task of a member the runs of elements that it touches: (slot, first, last + 1, writes)."""
+def _numbers_of_accesses(group: Group, changed: frozenset[str]) -> list[str]:
+    """The group's numbers on which the elements of some access to changed memory depend."""
+    used: set[str] = set()
+    for a in accesses(group.body):
+        if a.slot in changed:
+            used |= _names_of(a)
+    return [name for name, _ in group.numbers if name in used]
+
+
+def _regions(kernel: Kernel, group: Group, changed: frozenset[str], numbers: Mapping[str, int]) -> list[list[tuple[str, int, int, bool]]]:
+    """For each task of a member with these numbers the runs of elements that it touches: (slot, first, last + 1, writes)."""
     num_tasks = max(m.num_blocks for m in group.members)
     size = {slot.name: slot.num_elements for slot in group.slots}
     counters = {s.counter for s in group.body if isinstance(s, Await | Publish)}
     touched: list[dict[tuple[str, bool], list[tuple[int, int]]]] = [{} for _ in range(num_tasks)]
     for a in dict.fromkeys(a for a in accesses(group.body) if a.slot in changed and a.slot not in counters):
-        for task, runs in enumerate(_runs(a, kernel.launch.num_threads, num_tasks, size[a.slot])):
+        for task, runs in enumerate(_runs(a, kernel.launch.num_threads, num_tasks, size[a.slot], numbers)):
             touched[task].setdefault((a.slot, a.writes), []).extend(runs)
     return [[(slot, first, last, writes) for (slot, writes), runs in of_task.items() for first, last in _joined(runs)]
             for of_task in touched]
@@ -159,10 +173,10 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _runs(a: _Access, threads: int, num_tasks: int, size: int) -> list[list[tuple[int, int]]]:
+def _runs(a: _Access, threads: int, num_tasks: int, size: int, numbers: Mapping[str, int]) -> list[list[tuple[int, int]]]:
     """For each task the runs of elements of one access, within the buffer."""
     whole = [[(0, size)]] * num_tasks
-    points = None if a.anywhere else _points(a, threads, num_tasks)
+    points = None if a.anywhere else _points(a, threads, num_tasks, numbers)
     if points is None:
         return whole
     index, holds = points
@@ -176,10 +190,11 @@ def _runs(a: _Access, threads: int, num_tasks: int, size: int) -> list[list[tupl
     return listed
 
 
-def _points(a: _Access, threads: int, num_tasks: int) -> tuple[Numbers, NDArray[np.bool_]] | None:
+def _points(a: _Access, threads: int, num_tasks: int, numbers: Mapping[str, int]) -> tuple[Numbers, NDArray[np.bool_]] | None:
     """Elements of an access and whether its guards hold, one row a task; None where they are not known or too many."""
-    needed = _needed(a)
-    if needed is None:
+    needed = _names_of(a)
+    known = {TASK, "thread", "rank", *numbers} | {s.var if isinstance(s, For) else s.name for s in a.context if not isinstance(s, Bound)}
+    if not needed <= known or any(isinstance(s, Let) and s.name in needed and isinstance(s.value, FromMemory) for s in a.context):
         return None
     env: dict[str, Numbers] = {}
     conditions: list[NDArray[np.bool_]] = []
@@ -190,6 +205,7 @@ def _points(a: _Access, threads: int, num_tasks: int) -> tuple[Numbers, NDArray[
         return values.reshape([-1 if n == axes.index(name) else 1 for n in range(len(axes))])
 
     env[TASK] = along(TASK, np.arange(num_tasks))
+    env |= {name: np.asarray(n, dtype=np.int64).reshape((1,) * len(axes)) for name, n in numbers.items()}
     if "thread" in axes:
         env["thread"] = along("thread", np.arange(threads))
     shape = [v.size for v in env.values()]
@@ -218,8 +234,8 @@ def _points(a: _Access, threads: int, num_tasks: int) -> tuple[Numbers, NDArray[
     return index, holds.reshape(num_tasks, -1)
 
 
-def _needed(a: _Access) -> set[str] | None:
-    """Names that the elements of an access, or the guards around it, depend on; None where memory decides one of them."""
+def _names_of(a: _Access) -> set[str]:
+    """Names that the elements of an access, or the guards around it, depend on."""
     needed = set(a.index.axes())
     for s in a.context:
         if isinstance(s, Bound):
@@ -227,13 +243,10 @@ def _needed(a: _Access) -> set[str] | None:
     for s in reversed(a.context):
         match s:
             case Let(name, term) if name in needed:
-                if isinstance(term, FromMemory):
-                    return None
                 needed |= term.axes()
             case For(var, start, stop) if var in needed:
                 needed |= start.axes() | stop.axes()
-    known = {TASK, "thread", "rank"} | {s.var if isinstance(s, For) else s.name for s in a.context if not isinstance(s, Bound)}
-    return needed if needed <= known else None
+    return needed
 
 
 def _let(term: Affine | OfTwo | FromMemory, env: Mapping[str, Numbers]) -> Numbers:

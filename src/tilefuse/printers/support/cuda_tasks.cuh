@@ -77,7 +77,7 @@ TF_INLINE void tf_record_task(unsigned long long* records, int number, unsigned 
   records[3 * number + 2] = place;
 }
 
-//@ tf_load_changed
+//@ tf_load_changed tf_word_past_l1
 // Loads of memory that other tasks of the kernel write pass the first-level cache, whose lines may be older than the wait.
 TF_INLINE unsigned char tf_word_past_l1(const unsigned char* place) { return __ldcg(place); }
 TF_INLINE unsigned short tf_word_past_l1(const unsigned short* place) { return __ldcg(place); }

@@ -159,6 +159,15 @@ def _run_compiler(source: str, arguments: tuple[str, ...]) -> bytes | str:
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
+
+
+def host_symbol(entry: CacheEntry, symbol: str) -> int:
+    """Address of a variable of a kernel that is loaded. Raises: ToolchainError where its code has none of that name."""
+    library = _loaded.get(hashlib.sha256(entry.payload).hexdigest())
+    try:
+        return ctypes.addressof(ctypes.c_char.in_dll(library, symbol)) if library is not None else 0
+    except ValueError as error:
+        raise ToolchainError(f"the compiled code of kernel {entry.symbol} lacks {symbol}", hint=CLEAR_HINT) from error
 _loading = threading.Lock()
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilefuse.target.fitted.evidence import measured
 
-_COMMAND = "python -m benchmarks tasks"
+_COMMAND = "python -m benchmarks.tasks"
 
 
 @dataclass(frozen=True, slots=True)

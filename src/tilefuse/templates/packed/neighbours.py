@@ -7,8 +7,7 @@ from dataclasses import replace
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.common_threads import part_refusal, with_threads
-from tilefuse.templates.neighbours import neighbours, program_with
+from tilefuse.templates.neighbours import neighbours, part_refusal, program_with, with_threads
 from tilefuse.templates.packed.packed import Packed, regrouped
 from tilefuse.templates.parts import PackedGroup
 

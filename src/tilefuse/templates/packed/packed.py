@@ -23,7 +23,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.any_size import AnySize, SizedForm
 from tilefuse.templates.choose import choose_program
-from tilefuse.templates.common_threads import common_threads, part_refusal, with_threads
+from tilefuse.templates.neighbours import common_threads, part_refusal, with_threads
 from tilefuse.templates.parts import PackedGroup, Part
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.request import Request, has_products, with_sums

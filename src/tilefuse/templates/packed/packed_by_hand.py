@@ -16,8 +16,7 @@ from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.by_hand import program_by_hand
-from tilefuse.templates.common_threads import part_refusal, with_threads
-from tilefuse.templates.neighbours import program_with
+from tilefuse.templates.neighbours import part_refusal, program_with, with_threads
 from tilefuse.templates.notation import Schedule, Template
 from tilefuse.templates.packed.packed import Packed, packed_like, regrouped
 from tilefuse.templates.parts import PackedGroup

@@ -13,7 +13,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.target.capabilities import ADDRESS_BYTES, PARAMETER_BYTES
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.common_threads import common_threads
+from tilefuse.templates.neighbours import common_threads
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.tasks.bodies import body_refusal, common_body, composed_refusal
 from tilefuse.templates.tasks.price import critical_path, stage_us

@@ -17,8 +17,8 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200, DeviceSpec
 from tilefuse.templates import schedule_pattern
-from tilefuse.templates.common_threads import common_threads, with_threads
 from tilefuse.templates.flat.flat_form import FLAT, flat_form, flat_key
+from tilefuse.templates.neighbours import common_threads, with_threads
 from tilefuse.templates.packed.packed import MAX_OPERANDS, Packed
 from tilefuse.templates.pattern import schedule_graph
 

@@ -1,0 +1,81 @@
+"""The grid level in plans: off by default, by price, wherever legal; and the reasons where it is not."""
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.templates.tasks.task_models import NormedChain
+from tilefuse.driver.compile import generate_sources
+from tilefuse.plan.pattern import Plan
+from tilefuse.target.device import H200, DeviceSpec
+
+FREE = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=0.0, task_us=0.0)))
+
+
+def planned(device: DeviceSpec = H200, model: torch.nn.Module | None = None, **options: Any) -> Plan:
+    """The plan of a chain of three small products with norms."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return generate_sources(model or NormedChain(3), (torch.randn(1, 64),), device=device, plan_cache=False, **options).plan
+
+
+def generators(plan: Plan) -> list[str]:
+    """Generators of the plan's kernels, those of tasks and others."""
+    return ["tasks" if k.generator == "tasks" else "" for k in plan.kernels]
+
+
+def reasons(plan: Plan) -> list[str]:
+    """Reasons of refused merges that speak of tasks or stages."""
+    return [f"{r.rejected.reason.value}: {r.rejected.detail}" for r in plan.rejected]
+
+
+def test_off_is_the_default() -> None:
+    """No plan changes unless the option asks for it."""
+    plan = planned()
+    assert generators(plan) == [""] * 3 and plan.objective_us == planned(grid_level="off").objective_us
+
+
+def test_price_decides() -> None:
+    """Waits that cost nothing make one kernel, and the plan is the faster by the launches; dear ones leave the plan as it is."""
+    plan, off = planned(FREE, grid_level="priced"), planned(FREE)
+    assert generators(plan) == ["tasks"] and plan.objective_us < off.objective_us
+    dear = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=50.0)))
+    assert generators(planned(dear, grid_level="priced")) == [""] * 3
+    assert generators(planned(dear, grid_level="always")) == ["tasks"]
+
+
+def test_the_kernel_explains_itself() -> None:
+    """Stages, tasks, counters and the critical path are parameters of the kernel; values between stages are at the grid level."""
+    kernel = planned(grid_level="always").kernels[0]
+    parameters = dict(kernel.program.parameters)
+    assert parameters["stages"] == 3 and parameters["counters"] == 2 and str(parameters["critical path"]).startswith("3 stages")
+    assert "awaits 0" in str(parameters["stage 1"])
+    assert [e.level.value for e in kernel.levels].count("grid") >= 2
+
+
+@pytest.mark.parametrize(("device", "reason"), [
+    (replace(H200, registers_per_multiprocessor=1 << 10), "registers: no block of"),
+    (replace(H200, memory_bytes=128), "memory: "),
+])
+def test_a_device_too_small(device: DeviceSpec, reason: str) -> None:
+    """The plan goes without the level, and says why."""
+    plan = planned(device, grid_level="always")
+    assert "tasks" not in generators(plan) and any(r.startswith(reason) for r in reasons(plan)), reasons(plan)
+
+
+class Sorted(torch.nn.Module):
+    """Maps with a library call in between."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(torch.exp(x), -1)
+        return torch.softmax(torch.tanh(torch.sort(y).values), -1)
+
+
+def test_library_calls_end_a_run() -> None:
+    """A call of the library stays one, with kernels before and behind it."""
+    plan = planned(model=Sorted(), grid_level="always")
+    assert len(plan.library_calls) == 1
+    assert any("is a call of" in r for r in reasons(plan)) or len(plan.kernels) <= 2
