@@ -1,0 +1,194 @@
+"""Gradients of attention timed beside the library's: ours by the option `attention_gradients=kernels`, flash's and cuDNN's calls.
+
+    python -m benchmarks.attention.gradients                          every case; lines of a table, right against double precision?
+    python -m benchmarks.attention.gradients --record FILE            and a line of JSON each
+    python -m benchmarks.attention.gradients bf16/causal/4x16x4096x64 some cases, in the names of `benchmarks.attention.cases`
+    python -m benchmarks.attention.gradients --predict h200           predicted times alone, on any machine
+
+Times are those of the gradients alone, from a forward pass that has kept the logarithms of its sums, with rotated inputs.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.attention.cases import Attention, attention_of
+from benchmarks.timing import num_input_sets, time_calls
+from tilefuse.base.options import Options
+from tilefuse.driver.compile import generate
+from tilefuse.ir.dtype import DTYPES
+from tilefuse.ir.graph import Graph, Type
+from tilefuse.ir.library.attention_gradient_call import AttentionGradientCall
+from tilefuse.plan.rewrites.attention_gradient import RESULTS, gradient_definition
+from tilefuse.target.catalog import device_by_name
+from tilefuse.target.device import DeviceSpec
+
+# Lengths with as many heads as make 64 * 4096 rows of them; the shapes that the forward pass is timed at; heads that share keys.
+LENGTHS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+WIDTHS = (64, 128)
+ROWS_OF_ALL_HEADS, MOST_HEADS, HEADS = 64 * 4096, 1024, 16
+SHAPES = ("f16/plain/16x12x512x64", "f16/plain/64x12x197x64", "f16/plain/64x12x128x64", "bf16/causal/2x32g8x4096x64",
+          "bf16/causal/2x32g8x4096x128", "bf16/plain/2x32g8x4096x128")
+# Largest difference from double precision over the largest element: roundings of operands, powers and results.
+BOUND = {torch.float16: 4e-3, torch.bfloat16: 3e-2}
+A = torch.ops.aten
+
+
+def names_of_cases() -> tuple[str, ...]:
+    """Every case that is timed."""
+    lengths = (f"{dtype}/{kind}/{max(min(ROWS_OF_ALL_HEADS // n, MOST_HEADS) // HEADS, 1)}x{min(ROWS_OF_ALL_HEADS // n, HEADS)}x{n}x{width}"
+               for width in WIDTHS for n in LENGTHS for dtype, kind in (("f16", "plain"), ("bf16", "causal")))
+    return (*lengths, *SHAPES)
+
+
+def graph_of(case: Attention) -> Graph:
+    """The gradients of a case as their definition."""
+    dtype = DTYPES[{torch.float16: "f16", torch.bfloat16: "bf16"}[case.dtype]]
+    q = (case.batch, case.heads, case.rows, case.width)
+    shapes = {**dict.fromkeys("qyg", q), **dict.fromkeys("kv", (case.batch, case.key_heads, case.keys, case.width))}
+    types = {name: Type(dtype, shapes[name]) for name in "qkvyg"} | {"l": Type(DTYPES["f32"], q[:3])}
+    call = AttentionGradientCall("g", "q", "k", "v", "y", "l", "", case.width ** -0.5, case.kind == "causal", "flash", RESULTS,
+                                 case.heads // case.key_heads)
+    return gradient_definition(call, types, RESULTS)
+
+
+def predicted(case: Attention, device: DeviceSpec) -> list[tuple[str, str, float]]:
+    """(template, tiles, predicted time) of each kernel of the plan. Units: microseconds."""
+    plan = generate(graph_of(case), constants={}, input_layouts={}, device=device, options=Options()).plan
+    return [(k.program.template, " ".join(f"{n}={v}" for n, v in k.program.parameters if k.program.template == "walked_back"), k.cost.us)
+            for k in plan.kernels]
+
+
+def forward(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, library: str) -> Sequence[Any]:
+    """The library's results, as its gradients take them."""
+    causal = case.kind == "causal"
+    if library == "flash":
+        return A._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)
+    return A._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal)
+
+
+def backward(case: Attention, library: str, g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+             kept: Sequence[Any]) -> Sequence[torch.Tensor]:
+    """The library's gradients."""
+    y, logs, cum_q, cum_k, max_q, max_k, seed, offset = kept[:8]
+    causal = case.kind == "causal"
+    if library == "flash":
+        return A._scaled_dot_product_flash_attention_backward(g, q, k, v, y, logs, cum_q, cum_k, max_q, max_k, 0.0, causal, seed, offset)
+    return A._scaled_dot_product_cudnn_attention_backward(g, q, k, v, y, logs, seed, offset, None, cum_q, cum_k, max_q, max_k, 0.0, causal)
+
+
+def exact(case: Attention, g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The gradients of the first batch's first head of keys in double precision."""
+    group = case.heads // case.key_heads
+    q, g = (x[0, :group].double().requires_grad_() for x in (q, g))
+    k, v = (x[0, :1].double().requires_grad_() for x in (k, v))
+    s = q @ k.mT * case.width ** -0.5
+    if case.kind == "causal":
+        s = s.masked_fill(torch.ones(s.shape[-2:], dtype=torch.bool, device=s.device).triu(1), float("-inf"))
+    return torch.autograd.grad(s.softmax(-1) @ v, (q, k, v), g.detach())
+
+
+def calls_of(case: Attention, sets: Sequence[Sequence[torch.Tensor]]) -> Iterator[tuple[str, list[Callable[[], Any]]]]:
+    """Each competitor and its calls, one for each set of inputs. Heads that share keys are repeated for the libraries."""
+    group = case.heads // case.key_heads
+    kept = [forward(case, q, *(x.repeat_interleave(group, 1) for x in (k, v)), "flash") for _, q, k, v in sets]
+
+    def ours(g: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor, logs: torch.Tensor, seed: torch.Tensor,
+             offset: torch.Tensor) -> Any:
+        return A._scaled_dot_product_flash_attention_backward(g, q, k, v, y, logs, None, None, case.rows, case.keys, 0.0,
+                                                              case.kind == "causal", seed, offset)
+
+    compiled = torch.compile(ours, backend="tilefuse", dynamic=False, fullgraph=True, options={"attention_gradients": "kernels"})
+    yield "ours", [partial(compiled, *s, r[0], r[1], r[6], r[7]) for s, r in zip(sets, kept, strict=True)]
+    for library in ("flash", "cudnn"):
+        calls: list[Callable[[], Any]] = []
+        for g, q, k, v in sets:
+            k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+            calls.append(partial(backward, case, library, g, q, k, v, forward(case, q, k, v, library)))
+        yield library, calls
+
+
+def error_of(case: Attention, inputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> float:
+    """Largest difference from double precision over the largest element, in the first head of keys."""
+    group = case.heads // case.key_heads
+    worst = 0.0
+    for n, (x, want) in enumerate(zip(gradients, exact(case, *inputs), strict=False)):
+        heads = x[0, :group].double()
+        if n and heads.shape[0] != want.shape[0] or n and x.shape[1] == case.heads != case.key_heads:
+            heads = heads.sum(0, keepdim=True)
+        elif n:
+            heads = x[0, :1].double()
+        worst = max(worst, float((heads - want).abs().max() / want.abs().max().clamp(min=1e-3)))
+    return worst
+
+
+def time_case(name: str, each_s: float, device: DeviceSpec) -> list[dict[str, Any]]:
+    """Times of one case as rows of a record."""
+    case, rows = attention_of(name), list[dict[str, Any]]()
+    q, k, v = case.inputs("cuda")[:3]
+    first = [torch.randn_like(q), q, k, v]
+    num_bytes = 2 * sum(x.numel() * x.element_size() for x in first)
+    sets = [first, *([x.clone() for x in first] for _ in range(num_input_sets(num_bytes, torch.device("cuda"), 4) - 1))]
+    kernels = predicted(case, device)
+    us = sum(k[2] for k in kernels)
+    for label, calls in calls_of(case, sets):
+        try:
+            timing, result = time_calls(calls, torch.device("cuda"), budget_s=each_s)
+        except RuntimeError as error:
+            print(f"  {label}: {str(error)[:160]}", flush=True)
+            continue
+        assert isinstance(result, tuple | list)
+        wrong = error_of(case, first, result) if case.rows <= 8192 else float("nan")
+        row = {"case": name, "who": label, "us": round(timing.median_us, 2), "low": round(timing.low_us, 2),
+               "high": round(timing.high_us, 2), "error": float(f"{wrong:.1e}"), "right": not wrong > BOUND[case.dtype]}
+        if label == "ours":
+            row |= {"predicted": round(us, 1), "kernels": [f"{t} {c}".strip() for t, c, _ in kernels]}
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--predict", default="", help="name of a device: predicted times alone")
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds, after which no case begins")
+    parser.add_argument("--each", type=float, default=0.1)
+    given = parser.parse_args()
+    names = given.cases or names_of_cases()
+    if given.predict:
+        device = device_by_name(given.predict)
+        for name in names:
+            kernels = predicted(attention_of(name), device)
+            print(f"{name:36} {sum(k[2] for k in kernels):9.1f} us  {'; '.join(f'{t} {us:.1f} {c}'.strip() for t, c, us in kernels)}")
+        return
+    started = time.perf_counter()
+    device = device_by_name("h200" if "H200" in torch.cuda.get_device_name() else "h100")
+    print(torch.cuda.get_device_name(), flush=True)
+    lines: list[str] = []
+    for name in names:
+        if time.perf_counter() - started > given.budget:
+            print("no time for", name, flush=True)
+            continue
+        rows = time_case(name, given.each, device)
+        by_name = {r["who"]: r["us"] for r in rows}
+        peers = [us for who, us in by_name.items() if who != "ours"]
+        ratio = f"{min(peers) / by_name['ours']:5.2f}" if peers and "ours" in by_name else ""
+        shown = (f"{r['who']} {r['us']:9.1f} ({r['error']:.0e})" for r in rows)
+        print(f"{name:36}", *shown, "best of the libraries over ours", ratio, flush=True)
+        lines += [json.dumps(r) for r in rows]
+        if given.record:
+            given.record.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

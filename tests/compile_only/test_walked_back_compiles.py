@@ -1,0 +1,38 @@
+"""Gradients of attention compile for an H200: scores, elements and sums in registers, nothing spilled, no product waits for another."""
+from __future__ import annotations
+
+import pytest
+
+from tests.compile_only.assembler import assembled, without_spills
+from tests.compile_only.machine_code import products_in
+from tests.unit.templates.staged.recomputed.back_graphs import Gradient
+from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import BF16, F16
+from tilefuse.kernel.widths import with_index_bits
+from tilefuse.printers.cuda import print_cuda
+from tilefuse.target.device import H200
+from tilefuse.templates.staged.recomputed.compose import compose_back
+from tilefuse.templates.staged.recomputed.program import schedule_back
+from tilefuse.templates.staged.recomputed.record import WalkedBack
+
+
+@pytest.mark.parametrize(("of", "width", "scores", "choice"), [
+    ("keys", 64, (), WalkedBack(64, 2, 2, 4, 1, 132)), ("keys", 64, ("causal",), WalkedBack(96, 2, 1, 3, 64, 132)),
+    ("keys", 128, (), WalkedBack(48, 2, 1, 2, 1, 132)), ("keys", 128, ("causal",), WalkedBack(32, 2, 1, 3, 64, 132)),
+    ("queries", 64, ("causal",), WalkedBack(64, 3, 2, 4, 64, 132)), ("queries", 64, (), WalkedBack(128, 2, 2, 4, 1, 132)),
+    ("queries", 128, (), WalkedBack(96, 2, 1, 2, 1, 132)), ("queries", 128, ("window", "causal"), WalkedBack(64, 2, 1, 2, 1, 132)),
+    ("keys", 64, ("cap", "causal"), WalkedBack(64, 2, 1, 3, 1, 132)),
+])
+def test_nothing_spills(of: str, width: int, scores: tuple[str, ...], choice: WalkedBack) -> None:
+    """One instruction for 16 inner elements of each product, in every form of a turn; none serialised."""
+    gradient = Gradient(of, scores, 64, 4096, 4096, width, BF16 if scores else F16, window=1024)
+    program = schedule_back(gradient.graph(), {}, H200, choice)
+    assert isinstance(program, TileProgram), program
+    kernel = with_index_bits(compose_back(program, H200))
+    code, report = assembled(print_cuda(kernel, H200), "sm_90a")
+    assert without_spills(report), report
+    assert "serialized" not in report
+    # Two products of scores; of elements one or two. A length that no turn divides has a last turn of its own.
+    of_turn = (2 * width + (2 if of == "keys" else 1) * choice.columns) // 16
+    products = products_in(code, kernel.name)["HGMMA"]
+    assert products % of_turn == 0 and products // of_turn in ((1, 2) if not scores else (2, 3, 4))
