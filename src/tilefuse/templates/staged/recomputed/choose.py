@@ -28,6 +28,13 @@ def choose_back(form: BackForm, layouts: Layouts, device: DeviceSpec, fixed: Wal
         return Rejected(Reason.OTHER_TEMPLATE, f"{device.name} has no warpgroup products")
     if form.width > MOST_COLUMNS:
         return Rejected(Reason.REGISTERS, f"results of {form.width} columns, and registers hold {MOST_COLUMNS}")
+    plan = _cheapest(form, layouts, device, fixed)
+    # Turns that divide no segment reach over its end: then all columns are taken, and hidden ones are masked.
+    return _cheapest(form.without_bounds, layouts, device, fixed) if isinstance(plan, Rejected) and form.segments > 1 else plan
+
+
+def _cheapest(form: BackForm, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None) -> BackPlan | Rejected:
+    """The same for a form on a device that multiplies by warpgroups."""
     best: tuple[float, float, BackPlan] | None = None
     why: Rejected | None = None
     boundary = boundary_work(form.online.graph)
@@ -80,6 +87,8 @@ def fit_back(form: BackForm, layouts: Layouts, choice: WalkedBack, device: Devic
     legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
               f"{choice.columns} columns a turn are no multiple of {step} up to {MOST_COLUMNS}"),
+             (form.segments == 1 or form.online.length // form.segments % choice.columns == 0,
+              f"{choice.columns} columns a turn divide no segment of {form.online.length // form.segments}"),
              (choice.rows <= MOST_COLUMNS, f"{choice.rows} rows a tile, and a tensor copy brings {MOST_COLUMNS}"),
              (choice.kept_slots >= 1, f"{choice.kept_slots} slots of the rows' operands"),
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),

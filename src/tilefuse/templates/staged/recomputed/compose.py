@@ -73,6 +73,8 @@ class _Tile:
         self.lefts = [Reg(w.fresh("element_held"), operand) for _ in form.elements]
         self.sums = [Reg(w.fresh(f"{p.value}_so_far"), F32) for p in form.online.weighted]
         self.row_values: dict[Expr, Reg] = {}
+        # First element of the segment at hand.
+        self.first = number(0)
 
     def emit(self) -> None:
         """The whole tile."""
@@ -85,7 +87,9 @@ class _Tile:
         self._keep_row_values()
         slot = w.fill_kept()
         w.emit(Consume(KEPT, slot, (), held_slots=1))
-        self._all_turns()
+        with w.loop("segment", plan.segments) as segment:
+            self.first = segment * plan.length
+            self._all_turns()
         w.emit(ReleaseSlots(KEPT))
         TileEnd(w, {}).store(self.group, self.here, self.products)
 
@@ -114,7 +118,7 @@ class _Tile:
         """From the last turn on: turns that a mask cuts, those that it cuts nothing of, and those that it cuts again. The last one stands
         alone where it reaches over the end."""
         w, plan, turns, form = self.w, self.plan, self.turns, self.plan.form
-        alone = form.online.length % plan.choice.columns != 0
+        alone = plan.length % plan.choice.columns != 0
         if alone or plan.most_turns == 1:
             self._turn(number(0), form.online)
         if plan.most_turns == 1:
@@ -132,9 +136,9 @@ class _Tile:
         w, plan = self.w, self.plan
         w.emit(Comment(f"%{', %'.join(p.value for p in form.weighted)}: one turn"))
         # Behind the last turn, none reaches over the end.
-        later = plan.form.online.length % plan.choice.columns != 0 and n != number(0)
+        later = plan.length % plan.choice.columns != 0 and n != number(0)
         turn = w.let("turn", self.turns.last - n, plan.most_turns - int(later))
-        start = turn * plan.choice.columns
+        start = self.first + turn * plan.choice.columns
         slot = w.fill_walked(start)
         with w.nested() as inner, w.taking(form):
             BackTurn(w, form, self.here, self.group, self.kept_at, slot, start, self.row_values, self.scores, self.lefts, self.sums).emit()

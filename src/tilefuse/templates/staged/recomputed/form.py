@@ -35,6 +35,7 @@ class BackForm:
     limit     the mask that bounds the columns of each row, if there is one
     staged_by right operand of the first weighted product
     whole     the form in turns that the mask cuts nothing of
+    segments  parts of the walked axis that the mask begins again in
     """
 
     online: OnlineForm
@@ -45,6 +46,12 @@ class BackForm:
     limit: Limit | None
     staged_by: WalkOperand
     whole: OnlineForm
+    segments: int = 1
+
+    @property
+    def without_bounds(self) -> BackForm:
+        """The form that takes every column of every row."""
+        return replace(self, limit=None, whole=self.online, segments=1)
 
     @property
     def elements(self) -> tuple[Expr, ...]:
@@ -86,10 +93,10 @@ def back_form(graph: Graph, layouts: Layouts) -> BackForm | Rejected:
         return Rejected(Reason.UNSUPPORTED_OP, "operands of several types, and elements become operands of one")
     turned = [_turned(o) for o in weights]
     walked = _distinct([*rights, *turned])
-    online, limit = with_bounds(online)
+    online, limit, segments = with_bounds(online)
     whole = with_short_powers(online if limit is None else without_mask(online, limit))
     return BackForm(with_short_powers(online), tuple(own), walked, tuple(map(walked.index, map(_plain, rights))),
-                    tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole)
+                    tuple(map(walked.index, map(_plain, turned))), limit, weights[0], whole, segments)
 
 
 def _turned(of: WalkOperand) -> WalkOperand:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.work import Work
-from tilefuse.ir.affine import linearise, row_major_strides
+from tilefuse.ir.affine import linearise, row_major_strides, substitute
 from tilefuse.ir.dtype import DType
 from tilefuse.ir.layouts import Layouts
 from tilefuse.ir.scalar import Read
@@ -91,6 +91,11 @@ class BackPlan(TiledWalk):
         return self.choice
 
     @property
+    def segments(self) -> int:
+        """As of the form."""
+        return self.form.segments
+
+    @property
     def tiles(self) -> tuple[OperandTile, ...]:
         """One slot's tile of each operand."""
         return *self.own, *self.walked
@@ -157,6 +162,7 @@ def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> Vecto
     """A vector as a tensor over lead places and the walked axis; None where no tensor map describes it."""
     kind, online = form.online.graph.type_of(read.value), form.online
     offset = linearise(read.index, tuple(layouts.get(read.value) or row_major_strides(kind.shape)))
+    offset = substitute(offset, {}, {LEAD: online.num_leads, WALK: online.length})
     if read.value in online.graph.node_by_name or not offset.is_linear or offset.coefficient(WALK) != 1:
         return None
     leads = offset.coefficient(LEAD)

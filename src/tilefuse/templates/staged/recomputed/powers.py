@@ -14,25 +14,31 @@ from dataclasses import replace
 from tilefuse.ir.dtype import DTYPES, F32
 from tilefuse.ir.scalar import Call, Const, Expr, Guard, Index, Lookup, Read, const, transform, walk
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
+from tilefuse.templates.staged.recomputed.segments import over_segments, segment_of, within_segment
 from tilefuse.templates.staged.walked.conditions import Bounds, Conditions
 from tilefuse.templates.staged.walked.limit import Limit, with_bodies
 
 LOG2_E = math.log2(math.e)
 
 
-def with_bounds(form: OnlineForm) -> tuple[OnlineForm, Limit | None]:
-    """The form with the masks of its scores outside of these, and those that bound the columns of each row; None where there are none,
-    where powers are of different scores, or where an element is not 0 wherever a mask hides the score."""
+def with_bounds(form: OnlineForm) -> tuple[OnlineForm, Limit | None, int]:
+    """The form with the masks of its scores outside of these, those that bound the columns of each row, and the segments of the walked axis
+    in each of which they do. None where there are no bounds, where powers are of different scores, or where an element is not 0 wherever a
+    mask hides the score."""
     bodies = [w.total.body for w in form.weighted]
     powers = list(dict.fromkeys(e for body in bodies for e in walk(body) if _is_power(e, form)))
     scores = list(dict.fromkeys(_exponent(e)[0] for e in powers))
     if len(scores) != 1 or not all(_vanishes(body, powers) for body in bodies):
-        return form, None
-    unmasked = Conditions({ROW: form.num_rows, WALK: form.length}).unmasked(scores[0])
-    if unmasked.bounds == Bounds():
-        return form, None
-    limit = Limit(unmasked.bounds, unmasked.masked(F32), unmasked.bare(F32))
-    return with_bodies(form, {scores[0]: limit.masked}), limit
+        return form, None, 1
+    length = segment_of(scores[0], form.length)
+    score = scores[0] if length == form.length else within_segment(scores[0], length)
+    unmasked = None if score is None else Conditions({ROW: form.num_rows, WALK: length}).unmasked(score)
+    if unmasked is None or unmasked.bounds == Bounds():
+        return form, None, 1
+    masked, bare = unmasked.masked(F32), unmasked.bare(F32)
+    if length != form.length:
+        masked, bare = (over_segments(e, length, form.length) for e in (masked, bare))
+    return with_bodies(form, {scores[0]: masked}), Limit(unmasked.bounds, masked, bare), form.length // length
 
 
 def with_short_powers(form: OnlineForm) -> OnlineForm:

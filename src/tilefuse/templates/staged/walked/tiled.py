@@ -87,6 +87,16 @@ class TiledWalk:
         """The plan that the statements of a turn are written from."""
         raise NotImplementedError
 
+    @property
+    def segments(self) -> int:
+        """Equal parts of the walked axis that masks begin again in, as the rows of heads that share keys; turns lie within one."""
+        return 1
+
+    @property
+    def length(self) -> int:
+        """Elements of a segment."""
+        return self.of.online.length // self.segments
+
     def slots(self, tile: OperandTile) -> int:
         """Slots of an operand's ring."""
         raise NotImplementedError
@@ -127,20 +137,20 @@ class TiledWalk:
 
     @property
     def most_turns(self) -> int:
-        """Turns along the whole walked axis."""
-        return -(-self.of.online.length // self.tiling.columns)
+        """Turns along a whole segment of the walked axis."""
+        return -(-self.length // self.tiling.columns)
 
     def turns(self, row_tile: int) -> int:
-        """Turns of a tile of rows: between the first and the last column that one of its rows has."""
+        """Turns of a tile of rows in a segment: between the first and the last column that one of its rows has."""
         turns = self._row_turns[row_tile]
         return turns.end - turns.first
 
     @cached_property
     def _row_turns(self) -> tuple[Turns, ...]:
         """Turns of every tile of rows."""
-        rows, columns, online, limit = self.rows_of_tile, self.tiling.columns, self.of.online, self.of.limit
+        rows, columns, limit = self.rows_of_tile, self.tiling.columns, self.of.limit
         bounds = Bounds() if limit is None else limit.bounds
-        return tuple(turns_of(bounds, n * rows, rows, columns, online.length) for n in range(self.row_tiles))
+        return tuple(turns_of(bounds, n * rows, rows, columns, self.length) for n in range(self.row_tiles))
 
     @property
     def longest_last(self) -> bool:
@@ -151,13 +161,13 @@ class TiledWalk:
     def all_turns(self) -> int:
         """Turns of all tiles."""
         if self.of.limit is None:
-            return self.num_tiles * self.most_turns
-        return self.of.online.num_leads * sum(self.turns(n) for n in range(self.row_tiles))
+            return self.num_tiles * self.most_turns * self.segments
+        return self.of.online.num_leads * self.segments * sum(self.turns(n) for n in range(self.row_tiles))
 
     @property
     def whole_turns(self) -> int:
         """Turns of all tiles that the mask cuts nothing of."""
-        return self.of.online.num_leads * sum(t.whole_end - t.whole_first for t in self._row_turns)
+        return self.of.online.num_leads * self.segments * sum(t.whole_end - t.whole_first for t in self._row_turns)
 
     @cached_property
     def most_loaded(self) -> tuple[int, int]:
@@ -168,7 +178,7 @@ class TiledWalk:
         if self.parts > 1:
             return tiles, tiles * -(-max(self.turns(n) for n in range(row_tiles)) // self.parts)
         if self.of.limit is None:
-            return tiles, tiles * self.most_turns
+            return tiles, tiles * self.most_turns * self.segments
         if tiles > SEARCH.pipelines.walk_tiles:
             return tiles, -(-self.all_turns // choice.blocks)
         loads = [0] * choice.blocks
@@ -179,7 +189,7 @@ class TiledWalk:
         for n in range(self.num_tiles):
             round_, block = divmod(n, choice.blocks)
             loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[n % of_band // choice.band]
-        return tiles, max(loads)
+        return tiles, max(loads) * self.segments
 
     def turns_text(self) -> str:
         """Turns that a mask leaves of those of all tiles, and their parts; "" without either."""
@@ -189,7 +199,7 @@ class TiledWalk:
     def _turns_of_mask(self) -> tuple[str, ...]:
         if self.of.limit is None:
             return ()
-        of_all = f"{self.all_turns} of {self.num_tiles * self.most_turns} turns of all tiles"
+        of_all = f"{self.all_turns} of {self.num_tiles * self.most_turns * self.segments} turns of all tiles"
         if any(e.data is not None for e in self.of.limit.bounds.edges):
             return (f"at most {of_all}: memory ends them",)
         return (f"{of_all}, {self.whole_turns} of them without the mask",)

@@ -43,7 +43,7 @@ def emit_turns(w: RingState, first_row: Affine) -> TileTurns:
     most = plan.most_turns
     if limit is None or most == 1:
         return TileTurns(number(0), number(most - 1), number(1), number(most), number(most))
-    length, last_row = plan.of.online.length, first_row + plan.rows_of_tile - 1
+    length, last_row = plan.length, first_row + plan.rows_of_tile - 1
     last = plan.row_tiles * plan.rows_of_tile - 1
     of = _Edges(w, length, last, latest(limit.bounds.starts, last, length), latest(limit.bounds.ends, last, length))
     ends, starts = limit.bounds.ends, limit.bounds.starts

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.unit.templates.stitched_graphs import normal
+from tilefuse.ir.affine import axis
+from tilefuse.ir.building.build import axis_names
 from tilefuse.ir.building.tensor import TensorBuilder
 from tilefuse.ir.dtype import BOOL, F16, F32, I64, DType
 from tilefuse.ir.graph import Graph
-from tilefuse.ir.scalar import NUMPY_DTYPES
+from tilefuse.ir.scalar import NUMPY_DTYPES, Index
 
 SCALE, CAP = 0.25, 2.0
 LOWEST = float("-inf")
@@ -21,6 +23,7 @@ class Gradient:
     """Of softmax(f(q k' / 4)) v over [heads, rows].
 
     of      "keys" (gradients of keys and of values) or "queries"
+    group   heads of queries that share a head of keys, of "keys": their rows follow each other
     scores  what f is made of, in order: "cap", "dense" (a bias that is read), "causal", "window", "prefix", "hidden" (a mask that is read)
     """
 
@@ -32,15 +35,21 @@ class Gradient:
     inner: int = 16
     dtype: DType = F16
     window: int = 20
+    group: int = 1
+
+    @property
+    def walked(self) -> int:
+        """Rows of all heads of a group."""
+        return self.group * self.rows
 
     def graph(self) -> Graph:
         """The pattern, from the logarithms of the sums and the row sums."""
         b = TensorBuilder(f"gradient_of_{self.of}")
-        q, g = (b.input(n, self.dtype, (self.heads, self.rows, self.inner)) for n in "qg")
+        q, g = (b.input(n, self.dtype, (self.heads, self.walked, self.inner)) for n in "qg")
         k, v = (b.input(n, self.dtype, (self.heads, self.keys, self.inner)) for n in "kv")
         turned = self.of == "keys"
-        shape = (self.heads, 1, self.rows) if turned else (self.heads, self.rows, 1)
-        logarithms, sums = (b.reshape(b.input(n, F32, (self.heads, self.rows)), shape) for n in ("logarithms", "sums"))
+        shape = (self.heads, 1, self.walked) if turned else (self.heads, self.rows, 1)
+        logarithms, sums = (b.reshape(b.input(n, F32, (self.heads, self.walked)), shape) for n in ("logarithms", "sums"))
         s, of_s = (b.cast(b.matmul(*((y, x) if turned else (x, y)), transpose_b=True), F32) for x, y in ((q, k), (g, v)))
         s = b.elementwise("mul", s, b.full((1, 1, 1), SCALE, F32))
         slope = ""
@@ -67,8 +76,10 @@ class Gradient:
             kept = b.input("hidden", BOOL, (1, self.rows, self.keys))
             kept = b.transpose(kept, 1, 2) if turned else kept
         else:
-            across = (1, self.keys, self.rows) if turned else (1, self.rows, self.keys)
-            row, column = b.iota(across, 2 if turned else 1, I64), b.iota(across, 1 if turned else 2, I64)
+            across = (1, self.keys, self.walked) if turned else (1, self.rows, self.keys)
+            axes = axis_names(3)
+            place = axis(axes[2]) % self.rows if turned else axis(axes[1])
+            row, column = b.make_map("row", I64, across, axes, Index(place)), b.iota(across, 1 if turned else 2, I64)
             number = b.full((1, 1, 1), self.window, I64)
             kept = {"causal": lambda: b.elementwise("le", column, row),
                     "window": lambda: b.elementwise("lt", b.elementwise("sub", row, column), number),
@@ -83,14 +94,14 @@ class Gradient:
         """(inputs rounded to their types, gradients in f64 by the derivative of the softmax). Rows that are hidden whole have none."""
         random = np.random.default_rng(seed)
         narrow = NUMPY_DTYPES[self.dtype.name]
-        shapes = {**dict.fromkeys("qg", (self.heads, self.rows, self.inner)), **dict.fromkeys("kv", (self.heads, self.keys, self.inner)),
+        shapes = {**dict.fromkeys("qg", (self.heads, self.walked, self.inner)), **dict.fromkeys("kv", (self.heads, self.keys, self.inner)),
                   "dense": (self.heads, self.rows, self.keys)}
         values: Values = {n: (random.standard_normal(e) * 0.7).astype(narrow) for n, e in shapes.items()}
         values["hidden"] = random.random((1, self.rows, self.keys)) < 0.6
         values["hidden"][:, :3] = False
         q, g, k, v, bias = (values[n].astype(np.float64) for n in ("q", "g", "k", "v", "dense"))
         s, slope = q @ k.transpose(0, 2, 1) * SCALE, np.ones(())
-        row, column = np.arange(self.rows)[:, None], np.arange(self.keys)[None]
+        row, column = np.arange(self.walked)[:, None] % self.rows, np.arange(self.keys)[None]
         for name in self.scores:
             match name:
                 case "cap":

@@ -34,6 +34,9 @@ CASES = {
     "keys, causal": (Gradient(scores=("causal",), rows=200, keys=200), WalkedBack(32, 1, 2, 3, 2, 3)),
     "keys, window": (Gradient(scores=("window", "causal"), rows=180, keys=180, dtype=BF16), WalkedBack(16, 1, 1, 2, 1, 4)),
     "keys, prefix": (Gradient(scores=("prefix",), rows=150, keys=150, window=50), WalkedBack(32, 1, 1, 2, 1, 3)),
+    "keys, causal, heads that share them": (Gradient(scores=("causal",), rows=96, keys=130, group=3), WalkedBack(16, 1, 2, 3, 1, 3)),
+    "keys, causal, shared, turns that divide no head": (Gradient(scores=("causal",), rows=40, keys=56, group=2, dtype=BF16),
+                                                        WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, bias": (Gradient(scores=("dense", "causal")), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, mask": (Gradient(scores=("hidden",)), WalkedBack(32, 1, 1, 2, 1, 2)),
     "keys, cap": (Gradient(scores=("cap", "causal"), rows=72), WalkedBack(32, 1, 1, 2, 1, 2)),
@@ -108,6 +111,20 @@ def test_masks_bound_both_walks() -> None:
     assert isinstance(made, TileProgram)
     plan = walked_back_of(made)
     assert (plan.all_turns, plan.whole_turns) == (2 * 36, 2 * 21) and not plan.longest_last
+
+
+def test_masks_of_heads_that_share_keys_bound_each() -> None:
+    """Rows of a group's heads are segments of the walk, of which a causal mask begins each; turns that divide none take all columns."""
+    shared = Gradient(scores=("causal",), rows=96, keys=130, group=3)
+    form = form_of(shared)
+    alone = form_of(replace(shared, group=1)).limit
+    assert form.segments == 3 and form.limit is not None and alone is not None and form.limit.bounds == alone.bounds
+    # Of three tiles of 64 columns, the first has all rows of a head, the second its last 32, and the third none, which is a turn.
+    for columns, segments, turns in ((32, 3, 2 * 3 * (3 + 1 + 1)), (64, 1, 2 * 3 * 5)):
+        made = schedule_back(shared.graph(), {}, H200, WalkedBack(columns, 1, 1, 2, 1, 2))
+        assert isinstance(made, TileProgram)
+        plan = walked_back_of(made)
+        assert (plan.segments, plan.all_turns) == (segments, turns) and (plan.form.limit is None) == (segments == 1)
 
 
 def test_elements_that_no_mask_makes_zero_keep_all_turns() -> None:
