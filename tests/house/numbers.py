@@ -3,7 +3,8 @@
     python -m tests.house.numbers
 
 Kinds: "structural" (sizes of formats and units), "inline" (without a name) and "device": everything else. A fitted number belongs into
-`tilefuse.target.fitted`, a bound of a search into `tilefuse.base.search`, a fact of CUDA into `tilefuse.target`. Bounds come last.
+`tilefuse.target.fitted`, a bound of a search into `tilefuse.base.search`, a fact of CUDA into `tilefuse.target`. Bounds come last; those
+that decide between kernels or plans by themselves are marked (`DECIDING`).
 """
 from __future__ import annotations
 
@@ -26,6 +27,16 @@ STRUCTURAL = frozenset({
     # what one step of a generated main loop holds
     "ACCESSES_OF_PARTS", "EXPANDED_ARRAYS", "IN_USE", "ITEM_BYTES", "LANES", "LONGEST_STAGED_BYTES", "LOW_TILES", "PRODUCTS_OF_PARTS",
     "STAGES", "STAGE_COLUMNS", "STEP",
+})
+# Bounds of searches that decide between kernels or plans by themselves, where a price could: the others list candidates, bound the effort
+# of a search or the length of texts, or say which registers an instruction needs.
+DECIDING = frozenset({
+    # which reductions one thread has, and which values are computed again in place
+    "domain.inlined_values", "domain.serial_reduction", "domain.serial_results", "domain.serial_window", "domain.unrolled_taps",
+    # which patterns stages take, and what one launch holds
+    "stages.inner", "stages.one_block_elements", "packing.bodies", "packing.sibling_operands", "generators.steps_apart",
+    # how much memory packing may take, and when measured kernels correct predictions
+    "selection.least_records", "selection.more_held_share", "selection.more_live_bytes", "selection.more_live_share",
 })
 # Numbers inside functions that need no name: small counts, powers of two up to a block's threads, and scales of units.
 PLAIN = frozenset({0, 1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 0.5, 1e6})
@@ -98,4 +109,5 @@ if __name__ == "__main__":
         for number in numbers(files_of(room)):
             print(number)
     for bound in bounds_of(SEARCH):
-        print(f"SEARCH.{bound.name} = {bound.value}  [{bound.reason.unit}] {bound.reason.meaning} Why: {bound.reason.reason}")
+        mark = "  decides" if bound.name in DECIDING else ""
+        print(f"SEARCH.{bound.name} = {bound.value}{mark}  [{bound.reason.unit}] {bound.reason.meaning} Why: {bound.reason.reason}")

@@ -14,8 +14,6 @@ ROOMS = {"templates", "plan", "emit", "passes"}
 # Places that still make time of their own. Each is a debt, and the numbers only fall.
 DEBTS = {
     "passes/device/convolution_layouts.py": 3,
-    "plan/generators/exploratory.py": 2,
-    "templates/flat/choose.py": 3,
 }
 # Not a time to compare candidates by: the limit that explanations show.
 LIMITS = {"plan/price/cost.py": 1}

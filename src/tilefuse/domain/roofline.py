@@ -58,6 +58,11 @@ def resident_us(num_bytes: int, device: DeviceSpec) -> float:
     return interpolated_us(num_bytes, device.resident_curve or device.transfer_curve, device.global_bytes_per_s)
 
 
+def streamed_us(num_bytes: float, device: DeviceSpec) -> float:
+    """Time of a large stream of bytes through global memory. Units: bytes in, microseconds out. Source: DeviceSpec.global_bytes_per_s."""
+    return num_bytes / device.global_bytes_per_s * 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Parts of a step's predicted time. The slowest of the `*_us` decides; launches, `serial_us` and `ending_us` come on top.
@@ -165,7 +170,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         scattered_us=work.scattered_adds / device.scattered_adds_per_s * 1e6 if device.scattered_adds_per_s else 0.0,
         partial_us=_partial_us(work, device),
         started_us=started_us,
-        serial_us=work.serial_us + work.serial_bytes / device.global_bytes_per_s * 1e6 + _idle_start_us(work, device)
+        serial_us=work.serial_us + streamed_us(work.serial_bytes, device) + _idle_start_us(work, device)
         + _waited_cycles(work, device) / clock_hz(device) * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
         overlap_power=inf if work.loads is None else figures.overlap_power,
@@ -217,7 +222,7 @@ def price_stages(boundary: Parts, blocks: BlockWork, device: DeviceSpec) -> tupl
 def _global_us(work: Work, share: float, device: DeviceSpec) -> float:
     """Time of the global traffic. Units: microseconds. Source: DeviceSpec.transfer_curve, whose copies have enough loads in flight."""
     if work.waves is not None:
-        return work.traffic_factor * _waves_us(work.waves, work.global_bytes / device.global_bytes_per_s * 1e6, device)
+        return work.traffic_factor * _waves_us(work.waves, streamed_us(work.global_bytes, device), device)
     us = resident_us(work.global_bytes, device) if work.resident else transfer_us(work.global_bytes, device)
     launch, loads = work.grid, work.loads
     if launch is None:
@@ -452,6 +457,14 @@ def _flight_share(flight_bytes: int, device: DeviceSpec) -> float:
 def _l2_bytes_per_s(curve: tuple[tuple[int, float], ...]) -> float:
     """The best rate of data in L2; 0 where it was not measured. Units: bytes per second."""
     return peak_bytes_per_s(curve) if curve else 0.0
+
+
+def starts_us(launch: Launch, device: DeviceSpec) -> float:
+    """Time to start a kernel's blocks, of which as many are resident as threads leave room for. Units: microseconds.
+
+    Source: DeviceSpec.blocks_per_s.
+    """
+    return _started_us(launch, resident_blocks(launch, device), device)
 
 
 def _started_us(launch: Launch, resident: int, device: DeviceSpec) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tilefuse.base.search.limits import SEARCH
+from tilefuse.domain.roofline import launches_us, streamed_us
 from tilefuse.plan.generators.candidates import Candidate, Candidates
 from tilefuse.target.device import DeviceSpec
 
@@ -50,14 +51,14 @@ def exploratory(candidates: Candidates, device: DeviceSpec) -> None:
 
 def seeds(candidates: Candidates, device: DeviceSpec) -> list[int]:
     """Units with few operands whose tensors take longer to move than a kernel takes to launch; most bytes first."""
-    large_bytes = device.graph_launch_us / 1e6 * device.global_bytes_per_s
+    launch_us = launches_us(1, device)
     ranked: list[tuple[int, int]] = []
     for number, unit in candidates.units.units.items():
         priced = candidates.alone.get(number)
         if priced is None or len(candidates.units.sources(unit)) > SEARCH.generators.operands:
             continue
         num_bytes = priced.figures.bytes_moved
-        if num_bytes >= large_bytes:
+        if streamed_us(num_bytes, device) >= launch_us:
             ranked.append((-num_bytes, number))
     return [number for _, number in sorted(ranked)]
 

@@ -6,9 +6,11 @@ from math import lcm, prod
 from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.access import Access, by_memory_order, stride_of, vector_limit, widest_vector
 from tilefuse.domain.resolved import Domain
+from tilefuse.domain.roofline import starts_us, streamed_us
 from tilefuse.domain.windows import sums_fit, windows_fit
 from tilefuse.ir.affine import row_major_strides
 from tilefuse.target.device import DeviceSpec
+from tilefuse.target.launch import Launch
 from tilefuse.templates.flat.record import Pointwise
 from tilefuse.templates.flat.side_by_side import lanes_across, last_axis
 
@@ -49,15 +51,14 @@ def _steps(domain: Domain, device: DeviceSpec, accessed: list[Access], width: in
 
     Source: H200, averages of 8 f32 side by side over 128 x 64 rows of 65537: the figures above; the bytes take 1.0 ms.
     """
-    if not device.blocks_per_s or domain.scatter is not None:
+    if domain.scatter is not None:
         return 1
     num_bytes = sum(_num_places(a, domain) * a.itemsize for a in accessed)
     threads = device.fitted.flat.threads
     blocks = prod(domain.extents[a] for a in domain.kept + domain.reduced) // (width * threads)
-    # The first wave finds an empty device.
-    wave = device.num_multiprocessors * (device.max_threads_per_multiprocessor // threads)
-    moved_s = num_bytes / device.global_bytes_per_s
-    return next((s for s in SEARCH.walks.flat_steps if blocks / s - wave <= moved_s * device.blocks_per_s), SEARCH.walks.flat_steps[-1])
+    moved_us = streamed_us(num_bytes, device)
+    started_us = ((s, starts_us(Launch(-(-blocks // s), threads), device)) for s in SEARCH.walks.flat_steps)
+    return next((steps for steps, us in started_us if us <= moved_us), SEARCH.walks.flat_steps[-1])
 
 
 def _num_places(access: Access, domain: Domain) -> int:
