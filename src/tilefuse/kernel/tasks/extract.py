@@ -5,7 +5,7 @@ touch. Only memory that some task writes counts. A subscript that data decide, o
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -162,6 +162,43 @@ def _regions(kernel: Kernel, group: Group, changed: frozenset[str], numbers: Map
             for of_task in touched]
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Elements start .. start + length - 1 of a slot that a task reads, as far as the buffer reaches; `start` names the task."""
+
+    slot: str
+    start: Affine
+    length: int
+
+
+def stretches(group: Group, threads: int, num_tasks: int, slots: Set[str]) -> list[Stretch]:
+    """For those of the slots of which each task reads one run of elements, equally long and a constant step apart: the run.
+
+    Four tasks stand for all: the runs decide no result (they are fetched ahead), so that nothing is proved of the others.
+    """
+    tasks = np.array(sorted({0, min(1, num_tasks - 1), num_tasks // 2, num_tasks - 1}))
+    size = {slot.name: slot.num_elements for slot in group.slots}
+    runs: dict[str, list[list[tuple[int, int]]] | None] = {}
+    for a in dict.fromkeys(a for a in accesses(group.body) if a.slot in slots and not a.writes):
+        points = None if a.anywhere else _points(a, threads, tasks, {})
+        before = runs.get(a.slot, [[] for _ in tasks])
+        if points is None or before is None:
+            runs[a.slot] = None
+        else:
+            own = _listed_runs(*points, a.width, size[a.slot])
+            runs[a.slot] = [_joined([*x, *y]) for x, y in zip(before, own, strict=True)]
+    read = []
+    for slot, of_tasks in runs.items():
+        if of_tasks is None or any(len(r) != 1 for r in of_tasks):
+            continue
+        firsts, lasts = ([r[0][n] for r in of_tasks] for n in (0, 1))
+        step, length = firsts[min(1, len(firsts) - 1)] - firsts[0], lasts[0] - firsts[0]
+        at_step = all(f == firsts[0] + step * int(t) for f, t in zip(firsts, tasks, strict=True))
+        if at_step and all(e == min(f + length, size[slot]) for f, e in zip(firsts, lasts, strict=True)):
+            read.append(Stretch(slot, Affine(((TASK, step),) if step else (), firsts[0]), length))
+    return read
+
+
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Runs of elements in order, those that meet as one."""
     joined: list[tuple[int, int]] = []
@@ -176,21 +213,23 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _runs(a: _Access, threads: int, num_tasks: int, size: int, numbers: Mapping[str, int]) -> list[list[tuple[int, int]]]:
     """For each task the runs of elements of one access, within the buffer."""
     whole = [[(0, size)]] * num_tasks
-    points = None if a.anywhere else _points(a, threads, num_tasks, numbers)
-    if points is None:
-        return whole
-    index, holds = points
+    points = None if a.anywhere else _points(a, threads, np.arange(num_tasks), numbers)
+    return whole if points is None else _listed_runs(*points, a.width, size)
+
+
+def _listed_runs(index: Numbers, holds: NDArray[np.bool_], width: int, size: int) -> list[list[tuple[int, int]]]:
+    """For each row of starts of accesses that hold the runs of elements, within the buffer."""
     listed = []
     for row, inside in zip(index, holds, strict=True):
         starts = np.unique(row[inside])
-        breaks = np.flatnonzero(np.diff(starts) > a.width) + 1
+        breaks = np.flatnonzero(np.diff(starts) > width) + 1
         firsts = starts[np.concatenate(([0], breaks))] if starts.size else starts
-        lasts = starts[np.concatenate((breaks - 1, [starts.size - 1]))] + a.width if starts.size else starts
+        lasts = starts[np.concatenate((breaks - 1, [starts.size - 1]))] + width if starts.size else starts
         listed.append([(max(int(f), 0), min(int(e), size)) for f, e in zip(firsts, lasts, strict=True)])
     return listed
 
 
-def _points(a: _Access, threads: int, num_tasks: int, numbers: Mapping[str, int]) -> tuple[Numbers, NDArray[np.bool_]] | None:
+def _points(a: _Access, threads: int, tasks: Numbers, numbers: Mapping[str, int]) -> tuple[Numbers, NDArray[np.bool_]] | None:
     """Elements of an access and whether its guards hold, one row a task; None where they are not known or too many."""
     needed = _names_of(a)
     known = {TASK, "thread", "rank", *numbers} | {s.var if isinstance(s, For) else s.name for s in a.context if not isinstance(s, Bound)}
@@ -204,7 +243,7 @@ def _points(a: _Access, threads: int, num_tasks: int, numbers: Mapping[str, int]
     def along(name: str, values: Numbers) -> Numbers:
         return values.reshape([-1 if n == axes.index(name) else 1 for n in range(len(axes))])
 
-    env[TASK] = along(TASK, np.arange(num_tasks))
+    env[TASK] = along(TASK, tasks)
     env |= {name: np.asarray(n, dtype=np.int64).reshape((1,) * len(axes)) for name, n in numbers.items()}
     if "thread" in axes:
         env["thread"] = along("thread", np.arange(threads))
@@ -227,11 +266,11 @@ def _points(a: _Access, threads: int, num_tasks: int, numbers: Mapping[str, int]
                 at = _value(s.index, env)
                 conditions.append((at >= s.low) & (at < s.high))
     full = np.broadcast_shapes(*(v.shape for v in env.values()))
-    index = np.broadcast_to(_value(a.index, env), full).reshape(num_tasks, -1)
+    index = np.broadcast_to(_value(a.index, env), full).reshape(tasks.size, -1)
     holds = np.ones(full, dtype=bool)
     for c in conditions:
         holds = holds & c
-    return index, holds.reshape(num_tasks, -1)
+    return index, holds.reshape(tasks.size, -1)
 
 
 def _names_of(a: _Access) -> set[str]:

@@ -1,6 +1,6 @@
 // The graph: boxes inside boxes, laid out by dagre, panned and zoomed by d3. Closed boxes stand for all that they hold.
 
-const LEVELS = ["register", "warp", "shared", "cluster", "global"];
+const LEVELS = ["register", "warp", "shared", "cluster", "grid", "global"];
 const FIRST_BOXES = 44;      // opened at the start, about a screenful
 const SLOW_LAYOUT = 600;     // from so many boxes on the quick ranking is used
 const PAD = 9, LINE = 15, TITLE = 24;

@@ -28,7 +28,7 @@ from tilefuse.plan.price.products import library_product_us
 from tilefuse.plan.price.structure import boundary
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.request import is_vector_product
-from tilefuse.templates.tasks.build import Piece, Watch, build_tasks, piece_refusal, pieces_of
+from tilefuse.templates.tasks.build import Piece, Setting, build_tasks, piece_refusal, pieces_of
 from tilefuse.templates.tasks.price import stage_us
 from tilefuse.templates.tasks.record import Window
 
@@ -177,7 +177,7 @@ class _Joining:
                         if v in self.views and self.views[v].base in written)
         layouts = {v: self.layouts[v] for v in values if v in self.layouts}
         program = build_tasks(pattern.graph(self.graph, "tasks"), layouts, [x for p in parts for x in p.pieces], windows, self.device,
-                              Watch(self.options.task_limit_ms, self.options.task_times))
+                              Setting(self.options.task_ahead, self.options.task_limit_ms, self.options.task_times))
         if isinstance(program, Rejected):
             return program
         model = AnalyticCost(self.device)

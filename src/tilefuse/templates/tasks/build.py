@@ -21,9 +21,10 @@ from tilefuse.templates.tasks.record import Stage, Tasks, Window
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Debugging of a kernel of tasks: fields of `Tasks`."""
+class Setting:
+    """Settings of a kernel of tasks that options give: fields of `Tasks`."""
 
+    ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
 
@@ -56,7 +57,7 @@ def piece_refusal(piece: Piece, device: DeviceSpec) -> Rejected | None:
 
 
 def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows: Sequence[Window],
-                device: DeviceSpec, watch: Watch = Watch()) -> TileProgram | Rejected:
+                device: DeviceSpec, setting: Setting = Setting()) -> TileProgram | Rejected:
     """The kernel of tasks of pieces in order, or why there is none.
 
     graph: of all pieces together, whose results are all values that pieces write. Requires: `piece_refusal` has nothing against a piece.
@@ -88,7 +89,8 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
     tiles = tuple(-(-b.launch.num_blocks // workers) for b in bodies.values())
     body_us = [stage_us(b, device) for b in bodies.values()]
     us = tuple(body_us[s.body] for s in stages)
-    choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, watch.limit_ms, watch.recorded)
+    choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, setting.ahead, setting.limit_ms,
+                   setting.recorded)
     most = max(choice.num_tasks(n) for n in range(len(stages)))
     return _program(graph, layouts, replace(choice, workers=min(workers, most)), pieces, device)
 

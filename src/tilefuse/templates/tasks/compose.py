@@ -6,7 +6,7 @@ Composing proves the kernel: its task program is read back from the kernel IR, a
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from tilefuse.base.errors import InternalError
@@ -15,14 +15,16 @@ from tilefuse.emit.kernel_writer import extent_in_memory
 from tilefuse.ir.affine import Affine, axis, number
 from tilefuse.ir.dtype import I32
 from tilefuse.ir.scalar import Bound
+from tilefuse.kernel.asynchronous import Prefetch
 from tilefuse.kernel.ir import Barrier, Buffer, For, Group, If, Kernel, Let, Member, Stmt
-from tilefuse.kernel.tasks.extract import TASK, program_of
+from tilefuse.kernel.tasks.extract import TASK, program_of, stretches
 from tilefuse.kernel.tasks.order import OWN_COUNTERS, Segment, TaskOrder
 from tilefuse.kernel.tasks.proof import prove
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.writer import free_identifier, identifier
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
+from tilefuse.target.memory import LINE_BYTES
 from tilefuse.templates.registry import kernel_template
 from tilefuse.templates.tasks.bodies import without_start
 from tilefuse.templates.tasks.record import Tasks
@@ -40,10 +42,11 @@ def compose_tasks(program: TileProgram, choice: Tasks, device: DeviceSpec) -> Ke
         composed.append(kernel)
     parameters = _Parameters(program, taken)
     members = [_members(choice, n, kernel, parameters) for n, kernel in enumerate(composed)]
-    groups = tuple(_group(choice, n, kernel, members[n]) for n, kernel in enumerate(composed))
+    written = {v for s in choice.stages for v in s.values[_num_inputs(choice.bodies[s.body]):]} | {w.value for w in choice.windows}
+    groups = tuple(_group(choice, n, kernel, members[n], _settled(choice, n, kernel, written) if device.kind == "cuda" else frozenset())
+                   for n, kernel in enumerate(composed))
     num_tasks = sum(choice.num_tasks(n) for n in range(len(choice.stages)))
     counters = Buffer(COUNTERS, I32, OWN_COUNTERS + len(choice.stages), "global", "counter")
-    written = {v for s in choice.stages for v in s.values[_num_inputs(choice.bodies[s.body]):]}
     globals_ = tuple(replace(b, role="out" if b.origin in written else "in") for b in parameters.buffers.values())
     shared = tuple(b for kernel in composed for b in kernel.buffers if b.space == "shared")
     name_of = {b.origin: b.name for b in globals_}
@@ -101,7 +104,31 @@ def _most_waits(choice: Tasks, body: int) -> int:
     return max(len(s.awaits) for s in choice.stages if s.body == body)
 
 
-def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member]) -> Group:
+def _settled(choice: Tasks, body: int, kernel: Kernel, written: Set[str]) -> frozenset[str]:
+    """Slots of a body that no stage of it reads from another task: weights, and inputs of the kernel."""
+    graph = choice.bodies[body].graph
+    place = {i.name: n for n, i in enumerate(graph.inputs)}
+    stages = [s for s in choice.stages if s.body == body]
+    return frozenset(slot.name for slot in kernel.parameters
+                     if slot.origin in place and not any(s.values[place[slot.origin]] in written for s in stages))
+
+
+def _ahead(group: Group, threads: int, settled: Set[str]) -> tuple[Stmt, ...]:
+    """Statements that fetch what a task reads of settled memory into L2 before it waits, one line a thread at a time."""
+    num_tasks = max(m.num_blocks for m in group.members)
+    slots = {s.name: s for s in group.slots}
+    statements: list[Stmt] = []
+    for n, run in enumerate(stretches(group, threads, num_tasks, settled)):
+        line, slot = LINE_BYTES // slots[run.slot].dtype.itemsize, slots[run.slot]
+        at = run.start + axis(f"tf_line_{n}")
+        fetch: tuple[Stmt, ...] = (Prefetch(run.slot, at),)
+        if run.start.coefficient(TASK) * (num_tasks - 1) + run.start.const + run.length > slot.num_elements:
+            fetch = (If((Bound(at, 0, slot.num_elements),), fetch),)
+        statements.append(For(f"tf_line_{n}", axis("thread") * line, number(run.length), threads * line, fetch))
+    return tuple(statements)
+
+
+def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member], settled: Set[str]) -> Group:
     waits = _most_waits(choice, body)
     names = ("tf_own", *(name for n in range(waits) for name in (f"tf_from_{n}", f"tf_tasks_{n}")))
     extents = tuple((name, 1 + max(m.numbers[n] for m in members)) for n, name in enumerate(names))
@@ -109,8 +136,10 @@ def _group(choice: Tasks, body: int, kernel: Kernel, members: Sequence[Member]) 
     awaited = {a for s in choice.stages for a in s.awaits}
     publishes = any(n in awaited for n, s in enumerate(choice.stages) if s.body == body)
     work = _tiles(without_start(kernel), choice.bodies[body].launch.num_blocks, choice.tiles[body])
-    return Group(0, kernel.parameters, tuple(members), (*awaits, *work, *((Publish(COUNTERS, axis("tf_own")),) if publishes else ())),
-                 extents, (), kernel.narrow)
+    end = (Publish(COUNTERS, axis("tf_own")),) if publishes else ()
+    group = Group(0, kernel.parameters, tuple(members), (*awaits, *work, *end), extents, (), kernel.narrow)
+    ahead = _ahead(group, choice.threads, settled) if waits and choice.ahead else ()
+    return replace(group, body=(*ahead, *group.body))
 
 
 def _tiles(body: tuple[Stmt, ...], num_blocks: int, tiles: int) -> tuple[Stmt, ...]:

@@ -41,6 +41,7 @@ class Tasks:
 
     tiles      tiles that one task of each body takes, one after the other
     us         predicted time of each stage within the kernel, without its wait. Units: microseconds
+    ahead      whether a task fetches its weights into L2 before it waits
     limit_ms   longest wait of a task before the kernel stops with a message; 0: for ever
     recorded   whether the kernel records the start and the end of each task
     """
@@ -54,6 +55,7 @@ class Tasks:
     stages: tuple[Stage, ...]
     windows: tuple[Window, ...] = ()
     us: tuple[float, ...] = ()
+    ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
 

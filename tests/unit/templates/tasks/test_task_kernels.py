@@ -10,11 +10,13 @@ import pytest
 from tests.unit.templates.host_build import compiler
 from tests.unit.templates.tasks.task_runs import MODELS, largest_error, legal_order, run_case, task_case
 from tilefuse.base.errors import InternalError
+from tilefuse.kernel.asynchronous import Prefetch
 from tilefuse.kernel.ir import Kernel
-from tilefuse.kernel.tasks.extract import program_of
+from tilefuse.kernel.tasks.extract import TASK, program_of, stretches, value
 from tilefuse.kernel.tasks.proof import prove
 from tilefuse.kernel.tasks.statements import Await, Publish
 from tilefuse.kernel.tasks.tables import changed_slots
+from tilefuse.kernel.visit import parts
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 
@@ -108,6 +110,28 @@ def test_a_wait_behind_an_access_is_refused() -> None:
     turned = replace(group, body=(*(s for s in group.body if not isinstance(s, Await)), *(s for s in group.body if isinstance(s, Await))))
     with pytest.raises(InternalError, match="waits behind its first access"):
         program_of(replace(kernel, body=tuple(turned if s is group else s for s in kernel.body)))
+
+
+def test_weights_are_fetched_before_the_wait() -> None:
+    """A product's rows of weights, once each and within the matrix; nothing that another task of the kernel writes."""
+    kernel = task_case("chain").kernels[0]
+    changed = changed_slots(kernel)
+    fetched = {}
+    for group in kernel.groups:
+        waits = [n for n, s in enumerate(group.body) if isinstance(s, Await)]
+        for n, s in enumerate(group.body):
+            for p in (p for p in parts(s) if isinstance(p, Prefetch)):
+                assert n < waits[0] and p.buffer not in changed
+                fetched[p.buffer] = s
+    assert fetched, "the products' weights"
+    for group in kernel.groups:
+        names = {s.name for s in group.slots} & fetched.keys()
+        for run in stretches(group, kernel.launch.num_threads, group.members[0].num_blocks, names):
+            size = next(s.num_elements for s in group.slots if s.name == run.slot)
+            starts = [value(run.start, {TASK: t}) for t in range(group.members[0].num_blocks)]
+            assert run.length <= size and max(starts) < size
+            if run.start.axes():  # each task its own part: together the whole
+                assert starts[0] == 0 and max(starts) + run.length >= size
 
 
 def test_cuda_text() -> None:
