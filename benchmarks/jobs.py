@@ -2,7 +2,7 @@
 
     python -m benchmarks.jobs --out out --prepare 150 gpu-tests:200 bare:100 models:120
     python -m benchmarks.jobs --out out --before ../earlier before-after:120
-    python -m benchmarks.jobs --out out "decode=python -m benchmarks.attention.decode:60"
+    python -m benchmarks.jobs --out out "tiles=python -m benchmarks.attention.timed time tiles:60"
 
 First every job's kernels are compiled, all jobs side by side, for `--prepare` seconds at most; then each job has the device to itself for
 its seconds, in the order given. A job that is not done by then is ended, with what it started, and the next one begins. After each job
@@ -72,6 +72,8 @@ JOBS = {job.name: job for job in (
     _of_suite("models", "models --inductor-mode max-autotune-no-cudagraphs --only '(bert|vit|gpt2|llama).*inference/f16'"),
     _of_suite("workloads", "workloads"),
     _of_suite("stitched", "stitched"),
+    Job("decode", "python -m benchmarks.attention.decode --record {out}/decode.jsonl --budget {seconds}",
+        "python -m benchmarks.attention.decode --prepare"),
     Job("planner", "python -m benchmarks planner --processes 8 --out {out} --budget {seconds}"),
     Job("sanitize", "python -m tests.gpu.sanitize"),
     _of_both_trees("before-after", "workloads,models"),

@@ -3,6 +3,7 @@
     python -m benchmarks.attention.decode                                       512 to 131072 keys, 1 and 8 batches, 32 heads on 32 and 8
     python -m benchmarks.attention.decode --keys 4096 --batches 1 --widths 128 --tiles 6 --record FILE
     python -m benchmarks.attention.decode --list --device h200                  the walks and their prices, without a device
+    python -m benchmarks.attention.decode --prepare                             compiles all of them into the cache, and times none
 
 For each case: the walk that a plan takes (`*`), the cheapest of each number of heads in a tile and of parts, and every backend of torch's
 attention that computes it. A share is the time of the bytes, each once, over the time. Each walk is compared with double precision before
@@ -144,10 +145,10 @@ def time_case(name: str, tiles: Sequence[tuple[DecodeTile, Any]], table: Table, 
 def run(options: argparse.Namespace) -> None:
     """Plans and compiles the walks of all cases together, then times them one by one until the budget ends."""
     started = time.perf_counter()
-    listed = options.list or not torch.cuda.is_available()
-    device = device_by_name(options.device or ("h200" if listed or "H200" in torch.cuda.get_device_name() else "h100"))
+    present = torch.cuda.is_available()
+    device = device_by_name(options.device or ("h100" if present and "H200" not in torch.cuda.get_device_name() else "h200"))
     made = {name: walks(attention_of(name), device, options.tiles) for name in names(options)}
-    if listed:
+    if options.list or not (present or options.prepare):
         for name, tiles in made.items():
             print(f"== {name}: {bytes_us(attention_of(name), device):.2f} us of bytes")
             for t in tiles:
@@ -156,6 +157,8 @@ def run(options: argparse.Namespace) -> None:
     settings = Options.from_environment()
     specs = {name: [(t, lone_spec(t.program, device, settings)) for t in tiles] for name, tiles in made.items()}
     build_together([k for tiles in specs.values() for _, spec in tiles for k in spec.kernels], settings)
+    if options.prepare:
+        return
     spent_s = time.perf_counter() - started
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {spent_s:.0f} s to plan and compile", flush=True)
     record = options.record.open("w", encoding="utf-8") if options.record else None
@@ -189,6 +192,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", type=Path)
     parser.add_argument("--device", default="")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--prepare", action="store_true")
     run(parser.parse_args(words))
 
 

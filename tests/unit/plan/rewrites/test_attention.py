@@ -12,7 +12,7 @@ from tests.unit.templates.stitched_graphs import attention as written_out
 from tilefuse.base.options import Options
 from tilefuse.driver.compile import generate
 from tilefuse.ir.building.tensor import TensorBuilder
-from tilefuse.ir.dtype import BOOL, F16, F32, DType
+from tilefuse.ir.dtype import BOOL, F16, F32, I64, DType
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.library.attention_call import attention_call
@@ -22,6 +22,8 @@ from tilefuse.plan.price.attention import attention_work
 from tilefuse.plan.price.predictions import Predictions
 from tilefuse.plan.rewrites.attention import ExpandAttention, attention_choices
 from tilefuse.target.device import H200, DeviceSpec
+from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.template import pipelined_walk_of
 
 
 def called(lead: tuple[int, ...], rows: int, keys: int, width: int, dtype: DType = F16, mask: str = "", causal: bool = False) -> Graph:
@@ -126,6 +128,21 @@ def test_heads_share_keys_and_values() -> None:
     np.testing.assert_allclose(interpret(in_double(made), values)[0], powers / powers.sum(-1, keepdims=True) @ v, rtol=1e-6, atol=1e-9)
     plan = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan
     assert [k.program.template for k in plan.kernels] == ["pipelined_walk"] and not plan.library_calls
+
+
+def test_a_cache_of_some_length_is_walked_in_parts_to_its_end() -> None:
+    """One query of 32 heads on 8, keys below a length in memory: one kernel, whose walk ends where memory says."""
+    b = TensorBuilder("cached")
+    q, k, v = (b.input(n, F16, (2, 32 if n == "q" else 8, 1 if n == "q" else 2048, 64)) for n in "qkv")
+    column = b.iota((1, 1, 1, 2048), 3, I64)
+    seen = b.elementwise("lt", column, b.input("lengths", I64, (2, 1, 1, 1)))
+    k, v = (b.repeat_interleave(x, 4, 1) for x in (k, v))
+    graph = b.finish([b.attention(q, k, v, b.broadcast_to(seen, (2, 32, 1, 2048)))])
+    (kernel,) = generate(graph, constants={}, input_layouts={}, device=H200, options=Options()).plan.kernels
+    choice = kernel.program.choice
+    assert isinstance(choice, PipelinedWalk) and choice.parts > 1 and choice.heads == 4
+    plan = pipelined_walk_of(kernel.program)
+    assert plan.form.limit is not None and [e.data is not None for e in plan.form.limit.bounds.edges] == [True]
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs", "library", "causal", "scale"), [
