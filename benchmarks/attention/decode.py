@@ -39,8 +39,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
 from tilefuse.templates.staged.walked.choose import candidates, walks_of_few_rows
 from tilefuse.templates.staged.walked.form import walk_form
-from tilefuse.templates.staged.walked.program import schedule_walk
-from tilefuse.templates.staged.walked.template import pipelined_walk_of
+from tilefuse.templates.staged.walked.template import pipelined_walk_of, schedule_walk
 
 KEYS, BATCHES, KEY_HEADS, WIDTHS = (512, 2048, 8192, 32768, 131072), (1, 8), (32, 8), (64, 128)
 BACKENDS = (*PEERS, ("efficient", SDPBackend.EFFICIENT_ATTENTION), ("math", SDPBackend.MATH))

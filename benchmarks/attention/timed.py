@@ -38,9 +38,8 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
 from tilefuse.templates.staged.walked.choose import candidates
 from tilefuse.templates.staged.walked.form import walk_form
-from tilefuse.templates.staged.walked.program import schedule_walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
-from tilefuse.templates.staged.walked.template import pipelined_walk_of
+from tilefuse.templates.staged.walked.template import pipelined_walk_of, schedule_walk
 
 # Tiles beyond this multiple of the least price are not timed.
 FARTHEST = 1.5

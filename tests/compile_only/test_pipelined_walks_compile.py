@@ -15,8 +15,8 @@ from tilefuse.kernel.widths import with_index_bits
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.walked.compose import compose_walk
-from tilefuse.templates.staged.walked.program import schedule_walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.template import schedule_walk
 
 
 @pytest.mark.parametrize(("width", "causal", "choice"), [

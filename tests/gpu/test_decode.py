@@ -12,8 +12,8 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
 from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.templates.pattern import pattern_graph
-from tilefuse.templates.staged.walked.program import schedule_walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.template import schedule_walk
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
 

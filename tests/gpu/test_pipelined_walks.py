@@ -16,8 +16,8 @@ from tilefuse.driver.measure.lone_kernel import lone_program
 from tilefuse.ir.dtype import BF16, F16, DType
 from tilefuse.ir.interpret import interpret
 from tilefuse.runtime.calls.library import TORCH_DTYPES
-from tilefuse.templates.staged.walked.program import schedule_walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.template import schedule_walk
 
 
 def has_warpgroup_products() -> bool:

@@ -18,7 +18,7 @@ from tilefuse.ir.scalar import NUMPY_DTYPES
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
-from tilefuse.templates.staged.walked.program import schedule_walk
+from tilefuse.templates.staged.walked.template import schedule_walk
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 TOGETHER = 8

@@ -1,6 +1,9 @@
 """The tree of stages of a walk between products: left operands, then a loop along the walked axis, then values known at its end."""
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tilefuse.domain.tile import Level
 from tilefuse.target.capabilities import WARP
 from tilefuse.templates.explained import LevelTile
@@ -13,6 +16,9 @@ WALKED_AXIS = "walked"
 
 # How the axes of a value are spread, as of `TreeValue.spread`.
 Spread = tuple[tuple[str, Attr], ...]
+# (offset, size) in shared memory of results on their way to global memory. Units: bytes.
+Places = Mapping[str, tuple[int, int]]
+NO_PLACES: Places = {}
 
 
 def online_tree(plan: OnlinePlan) -> StageTree:
@@ -40,11 +46,11 @@ def spread_of(form: OnlineForm, rows: Attr) -> Spread:
 
 
 def turn_stages(form: OnlineForm, scores: tuple[int, int], rows: Spread, turns: Attr, inner: Attr, unit: str,
-                powers: tuple[OnChip | None, ...]) -> tuple[TreeStage, ...]:
+                powers: tuple[OnChip | None, ...], places: Places = NO_PLACES) -> tuple[TreeStage, ...]:
     """The stages of one turn behind its copies: scores, reductions along the walked axis, powers, products along it.
 
     scores: the tile of one turn; rows: how its rows are spread. turns, inner: the same of the walked axis, where columns are kept, and
-    where products add it up. powers: tiles of powers in shared memory, None where they take the registers of scores.
+    where products add it up. powers: tiles of powers in shared memory, None where they take the registers of scores. places: of results.
     """
     results, known = set(form.graph.results), {s.value for s in form.scores} | {t.value for t in form.totals}
     along = (*rows, (WALK, turns))
@@ -52,22 +58,29 @@ def turn_stages(form: OnlineForm, scores: tuple[int, int], rows: Spread, turns: 
     stages += [TreeStage("reduce", (TreeValue(t.value, Level.WARP, scores[:1], written=t.value in results, spread=along),))
                for t in form.totals]
     sums: list[TreeStage] = []
-    for w, tile in zip(form.weighted, powers, strict=True):
+    for n, (w, tile) in enumerate(zip(form.weighted, powers, strict=True)):
         own = () if w.total.value in known or w.total.value not in form.graph.node_by_name else along
         known.add(w.total.value)
-        stages.append(TreeStage("map", (TreeValue(w.total.value, Level.REGISTER, scores, spread=own) if tile is None else TreeValue(
-            w.total.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes, offset_bytes=tile.offset_bytes, spread=own),)))
-        product = TreeValue(w.value, Level.REGISTER, (scores[0], w.width), written=w.value in results,
-                            spread=(*rows, (WIDTH, (Step(Worker.WARP),)), (WALK, inner)))
-        sums.append(TreeStage("product", (product,), unit))
+        if w.total.value not in {other.total.value for other in form.weighted[:n]}:
+            stages.append(TreeStage("map", (TreeValue(w.total.value, Level.REGISTER, scores, spread=own) if tile is None else TreeValue(
+                w.total.value, Level.SHARED, (tile.rows, tile.columns), tile.num_bytes, offset_bytes=tile.offset_bytes, spread=own),)))
+        product = result_value(w.value, (scores[0], w.width), places, w.value in results)
+        spread = (*rows, (WIDTH, (Step(Worker.WARP),)), (WALK, inner))
+        sums.append(TreeStage("product", (replace(product, spread=spread),), unit))
     return (*stages, *sums)
 
 
-def ends(form: OnlineForm, turn: tuple[TreeStage, ...], rows: int, width: int) -> tuple[TreeStage, ...]:
+def result_value(value: str, tile: tuple[int, ...], places: Places, written: bool = True) -> TreeValue:
+    """A value in registers; a result may leave through a place in shared memory."""
+    offset_bytes, num_bytes = places.get(value, (0, 0))
+    return TreeValue(value, Level.REGISTER, tile, num_bytes, written=written, offset_bytes=offset_bytes)
+
+
+def ends(form: OnlineForm, turn: tuple[TreeStage, ...], rows: int, width: int, places: Places = NO_PLACES) -> tuple[TreeStage, ...]:
     """Results that are known behind the walk. turn: its stages."""
     known = {v.value for s in turn for v in s.values}
     written = (*((name, (rows,)) for name, _ in form.row_results), *((name, (rows, width)) for name, _ in form.width_results))
-    return tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, written=True),)) for name, tile in written if name not in known)
+    return tuple(TreeStage("map", (result_value(name, tile, places),)) for name, tile in written if name not in known)
 
 
 def _copy(plan: OnlinePlan, tile: OnChip) -> TreeStage:

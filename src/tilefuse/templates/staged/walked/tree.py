@@ -1,38 +1,54 @@
-"""The tree of stages of a pipelined walk: the rows' operand, then a loop along the walked axis, then values known at its end."""
+"""The tree of stages of walks on warpgroup instructions: the rows' operands, a loop along the walked axis, values known at its end."""
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilefuse.domain.tile import Level
+from tilefuse.domain.work import Work
+from tilefuse.templates.explained import LevelTile
+from tilefuse.templates.notation import Step, Worker
 from tilefuse.templates.stage_tree import Body, StageTree, TreeLoop, TreeStage, TreeValue, moved_bytes
-from tilefuse.templates.staged.online.tree import WALKED_AXIS
+from tilefuse.templates.staged.online.products import LEAD, ROW
+from tilefuse.templates.staged.online.tree import WALKED_AXIS, ends, spread_of, turn_stages
 from tilefuse.templates.staged.pipelined.plan import OperandTile
-from tilefuse.templates.staged.pipelined.tree import TENSOR_CORES, in_turns
+from tilefuse.templates.staged.pipelined.tree import TENSOR_COPIES, TENSOR_CORES, in_turns
 from tilefuse.templates.staged.walked.plan import WalkPlan
+from tilefuse.templates.staged.walked.stage import StagedResult
+from tilefuse.templates.staged.walked.tiled import TiledWalk
 
 
 def walk_tree(plan: WalkPlan) -> StageTree:
-    """The tree of a plan. The loop has as many turns as the longest tile."""
-    form, choice = plan.form.online, plan.choice
-    results = set(form.graph.results)
-    stage_bytes = {r.name: r.end_bytes - r.offset_bytes for r in plan.staged}
-    score, weighted = form.scores[0], form.weighted[0]
-    scores, sums = (choice.rows, choice.columns), (choice.rows, weighted.width)
-    totals = tuple(TreeStage("reduce", (TreeValue(t.value, Level.WARP, (choice.rows,), written=t.value in results),)) for t in form.totals)
-    result = TreeValue(weighted.value, Level.REGISTER, sums, stage_bytes.get(weighted.value, 0), written=weighted.value in results)
-    turn = (_copy(plan, plan.keys), _copy(plan, plan.values), *(_copy(plan, t) for t in plan.biases),
-            TreeStage("product", (TreeValue(score.value, Level.REGISTER, scores),), TENSOR_CORES), *totals,
-            TreeStage("map", (TreeValue(weighted.total.value, Level.REGISTER, scores),)),
-            TreeStage("product", (result,), TENSOR_CORES))
-    known = {v.value for s in turn for v in s.values}
-    written = tuple(TreeStage("map", (TreeValue(name, Level.REGISTER, tile, stage_bytes.get(name, 0), written=True),))
-                    for values, tile in ((form.row_results, (choice.rows,)), (form.width_results, sums))
-                    for name, _ in values if name not in known)
-    times = plan.most_turns if plan.form.limit is None else 0
-    body: Body = (_copy(plan, plan.left), TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text()), *written)
-    turns = -(-plan.num_items // choice.blocks)
-    return StageTree((("row", choice.rows),), choice.blocks, plan.num_tiles, in_turns(turns, body), moved=moved_bytes(plan.work))
+    """The tree of a walk between two products."""
+    brought = tuple(ring_copy(plan, t, "threads" if plan.is_loaded(t) else TENSOR_COPIES) for t in (plan.keys, plan.values, *plan.biases))
+    return tiled_tree(plan, plan.work, plan.staged, (ring_copy(plan, plan.left),), brought, plan.form.online.weighted[0].width)
 
 
-def _copy(plan: WalkPlan, tile: OperandTile) -> TreeStage:
+def tiled_tree(plan: TiledWalk, work: Work, staged: Sequence[StagedResult], own: Body, brought: tuple[TreeStage, ...],
+               width: int) -> StageTree:
+    """The tree of a walk. The loop has as many turns as the longest tile.
+
+    own, brought: copies of the rows' operands, and of those that come each turn. staged, width: results that pass through shared memory,
+    and the columns of results.
+    """
+    form, choice = plan.of.online, plan.tiling
+    places = {r.name: (r.offset_bytes, r.end_bytes - r.offset_bytes) for r in staged}
+    rows = spread_of(form, (Step(Worker.GRID), Step(Worker.CTA, choice.rows)))
+    loop = (Step(Worker.LOOP, choice.columns),)
+    in_registers = (None,) * len(form.weighted)
+    turn = (*brought, *turn_stages(form, (choice.rows, choice.columns), rows, loop, loop, TENSOR_CORES, in_registers, places))
+    times = plan.most_turns if plan.of.limit is None else 0
+    walk = TreeLoop(WALKED_AXIS, choice.columns, times, turn, plan.turns_text())
+    body: Body = (*own, walk, *ends(form, turn, choice.rows, width, places))
+    columns, parts = ("walked axis, a turn", choice.columns), (("part", plan.parts),) if plan.parts > 1 else ()
+    workers = (LevelTile("grid", ((LEAD, form.num_leads), (ROW, form.num_rows), *parts)), LevelTile("block", ((ROW, choice.rows), columns)),
+               LevelTile("warpgroup", ((ROW, choice.rows // choice.warpgroups), columns), choice.warpgroups))
+    return StageTree(((ROW, choice.rows),), choice.blocks, plan.num_tiles, in_turns(-(-plan.num_items // choice.blocks), body),
+                     moved=moved_bytes(work), workers=workers)
+
+
+def ring_copy(plan: TiledWalk, tile: OperandTile, by: str = TENSOR_COPIES) -> TreeStage:
+    """The ring of one operand."""
     slots = plan.slots(tile)
-    value = TreeValue(tile.operand.value, Level.SHARED, (tile.lines, tile.depth), tile.slot_bytes * slots, slots)
-    return TreeStage("copy", (value,), "threads" if plan.is_loaded(tile) else "tensor copies")
+    value = TreeValue(tile.operand.value, Level.SHARED, (tile.lines, tile.depth), tile.slot_bytes * slots, slots,
+                      offset_bytes=tile.offset_bytes)
+    return TreeStage("copy", (value,), by)

@@ -19,9 +19,8 @@ from tilefuse.templates.notation import parse_template
 from tilefuse.templates.staged.recomputed.compose import compose_back
 from tilefuse.templates.staged.recomputed.form import BackForm, back_form
 from tilefuse.templates.staged.recomputed.plan import BackPlan
-from tilefuse.templates.staged.recomputed.program import back_by_hand, schedule_back
 from tilefuse.templates.staged.recomputed.record import WalkedBack
-from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate, walked_back_of
+from tilefuse.templates.staged.recomputed.template import WalkedBackTemplate, back_by_hand, schedule_back, walked_back_of
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

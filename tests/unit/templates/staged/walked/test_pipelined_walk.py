@@ -25,9 +25,8 @@ from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
 from tilefuse.templates.staged.walked.limit import turns_of
 from tilefuse.templates.staged.walked.plan import WalkPlan
-from tilefuse.templates.staged.walked.program import schedule_walk, walk_by_hand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
-from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of
+from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of, schedule_walk, walk_by_hand
 from tilefuse.templates.staged.walked.tree import walk_tree
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

@@ -27,10 +27,9 @@ from tilefuse.templates.staged.walked.choose import candidates, choose_walk
 from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
-from tilefuse.templates.staged.walked.program import walk_by_hand
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.split.groups import heads_that_share, with_heads
-from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of
+from tilefuse.templates.staged.walked.template import PipelinedWalkTemplate, pipelined_walk_of, walk_by_hand
 from tilefuse.templates.staged.walked.tree import walk_tree
 
 

@@ -16,8 +16,8 @@ from tilefuse.ir.dtype import BF16, F16
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import H200
-from tilefuse.templates.staged.walked.program import schedule_walk
 from tilefuse.templates.staged.walked.record import PipelinedWalk
+from tilefuse.templates.staged.walked.template import schedule_walk
 
 Draw = Callable[[np.random.Generator, str, tuple[int, ...]], np.ndarray]
 
