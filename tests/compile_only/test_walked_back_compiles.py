@@ -12,8 +12,8 @@ from tilefuse.kernel.widths import with_index_bits
 from tilefuse.printers.cuda import print_cuda
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.recomputed.compose import compose_back
-from tilefuse.templates.staged.recomputed.program import schedule_back
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.template import schedule_back
 
 
 @pytest.mark.parametrize(("of", "width", "scores", "choice"), [

@@ -12,8 +12,8 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.driver.compile import present_device
 from tilefuse.ir.dtype import BF16, F16
 from tilefuse.runtime.calls.library import TORCH_DTYPES
-from tilefuse.templates.staged.recomputed.program import schedule_back
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.template import schedule_back
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_warpgroup_products(), reason="needs a CUDA device of compute capability 9.0")]
 A = torch.ops.aten
