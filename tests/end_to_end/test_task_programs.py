@@ -35,6 +35,8 @@ def test_models(name: str) -> None:
     """Two calls of each: the second finds the counters at zero."""
     program, inputs, expected = compiled(name)
     assert any(k["template"] == "tasks" for k in program.explain(json=True)["kernels"])
+    text = program.explain()
+    assert " critical path " in text and "stage 1: body " in text and "awaits 0" in text
     for _ in range(2):
         results = program(*inputs)
         for a, b in zip(results if isinstance(results, (list, tuple)) else (results,), expected, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilefuse.base.printable import one_line
 from tilefuse.runtime.spec import ProgramSpec
-from tilefuse.runtime.stage_tree import tree_lines
+from tilefuse.runtime.stage_tree import task_lines, tree_lines
 
 # Inputs whose sizes a sentence names.
 SHOWN_SIZES = 3
@@ -67,6 +67,7 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
         levels = ", ".join(f"{e['producer']} -> {e['user']} {e['level']}" for e in k["edges"])
         lines.append(f"    {{{', '.join(k['nodes'])}}}" + (f"; {levels}" if levels else ""))
         lines += [f"    {line}" for line in tree_lines(k["tree"])] if k.get("tree") else []
+        lines += [f"    {line}" for line in task_lines(k["parameters"])]
     lines += [f"  library {c['operator']} ({', '.join(c['operands'])}) -> {', '.join(value for _, value in c['results'])}{_call_time(c)}"
               for c in explanation["library"]]
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]

@@ -1,4 +1,4 @@
-"""The tree of stages of a kernel as lines, from an explanation's plain data.
+"""The tree of stages of a kernel, or its tasks, as lines, from an explanation's plain data.
 
     block tile (row 128, column 256), 132 blocks take 2048 tiles in turn; moves 96.0 MiB global, 1.50 GiB L2
       loop inner in steps of 64, 16 times
@@ -23,6 +23,16 @@ def tree_lines(tree: Mapping[str, Any]) -> list[str]:
     moved = ", ".join(f"{bytes_text(count)} {level}" for level, count in tree["moved"].items())
     head = f"block tile ({tile}), {blocks} block{'' if blocks == 1 else 's'}{cluster}{turns}"
     return [head + (f"; moves {moved}" if moved else ""), *(line for part in tree["body"] for line in _lines(part, INDENT))]
+
+
+def task_lines(parameters: Mapping[str, Any]) -> list[str]:
+    """The lines of a kernel of tasks: their numbers and the critical path, then each stage; empty for any other kernel."""
+    if "critical path" not in parameters:
+        return []
+    p = parameters
+    head = (f"{p['tasks']} tasks of {p['stages']} stages and {p['bodies']} bodies, taken by {p['workers']} blocks; "
+            f"{p['counters']} counters, {p['waits']} waits; critical path {p['critical path']}")
+    return [head, *(f"{INDENT}{name}: {text}" for name, text in parameters.items() if name.startswith("stage "))]
 
 
 def _lines(part: Mapping[str, Any], indent: str) -> Iterator[str]:

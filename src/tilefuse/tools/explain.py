@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tilefuse.runtime.explanation import search_text
-from tilefuse.runtime.stage_tree import tree_lines
+from tilefuse.runtime.stage_tree import task_lines, tree_lines
 from tilefuse.runtime.summary import Step, bytes_text, counted, parts_of, steps_of, summary_lines, time_text
 
 __all__ = ["bytes_text", "counted", "explanation_lines", "summary_lines", "time_text"]
@@ -89,6 +89,7 @@ def schedule_lines(explanation: Mapping[str, Any]) -> Iterator[str]:
         yield f"template {step.label}: {step.record['notation']}" + (f" (shared memory of a block: {shared})" if shared else "")
         if step.record.get("tree"):
             yield from (f"stages {step.label}: {line}" for line in tree_lines(step.record["tree"]))
+        yield from (f"tasks {step.label}: {line}" for line in task_lines(step.record.get("parameters", {})))
 
 
 def shared_text(launch: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from tilefuse.tools import cli
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/command_line.md", "docs/installation.md", "docs/planning.md", "docs/layout.md",
-         "docs/blas.md", "docs/training.md", "docs/view.md", "docs/results.md", "docs/comparing.md")
+         "docs/blas.md", "docs/training.md", "docs/view.md", "docs/results.md", "docs/comparing.md",
+         "docs/tasks.md")
 # Settings that a page leaves to the reader: shorter runs, and no figures of this machine in the user's folder.
 SHORTER = {"60": "1", "calibrate": "calibrate --most-mib 1"}
 
@@ -72,6 +73,12 @@ def test_the_programs_of_the_page_on_training_run(number: int) -> None:
     texts = blocks("docs/training.md", "python")
     assert len(texts) == 2
     exec(compile(texts[number], "docs/training.md", "exec"), {})
+
+
+def test_the_program_of_the_page_on_tasks_runs(folder: Path) -> None:
+    (text,) = blocks("docs/tasks.md", "python")
+    exec(compile(text, "docs/tasks.md", "exec"), {})
+    assert (folder / "tasks.json").stat().st_size > 100
 
 
 @pytest.mark.slow

@@ -36,6 +36,8 @@ from tilefuse.templates.registry import kernel_template
 # Generators whose kernels are one walk or staged, and the generator whose kernels are packed; for "packing" the faster of both is used.
 UNPACKED = ("single", "connect", "recompute", "substitution", "exploratory", "walk")
 PACKED = "pack"
+# The generator of kernels of tasks (`select/grid_level.py`).
+TASKS = "tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,13 @@ def price(setting: Setting, pattern: Pattern, generator: str = "") -> Priced | R
 
 
 def _as_written(setting: Setting, kernel: KernelOutline) -> Priced | Rejected:
-    """The kernel that an outline means: where a pattern has two, the levels of the edges may distinguish them."""
+    """The kernel that an outline means: where a pattern has two, the levels of the edges may distinguish them.
+
+    Raises: UserError for a kernel of tasks.
+    """
+    if kernel.generator == TASKS:
+        raise UserError(f"kernel {kernel.name} consists of tasks, which a written plan cannot have yet",
+                        hint="write its stages as kernels: the plan's text with grid_level=off has them")
     outcome = price(setting, kernel.pattern, kernel.generator)
     if isinstance(outcome, Rejected) or _levels(setting, kernel.pattern, outcome) == set(kernel.levels):
         return outcome

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from tests.unit.templates.tasks.task_models import NormedChain
+from tilefuse.base.errors import UserError
 from tilefuse.driver.compile import generate_sources
 from tilefuse.plan.pattern import Plan
+from tilefuse.plan.text.text import print_plan
 from tilefuse.target.device import H200, DeviceSpec
 
 FREE = replace(H200, fitted=replace(H200.fitted, tasks=replace(H200.fitted.tasks, wait_us=0.0, task_us=0.0)))
@@ -64,6 +66,14 @@ def test_a_device_too_small(device: DeviceSpec, reason: str) -> None:
     """The plan goes without the level, and says why."""
     plan = planned(device, grid_level="always")
     assert "tasks" not in generators(plan) and any(r.startswith(reason) for r in reasons(plan)), reasons(plan)
+
+
+def test_a_written_plan_has_no_tasks() -> None:
+    """The text of such a plan is for reading; following it is refused with the way out."""
+    text = print_plan(planned(grid_level="always"))
+    assert " by tasks cost" in text
+    with pytest.raises(UserError, match="consists of tasks"):
+        planned(plan=text)
 
 
 class Sorted(torch.nn.Module):
