@@ -57,7 +57,7 @@ from tilefuse.printers.tensor_copies import checked_copy, checked_store, host_vi
 class CheckedPrinter(HostPrinter):
     """Replaces the hooks by checked accesses. `site` is the number of the statement being printed; findings name it."""
 
-    includes = ("cstdlib", "cmath", "cstdio", "cstring", "map", "utility", "vector")
+    includes = ("cstdlib", "cmath", "cstdio", "cstring", "vector")
 
     def __init__(self, kernel: Kernel, task_order: Sequence[int] | None = None) -> None:
         super().__init__(kernel, task_order)

@@ -19,6 +19,43 @@ struct tf_cell {             // what is known of an element (of a granule of sha
   bool written;
 };
 
+// A hash table of numbers by two numbers. Own code, because the standard library's maps take half a second to compile.
+struct tf_table {
+  struct entry { long long key, more, value, other; bool used; };
+  std::vector<entry> entries;
+  int size = 0;
+
+  // The entry of a key, or the free one where it belongs.
+  int place(long long key, long long more) const {
+    const unsigned long long mixed = (unsigned long long)key * 0x9e3779b97f4a7c15ull + (unsigned long long)more * 0xc2b2ae3d27d4eb4full;
+    const int last = (int)entries.size() - 1;
+    int at = (int)(mixed >> 33) & last;
+    while (entries[at].used && (entries[at].key != key || entries[at].more != more)) at = (at + 1) & last;
+    return at;
+  }
+  const entry* find(long long key, long long more) const {
+    if (entries.empty()) return nullptr;
+    const entry& there = entries[place(key, more)];
+    return there.used ? &there : nullptr;
+  }
+  entry& at(long long key, long long more) {
+    if (2 * size >= (int)entries.size()) grow();
+    entry& there = entries[place(key, more)];
+    if (!there.used) ++size;
+    there.key = key, there.more = more, there.used = true;
+    return there;
+  }
+  void grow() {
+    std::vector<entry> before(entries.empty() ? 16 : 2 * entries.size(), entry{});
+    before.swap(entries);
+    for (const entry& moved : before)
+      if (moved.used) entries[place(moved.key, moved.more)] = moved;
+  }
+  void clear() { entries.clear(), size = 0; }
+};
+
+struct tf_arrival { long long block; int before; };  // before: number of the arrival before at the same counter cell, plus 1
+
 struct tf_checker {
   const char* kernel;
   const char* const* sites;
@@ -29,16 +66,17 @@ struct tf_checker {
   int thread = 0, rank = 0, threads, cluster;
   std::vector<unsigned> epochs, arrivals;
   std::vector<unsigned> together_since;                 // by rank: epoch that the last barrier of all threads began
-  std::map<std::pair<int, int>, unsigned> team_since;   // by threads of a team and its first thread's lane: the same for the team's barriers
+  tf_table team_since;       // by threads of a team and its first thread's lane: the same for the team's barriers
   unsigned cluster_epoch = 0;
-  unsigned cluster_since = 0;                               // the same of the last cluster barrier of all threads, in epochs of the cluster
-  std::map<std::pair<int, int>, unsigned> cluster_teams;    // by threads of a team and its first one: of the last barrier of these in all blocks
+  unsigned cluster_since = 0;  // the same of the last cluster barrier of all threads, in epochs of the cluster
+  tf_table cluster_teams;    // by threads of a team and its first one: of the last barrier of these in all blocks
   long long clusters_begun = 0;
-  std::map<std::pair<const void*, long long>, std::pair<long long, int>> meeting_teams;   // counter cell -> cluster, first thread of its team
-  std::map<int, std::pair<const void*, long long>> last_meetings;                         // first thread of a team -> counter cell
-  std::map<std::pair<long long, long long>, std::vector<long long>> arrived;   // counter cell -> blocks, in order of arrival
-  std::map<long long, std::map<long long, unsigned>> acquired;                 // last block -> block -> its arrivals seen
-  std::map<std::pair<int, const char*>, long long> repeated;
+  tf_table meeting_teams;    // counter cell -> cluster, first thread of its team
+  tf_table last_meetings;    // first thread of a team -> counter cell
+  std::vector<tf_arrival> arrived;
+  tf_table waiting;          // counter cell -> number of its last arrival plus 1, arrivals that no last block has followed yet
+  tf_table acquired;         // last block, block -> arrivals of the second that the first has seen
+  tf_table repeated;         // statement, rule -> findings
   tf_touch last_remote = {};
   std::vector<unsigned> issued, finished;  // by thread: warpgroup products that it has issued, and of those the ones that it has waited for
   int together = 0;  // the call whose threads touch memory together now, nobody knows which of them what
@@ -52,7 +90,7 @@ struct tf_checker {
   // One finding: reported the first time at a site, counted afterwards; 40 lines at most.
   void finding(const char* rule, int site, const char* buffer, long long index, const tf_touch* before = nullptr) {
     ++found;
-    if (repeated[{site, rule}]++ || repeated.size() > 40 || !report) return;
+    if (repeated.at(site, (long long)rule).value++ || repeated.size > 40 || !report) return;
     char line[768];
     int length = std::snprintf(line, sizeof line, "%s: %s: %s[%lld], thread %d of block %lld", kernel, rule, buffer, index, thread, block);
     if (before && length < (int)sizeof line)
@@ -76,32 +114,30 @@ struct tf_checker {
     if (together && before.kind == 3 && before.block == block && before.site == together) return false;
     if (before.block == block) return before.epoch == epochs[rank] || !ordered(before);
     if (cluster > 1 && before.block / cluster == block / cluster) return !exchanged(before);
-    const auto mine = acquired.find(block);
-    if (mine == acquired.end()) return true;
-    const auto theirs = mine->second.find(before.block);
-    return theirs == mine->second.end() || theirs->second <= before.arrivals;
+    const tf_table::entry* seen = acquired.find(block, before.block);
+    return !seen || seen->value <= before.arrivals;
   }
 
   // Whether a barrier since an earlier access of this block had both threads, its own and the one at hand.
   bool ordered(const tf_touch& before) const {
     if (together_since[rank] > before.epoch || together || before.kind == 3) return true;
-    for (const auto& [team, epoch] : team_since)
-      if (epoch > before.epoch && member(team, before.thread) && member(team, thread)) return true;
+    for (const tf_table::entry& team : team_since.entries)
+      if (team.used && team.value > before.epoch && member(team, before.thread) && member(team, thread)) return true;
     return false;
   }
   // Whether a cluster barrier since an access of another block of the cluster had both threads.
   bool exchanged(const tf_touch& before) const {
     if (cluster_since > before.cluster_epoch) return true;
-    for (const auto& [team, epoch] : cluster_teams) {
-      const int last = team.second + team.first;
-      if (epoch > before.cluster_epoch && before.thread >= team.second && before.thread < last && thread >= team.second && thread < last)
+    for (const tf_table::entry& team : cluster_teams.entries) {
+      const long long first = team.more, last = first + team.key;
+      if (team.used && team.value > before.cluster_epoch && before.thread >= first && before.thread < last && thread >= first && thread < last)
         return true;
     }
     return false;
   }
-  bool member(const std::pair<int, int>& team, int who) const {
+  bool member(const tf_table::entry& team, int who) const {
     const int lane = rank * threads + who;
-    return lane >= team.second && lane < team.second + team.first;
+    return lane >= team.more && lane < team.more + team.key;
   }
 
   int lane() const { return rank * threads + thread; }
@@ -142,7 +178,7 @@ struct tf_checker {
   // The threads `first` .. first + running - 1 meet, `team` of them at a time.
   void team_barrier(int team, int first, int running) {
     ++epochs[rank];
-    for (int n = 0; n < running; n += team) team_since[{team, rank * threads + first + n}] = epochs[rank];
+    for (int n = 0; n < running; n += team) team_since.at(team, rank * threads + first + n).value = epochs[rank];
   }
 
   void cluster_barrier() {
@@ -157,8 +193,8 @@ struct tf_checker {
     for (int n = 0; n < cluster; ++n) {
       ++epochs[n];
       for (int m = 0; m < running; m += team) {
-        team_since[{team, n * threads + first + m}] = epochs[n];
-        cluster_teams[{team, first + m}] = cluster_epoch;
+        team_since.at(team, n * threads + first + m).value = epochs[n];
+        cluster_teams.at(team, first + m).value = cluster_epoch;
       }
     }
     last_remote.kind = 0;
@@ -167,13 +203,16 @@ struct tf_checker {
   // A team of all blocks of a cluster meets at a counter, which is free again once the team has met at another one.
   void meets(const void* counter, const char* name, long long size, long long index, int first, int site) {
     if (index < 0 || index >= size) return finding("no such counter", site, name, index);
-    const auto place = std::make_pair(counter, index);
-    const auto team = std::make_pair(clusters_begun, first);
-    if (meeting_teams.emplace(place, team).first->second != team) finding("counter of a meeting is another team's", site, name, index);
-    const auto before = last_meetings.find(first);
-    if (before != last_meetings.end() && before->second == place)
+    const long long cell = (long long)counter;
+    const bool is_new = !meeting_teams.find(cell, index);
+    tf_table::entry& team = meeting_teams.at(cell, index);
+    if (is_new) team.value = clusters_begun, team.other = first;
+    if (team.value != clusters_begun || team.other != first) finding("counter of a meeting is another team's", site, name, index);
+    const tf_table::entry* before = last_meetings.find(first, 0);
+    if (before && before->value == cell && before->other == index)
       finding("counter used again before another meeting of its team", site, name, index);
-    last_meetings[first] = place;
+    tf_table::entry& last = last_meetings.at(first, 0);
+    last.value = cell, last.other = index;
   }
 
   void begin_cluster() {
@@ -189,13 +228,15 @@ struct tf_checker {
   }
 
   bool arrives(const void* counter, long long index, long long count) {
-    std::vector<long long>& blocks = arrived[{(long long)counter, index}];
-    blocks.push_back(block);
+    tf_table::entry& cell = waiting.at((long long)counter, index);
+    arrived.push_back({block, (int)cell.value});
+    cell.value = (long long)arrived.size();
+    ++cell.other;
     ++arrivals[block];
     together_since[rank] = ++epochs[rank];
-    if ((long long)blocks.size() < count) return false;
-    for (long long other : blocks) acquired[block][other] = arrivals[other];
-    blocks.clear();
+    if (cell.other < count) return false;
+    for (int n = (int)cell.value; n; n = arrived[n - 1].before) acquired.at(block, arrived[n - 1].block).value = arrivals[arrived[n - 1].block];
+    cell.value = cell.other = 0;
     return true;
   }
 
@@ -255,8 +296,10 @@ template <class T> struct tf_global {
 //@ tf_counters_at_zero
 // Counters must be left as they were found: no arrival may be missing.
 template <class T> void tf_counters_at_zero(tf_checker& check, tf_global<T>& counter) {
-  for (const auto& [cell, blocks] : check.arrived)
-    if (cell.first == (long long)&counter && !blocks.empty()) check.finding("counter left unfinished", 0, counter.name, cell.second);
+  for (long long index = 0; index < counter.size; ++index) {
+    const tf_table::entry* cell = check.waiting.find((long long)&counter, index);
+    if (cell && cell->other) check.finding("counter left unfinished", 0, counter.name, index);
+  }
 }
 
 //@ tf_shared tf_shared_memory tf_home_of
