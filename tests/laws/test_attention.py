@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.laws.random_attention import random_tiles, random_variant
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.walked.variants import Variant, variates
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.domain.tile import TileProgram
@@ -45,7 +45,7 @@ def test_variants_agree_with_f64(first: int, tmp_path: Path) -> None:
         if program is not None:
             made.append((seed, variant, program, compose_walk(program, H200)))
     assert len(made) >= LEAST_ACCEPTED
-    library = build_together([(k, True) for *_, k in made], tmp_path, CHECKED_PIPELINE_FLAGS)
+    library = build_together([(k, True) for *_, k in made], tmp_path, CHECKED_FLAGS)
     for number, (seed, variant, program, kernel) in enumerate(made):
         what = f"seed {seed}: {variant}\n{program.choice}"
         random = np.random.default_rng(seed)

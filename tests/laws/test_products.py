@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.laws.random_products import product_inputs, random_joins, random_layers, random_products, random_tiles
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.test_compose import buffer_of
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
@@ -45,7 +45,7 @@ def test_stitched_kernels_agree_bit_for_bit(drawn: Callable[[Random], Graph], fi
         graph = drawn(Random(seed))
         made += [(seed, p, compose(p, H200)) for p in programs(graph, seed)]
     assert len(made) >= LEAST_ACCEPTED
-    library = build_together([(k, True) for _, _, k in made], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(k, True) for _, _, k in made], tmp_path, SHORT_CHECKED_FLAGS)
     for number, (seed, program, kernel) in enumerate(made):
         inputs = product_inputs(program.graph, seed)
         buffers = {b.name: inputs[b.origin].ravel() for b in kernel.parameters if b.origin in inputs}

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.test_compose import buffer_of
 from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.ir.graph import Graph
@@ -106,7 +106,7 @@ def test_turned_walks_compute_their_graphs(seed: int, tmp_path: Path) -> None:
             assert isinstance(again, TileProgram)
             made.append((again, layouts, compose(again, H200)))
     assert len(made) > GRAPHS // 3
-    library = build_together([(kernel, True) for _, _, kernel in made], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(kernel, True) for _, _, kernel in made], tmp_path, SHORT_CHECKED_FLAGS)
     draw = np.random.default_rng(seed)
     for n, (program, layouts, kernel) in enumerate(made):
         given = {i.name: draw.integers(-20, 21, i.type.shape).astype(NUMPY_DTYPES[i.type.dtype.name]) for i in program.graph.inputs}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.templates.host_build import FLAGS, build_together
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together
 from tilefuse.ir.affine import evaluate, number
 from tilefuse.ir.scalar import Bound
 from tilefuse.kernel.asynchronous import AsyncCopy, AsyncGroup, AsyncWait, BulkCopy, BulkWait
@@ -269,7 +269,7 @@ def silent_faults(kernel: Kernel, shows: Callable[[Callable[..., int], Kernel], 
     Raises: AssertionError when the unchanged kernel is found out.
     """
     found = [("nothing", kernel), *mutants(kernel)]
-    library = build_together([(changed, True) for _, changed in found], folder, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(changed, True) for _, changed in found], folder, SHORT_CHECKED_FLAGS)
     silent = [fault for n, (fault, changed) in enumerate(found) if not shows(getattr(library, f"{kernel.name}_{n}"), changed)]
     assert silent[:1] == ["nothing"], "the unchanged kernel is found out"
     return silent[1:], len(found) - 1

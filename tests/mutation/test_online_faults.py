@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutation.faults import mutants
 from tests.mutation.test_stitched_faults import shown
-from tests.unit.templates.host_build import FLAGS, build_together, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, compiler
 from tests.unit.templates.online_graphs import with_logarithm
 from tests.unit.templates.stitched_cases import StitchedCase
 from tests.unit.templates.stitched_graphs import attention
@@ -38,7 +38,7 @@ def test_every_fault_of_order_shows(name: str, tmp_path: Path) -> None:
     kernel = case.kernel()
     planted = [(fault, k) for fault, k in mutants(kernel) if any(kind in fault for kind in KINDS)]
     found = [("nothing", kernel), *planted]
-    library = build_together([(k, True) for _, k in found], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(k, True) for _, k in found], tmp_path, SHORT_CHECKED_FLAGS)
     shows = shown(case, kernel)
     silent = [fault for n, (fault, k) in enumerate(found) if not shows(getattr(library, f"{k.name}_{n}"), k)]
     assert silent == ["nothing"], f"of {len(planted)}"

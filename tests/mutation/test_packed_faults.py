@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.packed_graphs import side_by_side, total, update
 from tests.unit.templates.pattern_graphs import Pattern, row_sum
 from tilefuse.domain.tile import TileProgram
@@ -92,7 +92,7 @@ def test_every_planted_fault_shows(name: str, tmp_path: Path) -> None:
     pattern = PATTERNS[name]
     kernel = kernel_of(pattern)
     listed = [("unchanged", kernel), *mutants(kernel)]
-    library = build_together([(k, True) for _, k in listed], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(k, True) for _, k in listed], tmp_path, SHORT_CHECKED_FLAGS)
     values = pattern.inputs(np.random.default_rng(11))
     wanted = interpret(pattern.graph, values)
     buffers = {b.name: values[b.origin].reshape(-1) for b in kernel.parameters if b.role == "in"}

@@ -12,7 +12,7 @@ from tests.mutation.faults import silent_faults
 from tests.unit.printers.copied_products import CopiedProduct
 from tests.unit.printers.pipeline_kernels import TiledProduct
 from tests.unit.printers.test_pipeline import TOLERANCE
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tilefuse.ir.affine import axis
 from tilefuse.ir.dtype import F16
 from tilefuse.ir.scalar import const
@@ -138,7 +138,7 @@ def _called(function: Callable[..., int], product: TiledProduct, kernel: Kernel)
 def test_findings_name_the_fault(tmp_path: Path) -> None:
     """Every fault of order is found by the rule that it breaks, also where the host's result happens to be right."""
     kernels = [change(product.kernel()) for product, change, _ in FAULTS.values()]
-    library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_PIPELINE_FLAGS)
+    library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_FLAGS)
     for n, (name, (product, _, message)) in enumerate(FAULTS.items()):
         _, status, report = _called(getattr(library, f"{kernels[n].name}_{n}"), product, kernels[n])
         assert status > 0 and message in report, (name, report)

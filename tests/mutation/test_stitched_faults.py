@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.mutation.faults import silent_faults
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.stitched_cases import StitchedCase, smooth, tiles
 from tests.unit.templates.stitched_graphs import attention, clamped_layers, turned_product
 from tests.unit.templates.test_compose import assert_within, buffer_of
@@ -78,7 +78,7 @@ def test_dropped_barriers_and_misplaced_tiles_show(case: StitchedCase, tmp_path:
     assert dropped
     # In attention some tiles may lie elsewhere for a while: what was there is not needed any more.
     found = [("nothing", kernel), *dropped, *(faulty_plans(case) if case is not ATTENTION else ())]
-    library = build_together([(k, True) for _, k in found], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(k, True) for _, k in found], tmp_path, SHORT_CHECKED_FLAGS)
     shows = shown(case, kernel)
     silent = [fault for n, (fault, k) in enumerate(found) if not shows(getattr(library, f"{k.name}_{n}"), k)]
     assert silent == ["nothing"]

@@ -15,7 +15,7 @@ import torch
 
 import tilefuse
 from examples.strided_template import Strided, StridedTemplate
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tilefuse.base.errors import UserError
 from tilefuse.domain.tile import TileProgram
 from tilefuse.driver import torch_backend
@@ -116,7 +116,7 @@ def test_all_its_choices_compute_the_map(tmp_path: Path) -> None:
     programs = [p for p in (program_with(base, c, H200) for c in choices) if isinstance(p, TileProgram)]
     assert len(programs) == len(choices) == 6
     kernels = [(compose(p, H200), True) for p in programs]
-    library = build_together(kernels, tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together(kernels, tmp_path, SHORT_CHECKED_FLAGS)
     draw = np.random.default_rng()
     inputs = {i.name: draw.standard_normal(i.type.shape).astype(np.float32) for i in base.graph.inputs}
     (wanted,) = interpret(base.graph, inputs)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.stitched_cases import StitchedCase, smooth, tiles
 from tests.unit.templates.stitched_graphs import attention, clamped_layers, gated_state, lstm_step, normed_chain
 from tests.unit.templates.test_compose import assert_within, buffer_of
@@ -93,7 +93,7 @@ def test_the_text_waits_once(name: str) -> None:
 def test_kernels_that_begin_early_compute_their_graphs(tmp_path: Path, seed: int = 5) -> None:
     """No finding of the checking mode, and every result within its bound."""
     kernels = {name: case.kernel() for name, case in CASES.items()}
-    library = build_together([(k, True) for k in kernels.values()], tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together([(k, True) for k in kernels.values()], tmp_path, SHORT_CHECKED_FLAGS)
     for n, (name, kernel) in enumerate(kernels.items()):
         case = CASES[name].case
         inputs = case.inputs(np.random.default_rng(seed))

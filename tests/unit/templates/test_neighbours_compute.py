@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.interpret import interpret
 from tilefuse.ir.text import parse_graph
@@ -71,7 +71,7 @@ def programs_of(name: str) -> tuple[list[TileProgram], TileProgram]:
 def test_every_neighbour_computes_the_pattern(name: str, tmp_path: Path, seed: int = 5) -> None:
     programs, base = programs_of(name)
     kernels = [(compose(p, H200), True) for p in programs]
-    library = build_together(kernels, tmp_path, tuple("-O0" if f == "-O2" else f for f in FLAGS))
+    library = build_together(kernels, tmp_path, SHORT_CHECKED_FLAGS)
     draw = np.random.default_rng(seed)
     given = {i.name: draw.integers(-4, 5, i.type.shape).astype(np.float32) for i in base.graph.inputs}
     # Small integers: sums are exact in any order.

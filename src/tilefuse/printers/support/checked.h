@@ -15,7 +15,7 @@ struct tf_cell {             // what is known of an element (of a granule of sha
   int pending;               // shared memory: number of the transaction barrier an unfinished copy completes on, plus 1
   unsigned char ring;        // shared memory: state of the ring's slot that it belongs to, 0 outside rings; see tf_ring
   int stored;                // shared memory: tensor stores that still read it
-  unsigned long stamp;       // shared memory: when a thread stored it, 0 for what the copy engine brought
+  long long stamp;           // shared memory: when a thread stored it, 0 for what the copy engine brought
   bool written;
 };
 
@@ -311,29 +311,33 @@ struct tf_shared_memory {
   int granule;
   std::vector<tf_cell> cells;
   std::vector<unsigned> arrived;  // phases completed, by transaction barrier
-  struct flight { long long cell; unsigned group; };
-  std::vector<std::vector<flight>> flying;  // copies that a thread has started and not waited for
+  struct flight { long long cell; unsigned group, next; };
+  std::vector<flight> flights;              // elements of lists: a list is the number of its first plus 1, 0 if empty
+  unsigned unused = 0;                      // list of those that have ended
+  std::vector<unsigned> flying;             // lists, by thread: copies that it has started and not waited for
   std::vector<unsigned> groups;             // groups that a thread has ended
   struct operand { long long first, last; int who; unsigned product; };
   std::vector<operand> operands;            // bytes that warpgroup products in flight read
   std::vector<long long> due;               // elements announced and not arrived, by transaction barrier
-  std::vector<std::vector<flight>> storing; // elements of a thread's tensor stores that it has not waited for
+  std::vector<unsigned> storing;            // lists, by thread: elements of its tensor stores that it has not waited for
   std::vector<unsigned> stores;             // tensor stores that a thread has started
-  std::vector<unsigned long> fenced;        // stamp of a thread's last fence
-  unsigned long clock = 0;
+  std::vector<long long> fenced;             // stamp of a thread's last fence
+  long long clock = 0;
 
   tf_shared_memory(tf_checker& owner, unsigned char* place, long long num_bytes, int granule_bytes, int barriers)
       : check(owner), memory(place), bytes(num_bytes), granule(granule_bytes), cells(num_bytes / granule_bytes + 1), arrived(barriers, 0u) {}
   void begin() {
     std::fill(cells.begin(), cells.end(), tf_cell{});
     std::fill(arrived.begin(), arrived.end(), 0u);
-    flying.assign(check.threads, {});
+    flights.clear();
+    unused = 0;
+    flying.assign(check.threads, 0u);
     groups.assign(check.threads, 0u);
     operands.clear();
     due.assign(arrived.size(), 0ll);
-    storing.assign(check.threads, {});
+    storing.assign(check.threads, 0u);
     stores.assign(check.threads, 0u);
-    fenced.assign(check.threads, 0ul);
+    fenced.assign(check.threads, 0ll);
     clock = 0;
     std::memset(memory, 0xee, bytes);
   }
@@ -372,19 +376,30 @@ struct tf_shared_memory {
       flying.push_back(o);
       is_read = is_read || (o.first <= last && first <= o.last);
     }
-    operands = flying;
+    operands.swap(flying);
     return is_read;
+  }
+  void begin_flight(std::vector<unsigned>& lists, long long cell, unsigned group) {
+    const unsigned n = unused;
+    if (n) unused = flights[n - 1].next;
+    else flights.push_back(flight{});
+    const unsigned mine = n ? n : (unsigned)flights.size();
+    flights[mine - 1] = {cell, group, lists[check.thread]};
+    lists[check.thread] = mine;
   }
   void fence() { fenced[check.thread] = clock; }
   // The copy engine has read what this thread's stores but the last `left` take: for other threads, the thread reads it now.
   void wait_stores(unsigned left, int thread, int site) {
     check.thread = thread;
-    std::vector<flight> still;
-    for (const flight& f : storing[thread]) {
+    unsigned still = 0;
+    for (unsigned n = storing[thread], next; n; n = next) {
+      flight& f = flights[n - 1];
+      next = f.next;
       if (f.group + left > stores[thread]) {
-        still.push_back(f);
+        f.next = still, still = n;
         continue;
       }
+      f.next = unused, unused = n;
       tf_cell& cell = cells[f.cell];
       --cell.stored;
       if (cell.read.kind && cell.read.thread != thread) cell.other_read = cell.read;
@@ -394,12 +409,18 @@ struct tf_shared_memory {
   }
   void end_group() { ++groups[check.thread]; }
   void wait_group(unsigned left) {
-    std::vector<flight>& mine = flying[check.thread];
-    std::vector<flight> still;
-    for (const flight& f : mine)
-      if (f.group + left < groups[check.thread]) cells[f.cell].pending = 0;
-      else still.push_back(f);
-    mine = still;
+    unsigned still = 0;
+    for (unsigned n = flying[check.thread], next; n; n = next) {
+      flight& f = flights[n - 1];
+      next = f.next;
+      if (f.group + left < groups[check.thread]) {
+        cells[f.cell].pending = 0;
+        f.next = unused, unused = n;
+      } else {
+        f.next = still, still = n;
+      }
+    }
+    flying[check.thread] = still;
   }
   // A copy that arrives after its block is gone writes to whatever holds the memory then.
   void end() {
@@ -523,7 +544,7 @@ template <class T, class Source> void tf_async_copy_checked(tf_shared<T>& shared
     for (int part = 0; part < (int)sizeof(T) / home.granule; ++part) {
       tf_cell* const cell = shared.cells(at + n) + part;
       cell->pending = -1;
-      home.flying[home.check.thread].push_back({cell - home.cells.data(), home.groups[home.check.thread]});
+      home.begin_flight(home.flying, cell - home.cells.data(), home.groups[home.check.thread]);
     }
   }
 }

@@ -80,7 +80,7 @@ void tf_tensor_store_checked(tf_global<T>& memory, const tf_tensor_view<RANK>& v
     for (int part = 0; part < (int)sizeof(T) / home.granule; ++part) {
       tf_cell* const cell = shared.cells(index + n) + part;
       ++cell->stored;
-      home.storing[thread].push_back({cell - home.cells.data(), number});
+      home.begin_flight(home.storing, cell - home.cells.data(), number);
     }
   });
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import SHORT_CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.packed_graphs import side_by_side, total, update
 from tests.unit.templates.pattern_graphs import (
     Pattern,
@@ -84,7 +84,7 @@ def packed(name: str, device: DeviceSpec) -> TileProgram:
 def library(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Kernel, object]]:
     """Every kernel with its entry."""
     kernels = {(name, place): compose(packed(name, DEVICES[place]), DEVICES[place]) for name, place in PLACES}
-    flags = tuple("-O0" if f == "-O2" else f for f in FLAGS)
+    flags = SHORT_CHECKED_FLAGS
     listed = [(k, place == "h200") for (_, place), k in kernels.items()]
     built = build_together(listed, tmp_path_factory.mktemp("packed"), flags)
     return {key: (k, getattr(built, f"{k.name}_{n}")) for n, (key, k) in enumerate(kernels.items())}

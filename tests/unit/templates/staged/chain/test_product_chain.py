@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.chain.chain_graphs import layers, skipping, turned_columns, windowed
 from tests.unit.templates.stitched_cases import in_double
 from tilefuse.base.candidate import Reason, Rejected
@@ -74,7 +74,7 @@ CASES = {
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     kernels = [(compose_chain(case.program(), H200), True) for case in CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("chains"), CHECKED_PIPELINE_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("chains"), CHECKED_FLAGS)
 
 
 @needs_compiler

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.pipelined.byte_graphs import scaled, sums
 from tests.unit.templates.staged.pipelined.grouped_cases import GroupedCase, experts, grouped_inputs
 from tests.unit.templates.staged.pipelined.product_graphs import column_summed, gated, padded, pair, plain, queries_keys_values
@@ -60,7 +60,7 @@ STORED = {"odd columns": (4, True), "rows of two odd halves": (4, False), "rows 
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """All kernels with every access checked, in one source."""
     kernels = [*(compose_product(c.program(), H200) for c in ROW_STORE_CASES.values()), compose_product(GROUPED.program(), H200)]
-    return build_together([(k, True) for k in kernels], tmp_path_factory.mktemp("row_stores"), CHECKED_PIPELINE_FLAGS)
+    return build_together([(k, True) for k in kernels], tmp_path_factory.mktemp("row_stores"), CHECKED_FLAGS)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

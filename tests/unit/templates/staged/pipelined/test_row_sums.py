@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.pipelined.product_graphs import plain, product
 from tests.unit.templates.staged.pipelined.row_cases import IN_CLUSTERS, ROW_CASES, RowCase
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm, soft
@@ -33,7 +33,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler"
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """All kernels with every access checked, in one source."""
     return build_together([(compose_product(c.program(), H200), True) for c in ROW_CASES.values()], tmp_path_factory.mktemp("rows"),
-                          CHECKED_PIPELINE_FLAGS)
+                          CHECKED_FLAGS)
 
 
 @needs_compiler

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.mutation.test_pipeline_faults import changed
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler, run
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler, run
 from tests.unit.templates.staged.pipelined.product_graphs import plain
 from tests.unit.templates.staged.pipelined.test_pipelined import ROUNDOFF, Case, drawn
 from tests.unit.templates.stitched_cases import in_double
@@ -45,7 +45,7 @@ SHIFTED_CASES = {
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """All kernels with every access checked, in one source."""
     kernels = [(compose_product(c.program(), H200), True) for c in SHIFTED_CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("shifted"), CHECKED_PIPELINE_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("shifted"), CHECKED_FLAGS)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.mutation.test_pipeline_faults import changed
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.pipelined.product_graphs import batched_heads, dequantised, gated, padded, pair, plain
 from tests.unit.templates.staged.pipelined.row_graphs import residual_norm
 from tests.unit.templates.staged.pipelined.test_pipelined import ROUNDOFF, Case, drawn
@@ -70,7 +70,7 @@ def _arrays(kernel: Kernel, graph: Graph) -> dict[str, np.ndarray]:
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """All kernels with every access checked, in one source."""
     return build_together([(compose_product(c.program(), H200), True) for c in SPLIT_CASES.values()], tmp_path_factory.mktemp("split"),
-                          CHECKED_PIPELINE_FLAGS)
+                          CHECKED_FLAGS)
 
 
 @needs_compiler
@@ -222,7 +222,7 @@ def test_findings_name_the_fault(tmp_path_factory: pytest.TempPathFactory) -> No
     """Faults of order and of counts are found also where the host's result happens to be right."""
     kernel = compose_product(FAULTY.program(), H200)
     kernels = [kernel, *(replace(kernel, body=changed(kernel.body, change(kernel))) for change, _ in FAULTS.values())]
-    built = build_together([(k, True) for k in kernels], tmp_path_factory.mktemp("faults"), CHECKED_PIPELINE_FLAGS)
+    built = build_together([(k, True) for k in kernels], tmp_path_factory.mktemp("faults"), CHECKED_FLAGS)
     arrays = _arrays(kernel, FAULTY.program().graph)
     for n, (name, message) in enumerate([("none", ""), *((name, message) for name, (_, message) in FAULTS.items())]):
         _, status, report = call(getattr(built, f"{kernel.name}_{n}"), kernels[n], arrays)

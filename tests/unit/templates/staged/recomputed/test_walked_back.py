@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.recomputed.back_graphs import Gradient
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.base.candidate import Reason, Rejected
@@ -60,7 +60,7 @@ def scheduled(name: str) -> TileProgram:
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     return build_together([(compose_back(scheduled(name), H200), True) for name in CASES], tmp_path_factory.mktemp("back"),
-                          CHECKED_PIPELINE_FLAGS)
+                          CHECKED_FLAGS)
 
 
 @needs_compiler

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, compiler
 from tests.unit.templates.online_graphs import masked, merged_heads, two_of_each
 from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.staged.walked.walk_cases import CASES, Case
@@ -36,7 +36,7 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler"
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     kernels = [(compose_walk(case.program(), H200), True) for case in CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_PIPELINE_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("walks"), CHECKED_FLAGS)
 
 
 @needs_compiler
