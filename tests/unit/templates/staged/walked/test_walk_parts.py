@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.attention.cases import attention_of
 from benchmarks.attention.tiles import priced
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, compiler
 from tests.unit.templates.staged.walked.part_cases import PART_CASES
 from tests.unit.templates.staged.walked.variants import Variant
 from tests.unit.templates.staged.walked.walk_cases import Case
@@ -37,7 +37,7 @@ from tilefuse.templates.staged.walked.tree import walk_tree
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The checked kernels of all cases, compiled together."""
     kernels = [(compose_walk(case.program(), H200), True) for case in PART_CASES.values()]
-    return build_together(kernels, tmp_path_factory.mktemp("parts"), CHECKED_PIPELINE_FLAGS)
+    return build_together(kernels, tmp_path_factory.mktemp("parts"), CHECKED_FLAGS)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
