@@ -8,7 +8,7 @@
     --fit NAME,...       least squares over the logarithms of predicted over measured time of the half "fit", from today's figures
     --regret             measured time of what the model picks over the best of the alternatives that were timed
 
-Records are those of the suite `planner` that hold their kernels as texts (all from 2026-11-24 on).
+Records are those of the suite `planner` that hold their kernels as texts; without any the newest of these.
 """
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def main() -> int:
     """Exit status: 0, or 1 where no record holds kernels."""
     chosen = options()
     device = fit.with_figures(device_by_name(chosen.device), fit.figures_of_text(chosen.figures))
-    cases = {label: case for path in chosen.records or newest() for label, case in Record.load(path).cases.items()
+    # Records may hold kernels of one label: each keeps the run that it is of.
+    cases = {f"{label} @{path.stem[-15:]}": case for path in chosen.records or newest() for label, case in Record.load(path).cases.items()
              if "kernel" in case and re.search(chosen.only, label) and chosen.template in ("", case["template"])}
     if not cases:
         print("no record with kernels", file=sys.stderr)

@@ -2,6 +2,7 @@
 
     forms      the same pattern as one walk and as stages (assumed-figures-*.txt)
     fusions    tuning cases in one kernel and node by node (records of the suite `planner`)
+    kernels    one pattern by different kernels (records of different commits)
     tiles      tiles of attention and of products, by their own reports (`benchmarks.attention.tiles`, `benchmarks.products.tiles`)
 """
 from __future__ import annotations
@@ -73,7 +74,7 @@ def fusions(rows: Sequence[Replayed]) -> Iterator[Choice]:
     """Tuning cases: the fused kernel, or the kernels of the nodes."""
     by_case: dict[str, dict[str, Replayed]] = {}
     for row in rows:
-        case, _, part = row.label.partition(" ")
+        case, _, part = row.label.partition(" @")[0].partition(" ")
         if not case.startswith("plan-"):
             by_case.setdefault(case, {})[part] = row
     for case, parts in by_case.items():
@@ -81,6 +82,18 @@ def fusions(rows: Sequence[Replayed]) -> Iterator[Choice]:
         if fused is not None and parts:
             yield Choice(case, (Alternative("fused", fused.us, fused.measured_us), Alternative(
                 "apart", sum(p.us for p in parts.values()), sum(p.measured_us for p in parts.values()))))
+
+
+def kernels(rows: Sequence[Replayed]) -> Iterator[Choice]:
+    """Patterns that different kernels computed, timed in the same run or in different ones."""
+    by_pattern: dict[str, dict[str, Replayed]] = {}
+    for row in rows:
+        if row.template != "call":
+            by_pattern.setdefault(row.pattern, {}).setdefault(row.tiles, row)
+    for timed in by_pattern.values():
+        if len(timed) > 1:
+            named = [(r, *r.label.partition(" @")[::2]) for r in timed.values()]
+            yield Choice(named[0][1], tuple(Alternative(f"{r.template} {run}", r.us, r.measured_us) for r, _, run in named))
 
 
 def text(title: str, choices: Sequence[Choice]) -> str:
@@ -95,5 +108,5 @@ def text(title: str, choices: Sequence[Choice]) -> str:
 
 def report(rows: Sequence[Replayed], device: DeviceSpec) -> str:
     """All choices. rows: of a replayed record."""
-    return "\n".join([text("forms", list(forms(device))), text("fusions", list(fusions(rows))),
+    return "\n".join([text("forms", list(forms(device))), text("fusions", list(fusions(rows))), text("kernels", list(kernels(rows))),
                       "tiles: python -m benchmarks.attention.tiles, python -m benchmarks.products.tiles"])

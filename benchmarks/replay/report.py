@@ -55,7 +55,8 @@ def worst(rows: Sequence[Replayed], count: int, device: DeviceSpec) -> str:
 def line(row: Replayed, device: DeviceSpec) -> str:
     """One kernel: its time, its price and the parts of it. Units: microseconds."""
     terms = "  ".join(f"{name} {us:.2f}" for name, us in terms_of(row, device)[:LISTED_TERMS])
-    return f"{row.label:52s} {row.template:14s} measured {row.measured_us:8.2f}  predicted {row.us:8.2f} ({row.ratio:4.2f})  {terms}"
+    label = row.label.partition(" @")[0]
+    return f"{label:52s} {row.template:14s} measured {row.measured_us:8.2f}  predicted {row.us:8.2f} ({row.ratio:4.2f})  {terms}"
 
 
 def refusals(refused: Mapping[str, Rejected], count: int) -> str:

@@ -23,12 +23,15 @@ Case = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Replayed:
-    """One kernel or call of a record. half: `half_of` the case. was_us: predicted when it was
+    """One kernel or call of a record. half: `half_of` the case. pattern, tiles: its graph with the
+    strides, and its notation. was_us: predicted when it was
     measured; us: by today's model; parts: of that price, under the condition that weighs most. Units: microseconds."""
 
     label: str
     template: str
     half: str
+    pattern: str
+    tiles: str
     was_us: float
     measured_us: float
     us: float
@@ -72,7 +75,9 @@ def replayed(cases: Mapping[str, Case], device: DeviceSpec) -> tuple[list[Replay
             us, work = parts.us, kernel
         else:
             us, parts, work = measured_parts(kernel, device)
-        rows.append(Replayed(label, case["template"], half_of(case), case["predicted_us"], case["measured_us"], us, work, parts))
+        text = case["kernel"]
+        rows.append(Replayed(label, case["template"], half_of(case), f"{text['graph']}{text['layouts']}", text.get("notation", ""),
+                             case["predicted_us"], case["measured_us"], us, work, parts))
     return rows, refused
 
 
