@@ -1,9 +1,9 @@
 """Gradients of attention from the logarithms of its sums, as products with elements between them: two kernels beside the row sums.
 
-    d[r]     = sum of g[r, :] y[r, :]                                    row sums
-    p[c, r]  = exp(s(k q')[c, r] - l[r])                                 keys' kernel: owns columns, walks the rows
+    d[r]     = sum of g[r, :] y[r, :]           l' = log2(e) l           row sums
+    p[c, r]  = 2 ** (log2(e) s(k q')[c, r] - l'[r])                               keys' kernel: owns columns, walks the rows
     dv       = p g          dk = scale * (p * (v g' - d)) q
-    p[r, c]  = exp(s(q k')[r, c] - l[r])                                 queries' kernel: owns rows, walks the columns
+    p[r, c]  = 2 ** (log2(e) s(q k')[r, c] - l'[r])                               queries' kernel: owns rows, walks the columns
     dq       = scale * (p * (g v' - d)) k
 
 No sum is added up by several blocks, so that results are the same in every run. Powers are computed twice: seven products instead of five.
@@ -11,6 +11,7 @@ Sources: Rabe and Staats 2021, arXiv:2112.05682 (recomputation); Dao 2023, arXiv
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from tilefuse.plan.walks import COMPUTED_AGAIN, find_walks
 from tilefuse.target.device import DeviceSpec
 
 RESULTS = ("dq", "dk", "dv")
+LOG2_E = math.log2(math.e)
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,11 @@ class _Writer:
         if len(b.shape_of(logarithms)) > len(self.lead) + 1:
             logarithms = b.reshape(logarithms, b.shape_of(logarithms)[:-1])
         logarithms = b.cast(b.slice(logarithms, (0,), (self.rows,), axes=(len(self.lead),)), F32)
-        # Rows that a mask hides whole have no logarithm, and powers of 0.
-        lowest = self._number(float("-inf"), (1,) * (len(self.lead) + 1))
-        self.logarithms = b.where(b.elementwise("eq", logarithms, lowest), self._number(0.0, (1,) * (len(self.lead) + 1)), logarithms)
+        # Rows that a mask hides whole have no logarithm, and powers of 0. Powers are those of two: the row sums' kernel multiplies.
+        one = (1,) * (len(self.lead) + 1)
+        hidden = b.elementwise("eq", logarithms, self._number(float("-inf"), one))
+        logarithms = b.where(hidden, self._number(0.0, one), logarithms)
+        self.logarithms = b.elementwise("mul", logarithms, self._number(LOG2_E, one))
 
     def of_queries(self) -> str:
         """Gradient of the queries; keys and values of a group of heads are read by each of them."""
@@ -163,7 +167,8 @@ class _Writer:
         of_scores = b.cast(b.matmul(left_gradient, right_gradient, transpose_b=True), F32)
         s = self._masked(b.elementwise("mul", s, self._number(self.of.scale, (1,) * len(shape))), turned)
         logarithms, row_sums = (b.reshape(x, shape) for x in (self.logarithms, self.row_sums))
-        p = b.elementwise("exp", b.elementwise("sub", s, logarithms))
+        s = b.elementwise("mul", s, self._number(LOG2_E, (1,) * len(shape)))
+        p = b.elementwise("exp2", b.elementwise("sub", s, logarithms))
         ds = b.elementwise("mul", p, b.elementwise("sub", of_scores, row_sums))
         return b.cast(p, self.dtype), b.cast(ds, self.dtype)
 

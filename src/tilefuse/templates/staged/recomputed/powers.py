@@ -85,10 +85,10 @@ def _largest(e: Expr, walked: str, names: frozenset[str]) -> Iterator[Expr]:
 
 
 def _is_power(e: Expr, form: OnlineForm) -> bool:
-    """Whether an expression is exp of a score less a value of its row or of its column."""
+    """Whether an expression is a power of a score less a value of its row or of its column."""
     names = frozenset(form.reads)
     match e:
-        case Call("exp", (Call("sub", (x, shift)),)):
+        case Call("exp" | "exp2", (Call("sub", (x, shift)),)):
             reads = {r.value for r in walk(x) if isinstance(r, Read)}
             return bool(reads & names) and not any(isinstance(r, Read) and r.value in names for r in walk(shift))
     return False
@@ -123,23 +123,25 @@ def _vanishes(e: Expr, powers: list[Expr]) -> bool:
 def _short(e: Expr) -> Expr:
     match e:
         case Call("exp", (Call("sub", (x, shift)),)):
-            return Call("exp2", (Call("sub", (_scaled(x), Call("mul", (shift, const(LOG2_E, F32))))),))
+            return Call("exp2", (Call("sub", (_scaled(x, LOG2_E), Call("mul", (shift, const(LOG2_E, F32))))),))
+        case Call("exp2", (Call("sub", (x, shift)),)):
+            return Call("exp2", (Call("sub", (_scaled(x, 1.0), shift)),))
     return e
 
 
-def _scaled(e: Expr) -> Expr:
-    """An expression times log2(e), inside of masks and with the constant that it is multiplied by."""
+def _scaled(e: Expr, factor: float) -> Expr:
+    """An expression times a factor, inside of masks and with the constants that it is multiplied by."""
     match e:
         case Const() if not math.isfinite(e.value):
             return e
         case Const():
-            return const(float(e.value) * LOG2_E, F32)
+            return const(float(e.value) * factor, F32)
         case Call("mul", (x, Const() as c)) | Call("mul", (Const() as c, x)):
-            return Call("mul", (x, const(float(c.value) * LOG2_E, F32)))
+            return _scaled(x, float(c.value) * factor)
         case Call("select", (condition, a, b)):
-            return Call("select", (condition, _scaled(a), _scaled(b)))
+            return Call("select", (condition, _scaled(a, factor), _scaled(b, factor)))
         case Guard(facts, a, b):
-            return Guard(facts, _scaled(a), _scaled(b))
+            return Guard(facts, _scaled(a, factor), _scaled(b, factor))
         case Call("add" | "sub" as fn, (a, b)):
-            return Call(fn, (_scaled(a), _scaled(b)))
-    return Call("mul", (e, const(LOG2_E, F32)))
+            return Call(fn, (_scaled(a, factor), _scaled(b, factor)))
+    return e if factor == 1.0 else Call("mul", (e, const(factor, F32)))

@@ -7,7 +7,7 @@ Scores' registers hold the elements before these are rounded: each score is read
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from tilefuse.emit.subscripts import kernel_dtype
 from tilefuse.ir.affine import Affine, axis, number
@@ -37,8 +37,8 @@ class BackTurn:
         self.elements = tuple(dict.fromkeys(p.total.body for p in form.weighted))
         self.early = early_part(form)
         names = frozenset(form.reads)
-        self.reads_rows = any(isinstance(e, Read | Lookup) and (isinstance(e, Lookup) or e.value not in names) and ROW in _axes(e)
-                              and e not in row_values for body in self.elements for e in walk(body))
+        self.reads_rows = any(isinstance(e, Lookup) or e.value not in names and ROW in _axes(e)
+                              for body in self.elements for e in _reads(body, row_values))
 
     def emit(self) -> None:
         """Products and elements."""
@@ -177,5 +177,15 @@ def _as(e: KExpr, dtype: DType) -> KExpr:
     return e if kernel_dtype(e) == dtype else Call(dtype.name, (e,))
 
 
-def _axes(e: Read | Lookup) -> frozenset[str]:
-    return frozenset[str]().union(*(i.axes() for i in e.index)) if isinstance(e, Read) else frozenset([ROW])
+def _axes(e: Read) -> frozenset[str]:
+    return frozenset[str]().union(*(i.axes() for i in e.index))
+
+
+def _reads(e: Expr, known: Container[Expr]) -> Iterator[Read | Lookup]:
+    """Reads in an expression, but for those within parts that are known."""
+    if e in known:
+        return
+    if isinstance(e, Read | Lookup):
+        yield e
+    for part in children(e):
+        yield from _reads(part, known)
