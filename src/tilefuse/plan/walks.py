@@ -77,7 +77,8 @@ def _from(score: Node, graph: Graph, depth: int) -> Iterator[tuple[str, ...]]:
 
 
 def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
-    """The walk of a marked product: others like it whose results the same products read, with the maps between, and all of these."""
+    """The walk of a marked product: others like it whose results the same products read, with the maps between, and all of these; and the
+    same without maps that only move operands."""
     scores: dict[str, None] = {score.name: None}
     inside: dict[str, None] = {}
     while True:
@@ -99,7 +100,11 @@ def _of_several(score: Node, graph: Graph) -> Iterator[tuple[str, ...]]:
         if len(scores) == known:
             break
     if score.name in inside:
-        yield tuple(n.name for n in graph.in_order(inside))
+        walk = graph.in_order(inside)
+        yield tuple(n.name for n in walk)
+        # Where moved operands have no tensor map, a kernel of their own moves them.
+        if any(map(_moves, walk)):
+            yield tuple(n.name for n in walk if not _moves(n))
 
 
 def _moves(node: Node) -> bool:

@@ -71,7 +71,8 @@ def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices:
     if eager_rounding:
         return GradientChoice(of, results, None, why="their definition would be rounded where the library rounds nothing")
     definition = gradient_definition(of, {name: graph.type_of(v) for name, v in of.operands.items()}, results)
-    walks = find_walks(definition, device)
+    # Of several walks with the same products, the one that holds most.
+    walks = list({_products(definition, w): w for w in sorted(find_walks(definition, device), key=len)}.values())
     products = {n.name for n in definition.nodes if n.kind == "library.matmul"}
     if not products <= {n for w in walks for n in w} or not all(prices.has_kernel(definition, w, {}) for w in walks):
         return GradientChoice(of, results, None, why="no kernels hold their definition")
@@ -80,6 +81,10 @@ def _choice(of: AttentionGradientCall, graph: Graph, device: DeviceSpec, prices:
     before = tuple(n.name for n in definition.nodes if n.name not in inside and _leads_to(definition, n, sums))
     us = sum(prices.kernel_us(definition, nodes, eager_rounding, 0) for nodes in (*walks, before))
     return GradientChoice(of, results, definition, len(walks), us, taken)
+
+
+def _products(graph: Graph, walk: Sequence[str]) -> tuple[str, ...]:
+    return tuple(n for n in walk if graph.node_by_name[n].kind == "library.matmul")
 
 
 def _leads_to(graph: Graph, node: Node, ends: Sequence[str]) -> bool:

@@ -149,3 +149,13 @@ def test_gradients_that_nothing_reads_are_left_out() -> None:
     assert call.gradients == ("d0", "", "")
     made, texts = expanded(graph)
     assert [n.kind for n in made.nodes].count("library.matmul") == 3 and "1 kernel that walks" in texts[0]
+
+
+def test_packed_heads_that_share_keys_are_moved_first() -> None:
+    """Rows of a group's heads that do not follow each other in memory have no tensor map: the row sums' kernel moves them."""
+    graph = called("flash", True, 4, rows=4096, columns=4096, width=128)
+    strides = {"qgy": (4096 * 4 * 128, 128, 4 * 128, 1), "kv": (4096 * 128, 128, 128, 1)}
+    layouts = {name: kind for names, kind in strides.items() for name in names}
+    options = Options(attention_gradients="kernels")
+    plan = generate(graph, constants={}, input_layouts=layouts, device=H200, options=options).plan
+    assert [k.program.template for k in plan.kernels] == ["rows", "walked_back", "walked_back"] and not plan.library_calls
