@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tilefuse.templates.staged.recomputed.program import schedule_back
 
 from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
@@ -19,7 +20,6 @@ from tilefuse.kernel.tensor_map import TensorCopy
 from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.recomputed.compose import compose_back
-from tilefuse.templates.staged.recomputed.program import schedule_back
 from tilefuse.templates.staged.recomputed.record import WalkedBack
 
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
