@@ -97,6 +97,16 @@ IN_PLACE = """graph @updated(%t: f32[50, 8], %n: i64[6], %g: f32[6, 8]) -> () {
   return
 }"""
 
+# Products of one row and a norm of the whole row between them.
+NORMS = """graph @norms(%x: f32[1, 256], %a: f32[256, 256], %b: f32[256, 131]) -> (f32[1, 131]) {
+  %p: f32[1, 256] = library.matmul(%x, %a)
+  %s: f32[1] = reduce.sum [i] over [k < 256] { mul(%p[i, k], %p[i, k]) }
+  %y: f32[1, 256] = map [i, j] { mul(%p[i, j], rsqrt(add(mul(%s[i], 0.00390625:f32), 0.00001:f32))) }
+  %q: f32[1, 131] = library.matmul(%y, %b)
+  %z: f32[1, 131] = map [i, j] { tanh(%q[i, j]) }
+  return %z
+}"""
+
 EARLY = (("f16", 64), ("f32", 64), ("f32", 96))
 # Without `merge-sliced-products`: every step brings its own part of the input and both weights.
 NOT_JOINED = "decompose,remove-dead-nodes,inline-views,simplify-index,simplify-scalar,remove-dead-nodes"
@@ -152,6 +162,10 @@ def samples(device: DeviceSpec) -> Iterator[Sample]:
         yield from _pipelined(device)
     for code in generate(parse_graph(IN_PLACE), constants={}, device=device, options=Options()).spec.kernels:
         yield Sample("scatter in place", code, None)
+    for name, text in {"steps": recurrence_text("f16", 64, rows=4), "norms": NORMS}.items():
+        options = Options(passes=NOT_JOINED, max_kernel_nodes=4, grid_level="always")
+        for n, code in enumerate(generate(parse_graph(text), constants={}, device=device, options=options).spec.kernels):
+            yield Sample(f"tasks {name} {n}", code, None)
     # Kernels that fetch inputs while the one ahead runs: each sample is launched twice in a row, and the second does.
     for dtype, width in EARLY:
         graph, options = parse_graph(recurrence_text(dtype, width)), Options(passes=NOT_JOINED, max_kernel_nodes=4)
@@ -180,6 +194,8 @@ def _lone(name: str, program: TileProgram | Rejected, device: DeviceSpec) -> Ite
 def kinds(sample: Sample) -> set[str]:
     """Which templates and variants a sample's kernel has."""
     found = {"in place"} if sample.code.entry.endswith("_in_place") else {"early"} if "_early" in sample.code.entry else set[str]()
+    if "tf_take_task" in sample.code.source:
+        found.add("tasks")
     if sample.program is None:
         return found
     template, chosen = sample.program.template, dict(sample.program.parameters)

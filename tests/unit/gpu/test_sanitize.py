@@ -21,7 +21,7 @@ def test_the_sample_has_every_template_and_variant() -> None:
     assert found >= {"pointwise", "transpose", "rows", "columns", "packed", "stitched", "online", "in place", "early", "rows in a warp",
                      "rows in a block", "rows in a cluster", "rows split", "rows persistent", "rows with columns",
                      "rows in registers", "rows read again", "columns split", "columns whole", "pipelined",
-                     "pipelined_walk", "product_chain"}
+                     "pipelined_walk", "product_chain", "tasks"}
     assert len({s.name for s in listed}) == len(listed)
 
 
