@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_ROWS, WARP
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.turn_work import loads_of, score_of
-from tilefuse.templates.staged.recomputed.plan import BackPlan, consumer_registers
+from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
+from tilefuse.templates.staged.recomputed.plan import BackPlan
 
 
 def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
@@ -28,8 +29,7 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
-    idle = device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors)
-    power = Operations(products, plan.walked[0].operand.dtype.name, idle)
+    power = tensor_operations(products, plan.walked[0].operand.dtype.name, choice.blocks, device)
     brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.all_turns * plan.filling_bytes
     missed = _missed_bytes(plan, device)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
@@ -74,8 +74,7 @@ def _turn(plan: BackPlan, device: DeviceSpec) -> StageWork:
     special = scores * score_of(plan.form.whole).special / fitted.special_per_cycle
     loads = loads_of(form)
     threads = scores * (instructions(plan, device) / fitted.instructions_per_cycle + fitted.load_cycles * loads)
-    a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
-    moved = plan.filling_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
+    moved = port_cycles(plan.filling_bytes * pipelined.shared_reads, choice.blocks, device)
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
     products: tuple[Unit, float] = ("tensor", tensor * share)
     beside: tuple[tuple[Unit, float], ...] = (("special", special * share), ("threads", threads * share))
@@ -93,5 +92,5 @@ def _load_wait(plan: BackPlan, loads: int, device: DeviceSpec) -> float:
     of_thread = loads * WARPGROUP_ROWS * choice.columns // WARPGROUP + vectors * choice.columns * MMA_ROWS // (2 * WARP)
     if not of_thread:
         return 0.0
-    free = max(consumer_registers(plan, device)[1] - plan.registers - fitted.registers, 1)
+    free = max(choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)[1] - plan.registers - fitted.registers, 1)
     return fitted.load_wait_cycles * -(-of_thread // free) / choice.warpgroups

@@ -7,7 +7,6 @@ from itertools import product
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.roofline import price_candidate
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
@@ -17,8 +16,9 @@ from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.plan import why_no_map_of
 from tilefuse.templates.staged.recomputed.back_work import with_work
 from tilefuse.templates.staged.recomputed.form import BackForm
-from tilefuse.templates.staged.recomputed.plan import INSTRUCTION_INNER, BackPlan, consumer_registers, placed
+from tilefuse.templates.staged.recomputed.plan import INSTRUCTION_INNER, BackPlan, placed
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan
 from tilefuse.templates.staged.walked.plan import PANEL
 
 
@@ -35,19 +35,13 @@ def choose_back(form: BackForm, layouts: Layouts, device: DeviceSpec, fixed: Wal
 
 def _cheapest(form: BackForm, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None) -> BackPlan | Rejected:
     """The same for a form on a device that multiplies by warpgroups."""
-    best: tuple[float, float, BackPlan] | None = None
-    why: Rejected | None = None
     boundary = boundary_work(form.online.graph)
-    for choice in [fixed] if fixed is not None else candidates(form, layouts, device):
+
+    def planned(choice: WalkedBack) -> BackPlan | Rejected:
         plan = fit_back(form, layouts, choice, device)
-        if isinstance(plan, Rejected):
-            why = why or plan
-            continue
-        plan = with_work(plan, boundary, device)
-        price = price_candidate(plan.work, device)
-        if best is None or (price.us, price.arithmetic_us) < best[:2]:
-            best = (price.us, price.arithmetic_us, plan)
-    return best[2] if best is not None else why or Rejected(Reason.SHARED_MEMORY, "no tile fits")
+        return plan if isinstance(plan, Rejected) else with_work(plan, boundary, device)
+
+    return cheapest_plan([fixed] if fixed is not None else candidates(form, layouts, device), planned, device)
 
 
 def candidates(form: BackForm, layouts: Layouts, device: DeviceSpec) -> Iterator[WalkedBack]:
@@ -84,7 +78,8 @@ def _bands(form: BackForm, device: DeviceSpec) -> tuple[int, ...]:
 def fit_back(form: BackForm, layouts: Layouts, choice: WalkedBack, device: DeviceSpec) -> BackPlan | Rejected:
     """The plan of one choice without its work, or why there is none."""
     step = _step(form)
-    legal = ((choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
+    broken = broken_rule((
+             (choice.warpgroups >= 1 and choice.num_threads <= device.max_threads_per_block, f"{choice.warpgroups} warpgroups"),
              (0 < choice.columns <= MOST_COLUMNS and choice.columns % step == 0,
               f"{choice.columns} columns a turn are no multiple of {step} up to {MOST_COLUMNS}"),
              (form.segments == 1 or form.online.length // form.segments % choice.columns == 0,
@@ -94,10 +89,9 @@ def fit_back(form: BackForm, layouts: Layouts, choice: WalkedBack, device: Devic
              (choice.slots >= 2, f"{choice.slots} slots, and a filling in use needs another beside it"),
              (choice.band >= 1 and form.online.num_leads % choice.band == 0,
               f"a band of {choice.band} among {form.online.num_leads} lead places"),
-             (choice.blocks >= 1, f"{choice.blocks} blocks"))
-    for holds, problem in legal:
-        if not holds:
-            return Rejected(Reason.ILLEGAL_TEMPLATE, problem)
+             (choice.blocks >= 1, f"{choice.blocks} blocks")))
+    if broken is not None:
+        return broken
     plan = placed(form, choice, layouts)
     return _limit(plan, device) or replace(plan, choice=replace(choice, blocks=min(choice.blocks, plan.num_tiles)))
 
@@ -109,7 +103,7 @@ def _limit(plan: BackPlan, device: DeviceSpec) -> Rejected | None:
         if wrong:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + device.fitted.walks.registers
-    _, most = consumer_registers(plan, device)
+    _, most = plan.choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
     if registers > min(most, device.max_registers_per_thread):
         return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.choice.columns} columns, and {most} are left")
     if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:

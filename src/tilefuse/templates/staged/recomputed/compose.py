@@ -19,11 +19,10 @@ from tilefuse.ir.scalar import Expr, const
 from tilefuse.kernel.ir import Assign, Comment, Declare, If, Kernel, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, Consume, Pipeline, ReleaseSlots
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.kernel_ends import finished_kernel, prefetch_settled
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.products import ROW, WALK, OnlineForm
-from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan, consumer_registers
+from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan
 from tilefuse.templates.staged.recomputed.powers import axes_in, rows_alone
 from tilefuse.templates.staged.recomputed.state import BackState
 from tilefuse.templates.staged.recomputed.turn import BackTurn
@@ -44,14 +43,12 @@ def compose_back(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
         each_tile(w, lambda tile, turn: _Tile(w, tile, turn).emit())
         settle_stores(w)
     rings = (w.kept_ring, w.walked_ring)
-    pipeline = Pipeline(rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(plan, device))
-    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
-    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
+    registers = choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
+    pipeline = Pipeline(rings, tuple(roles.statements), choice.consumer_threads, *registers)
     buffers = (*w.buffers.values(), *w.slots.values(), *w.vectors.values(), *w.stages.values())
     maps = (*w.maps.values(), *w.vector_maps.values())
-    return Kernel(program.name, buffers, launch, (*w.frame.statements, pipeline), header, min_blocks=1, narrow=narrow, maps=maps)
+    return finished_kernel(program, device, buffers, (*w.frame.statements, pipeline), plan.shared_bytes,
+                           f"{plan.shared_bytes} bytes of shared memory", 1, maps=maps)
 
 
 class _Tile:

@@ -12,9 +12,7 @@ from tilefuse.ir.scalar import Read
 from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_INNER_BYTES, WARPGROUP_ROWS
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
-from tilefuse.target.device import DeviceSpec
 from tilefuse.target.tensor_map import BOX_ALIGNMENT_BYTES
-from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.products import LEAD, WALK
@@ -169,12 +167,3 @@ def _vector(form: BackForm, read: Read, layouts: Layouts, columns: int) -> Vecto
     extents, strides = ((online.num_leads, online.length), (leads, 1)) if leads else ((online.length,), (1,))
     vector = VectorTile(read, kind.dtype, bool(leads), extents, strides, offset.const, columns)
     return None if why_no_map(kind.dtype, extents, strides, vector.box, 0, vector.first) else vector
-
-
-def consumer_registers(plan: BackPlan, device: DeviceSpec) -> tuple[int, int]:
-    """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
-    choice, producing = plan.choice, device.fitted.pipelined.copying_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
-    started = min(started, device.max_registers_per_thread)
-    left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)

@@ -29,8 +29,7 @@ from tilefuse.kernel.pipeline import (
     WarpgroupWait,
 )
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.kernel_ends import prefetch_settled
+from tilefuse.templates.staged.kernel_ends import finished_kernel, prefetch_settled
 from tilefuse.templates.staged.online.ends import INFINITY
 from tilefuse.templates.staged.online.fragments import clear, fragment, place_of_thread
 from tilefuse.templates.staged.online.lazy import LazyTop, is_lazy
@@ -60,13 +59,10 @@ def compose_walk(program: TileProgram, device: DeviceSpec, settled: Set[str] = f
         each_tile(w, lambda item, turn: _Tile(w, *_tile_and_part(w, item), turn).emit())
         settle_stores(w)
     pipeline = Pipeline(w.rings, tuple(roles.statements), choice.consumer_threads, *consumer_registers(plan, device))
-    header = (f"nodes: {', '.join('%' + n.name for n in program.graph.nodes)}", f"schedule: {program.notation}",
-              f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes", f"{plan.shared_bytes} bytes of shared memory")
-    launch = Launch(program.launch.num_blocks, program.launch.num_threads, 1, plan.shared_bytes, device.starts_early)
-    narrow = all(t.is_float and t.bits <= 16 for t in (program.graph.type_of(r).dtype for r in program.graph.results))
     buffers = (*w.buffers.values(), *w.slots.values(), *w.stages.values(), *(w.sums_of_parts.buffers if w.sums_of_parts else ()))
     body = (*w.frame.statements, pipeline)
-    return Kernel(program.name, buffers, launch, body, header, min_blocks=1, narrow=narrow, maps=tuple(w.maps.values()))
+    return finished_kernel(program, device, buffers, body, plan.shared_bytes, f"{plan.shared_bytes} bytes of shared memory", 1,
+                           maps=tuple(w.maps.values()))
 
 
 def _tile_and_part(w: WalkState, item: Affine) -> tuple[Affine, Affine]:

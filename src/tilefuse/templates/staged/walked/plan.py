@@ -16,7 +16,6 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
-from tilefuse.target.warpgroup import MOST_REGISTERS, REGISTER_STEP
 from tilefuse.templates.staged.chain.plan import ITEM_BYTES
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
@@ -165,9 +164,5 @@ def _lines(of: WalkOperand, lines: int) -> int:
 
 def consumer_registers(plan: WalkPlan, device: DeviceSpec) -> tuple[int, int]:
     """Registers of producers, and of consumers: the rest of those that the block starts with. Units: registers a thread."""
-    choice = plan.choice
     producing = device.fitted.walks.loading_registers if plan.loads else device.fitted.pipelined.copying_registers
-    started = device.registers_per_multiprocessor // choice.num_threads // REGISTER_STEP * REGISTER_STEP
-    started = min(started, device.max_registers_per_thread)
-    left = started * choice.num_threads - producing * WARPGROUP
-    return producing, min(left // choice.consumer_threads // REGISTER_STEP * REGISTER_STEP, MOST_REGISTERS)
+    return plan.choice.registers_of_roles(producing, device)

@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.work import BlockWork, Operations, StageWork, Unit, Work
+from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.staged.online.turn_work import Score, loads_of, score_of
+from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.limit import without_mask
 from tilefuse.templates.staged.walked.plan import WalkPlan, consumer_registers
@@ -46,8 +47,7 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
-    # Tensor cores at work draw so much power that the clock sinks. That limit is the device's: few blocks do not lower it.
-    power = Operations(products, plan.left.operand.dtype.name, device.num_multiprocessors / min(choice.blocks, device.num_multiprocessors))
+    power = tensor_operations(products, plan.left.operand.dtype.name, choice.blocks, device)
     flight = sum(t.slot_bytes * plan.slots(t) for t in plan.tiles)
     brought = plan.num_items * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
@@ -112,9 +112,8 @@ def _turn(plan: WalkPlan, scores_by_turn: TurnScores, device: DeviceSpec) -> Sta
     instructions = _instructions(plan, scores_by_turn, device)
     loads = loads_of(plan.form.online, brought)
     threads = scores * (instructions / fitted.instructions_per_cycle + fitted.load_cycles * loads)
-    a_port = max(pipelined.multiprocessors_a_port * choice.blocks / device.num_multiprocessors, 1.0)
     moved_bytes = sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
-    moved = moved_bytes * pipelined.shared_reads * a_port / pipelined.port_bytes_per_cycle
+    moved = port_cycles(moved_bytes * pipelined.shared_reads, choice.blocks, device)
     # Consumers wait for threads that fill slots: these take so much longer than a turn that a second slot hides nothing.
     filled = choice.columns * choice.rows * fitted.bias_fill_cycles * sum(plan.is_loaded(t) for t in plan.biases)
     share = fitted.busy_shares[min(choice.warpgroups, len(fitted.busy_shares)) - 1]
