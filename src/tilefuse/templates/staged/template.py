@@ -15,7 +15,7 @@ from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError, UserError
 from tilefuse.domain.tile import Choice, TileProgram, kernel_name
 from tilefuse.domain.work import Work
-from tilefuse.ir.graph import Graph
+from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
@@ -204,3 +204,7 @@ class PipelineTemplate(StagedTemplate[C, P], OwnLaunchTemplate[C]):
     def overlaps(self, choice: C) -> Overlaps:
         """Blocks take tiles in turn, and fetch operands that the kernel ahead does not write while that one runs."""
         return Overlaps(walks_memory=False, turns=False, waits_itself=False, fetches_settled=True, one_wave=True)
+
+    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
+        """False: chains and walks are proposed as wholes (`plan/chains.py`, `plan/walks.py`)."""
+        return False

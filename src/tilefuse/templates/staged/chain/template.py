@@ -10,7 +10,7 @@ from dataclasses import replace
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.contraction import COLUMN, ROW
 from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
@@ -73,10 +73,6 @@ class ProductChainTemplate(PipelineTemplate[ProductChain, ChainPlan]):
         if request.is_part or not request.has_products:
             return Rejected(Reason.OTHER_TEMPLATE, "no products with a kernel of their own")
         return self.schedule(request.graph, request.layouts, request.device)
-
-    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: chains are found as wholes (`plan/chains.py`)."""
-        return False
 
 
 _TEMPLATE = ProductChainTemplate()

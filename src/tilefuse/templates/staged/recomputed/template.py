@@ -8,36 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 
-from tilefuse.base.candidate import Reason, Rejected
+from tilefuse.base.candidate import Rejected
 from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.notation import Worker
-from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings
-from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.recomputed.choose import candidates, choose_back
 from tilefuse.templates.staged.recomputed.compose import compose_back
 from tilefuse.templates.staged.recomputed.form import back_form
 from tilefuse.templates.staged.recomputed.plan import BackPlan
 from tilefuse.templates.staged.recomputed.record import WalkedBack
 from tilefuse.templates.staged.recomputed.tree import back_tree
-from tilefuse.templates.staged.template import PipelineTemplate
-from tilefuse.templates.template import Resources
+from tilefuse.templates.staged.walked.template import TiledWalkTemplate
 
 
-class WalkedBackTemplate(PipelineTemplate[WalkedBack, BackPlan]):
+class WalkedBackTemplate(TiledWalkTemplate[WalkedBack, BackPlan]):
     """Several products on either side of elements of scores, by persistent blocks: scores, elements and sums stay in registers."""
 
     record = WalkedBack
     plan_type = BackPlan
     noun = "a walk between several products"
     settings = Settings(("kept_slots", "slots", "warpgroups", "band", BLOCKS, THREADS))
-    places = {(ROW, Worker.CTA): "rows", (WALK, Worker.LOOP): "columns"}
-    follows = ("rows", THREADS)
     met_by = "columns are a multiple of 16"
 
     def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None) -> BackPlan | Rejected:
@@ -58,24 +52,9 @@ class WalkedBackTemplate(PipelineTemplate[WalkedBack, BackPlan]):
         yield replace(choice, blocks=plan.num_tiles)
         yield replace(choice, band=1)
 
-    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
-        """Its scores, elements and sums, and its slots."""
-        plan = self.plan_of(program)
-        return Resources(plan.registers + device.fitted.walks.registers, plan.shared_bytes, min_blocks=1)
-
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""
         return compose_back(program, device, settled)
-
-    def propose(self, request: Request) -> TileProgram | Rejected:
-        """The walk between the products of a pattern; values between the products stay unrounded."""
-        if request.eager_rounding or request.is_part or not request.has_products:
-            return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own whose products leave their results unrounded")
-        return self.schedule(request.graph, request.layouts, request.device)
-
-    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: walks are found as wholes (`plan/walks.py`)."""
-        return False
 
 
 _TEMPLATE = WalkedBackTemplate()

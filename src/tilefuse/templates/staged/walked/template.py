@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from tilefuse.base.candidate import Reason, Rejected
-from tilefuse.domain.tile import TileProgram
-from tilefuse.ir.graph import Graph, Node
+from tilefuse.domain.tile import Choice, TileProgram
+from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
@@ -22,7 +23,7 @@ from tilefuse.templates.request import Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, template_of
 from tilefuse.templates.staged.online.products import ROW, WALK
-from tilefuse.templates.staged.template import PipelineTemplate
+from tilefuse.templates.staged.template import PipelineTemplate, Planned
 from tilefuse.templates.staged.walked.choose import candidates, choose_walk, walks_of_few_rows
 from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import walk_form
@@ -32,7 +33,38 @@ from tilefuse.templates.staged.walked.tree import walk_tree
 from tilefuse.templates.template import Resources
 
 
-class PipelinedWalkTemplate(PipelineTemplate[PipelinedWalk, WalkPlan]):
+class TiledPlan(Planned, Protocol):
+    """A plan of a walk on warpgroup instructions."""
+
+    @property
+    def registers(self) -> int:
+        """Registers of a consumer thread for scores, powers and sums."""
+        ...
+
+
+C = TypeVar("C", bound=Choice)
+T = TypeVar("T", bound=TiledPlan)
+
+
+class TiledWalkTemplate(PipelineTemplate[C, T]):
+    """Walks whose tiles of rows warpgroups share: columns of the walked axis a turn."""
+
+    places = {(ROW, Worker.CTA): "rows", (WALK, Worker.LOOP): "columns"}
+    follows = ("rows", THREADS)
+
+    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
+        """Scores, powers and sums, and slots."""
+        plan = self.plan_of(program)
+        return Resources(plan.registers + device.fitted.walks.registers, plan.shared_bytes, min_blocks=1)
+
+    def propose(self, request: Request) -> TileProgram | Rejected:
+        """The walk between the products of a pattern; values between the products stay unrounded."""
+        if request.eager_rounding or request.is_part or not request.has_products:
+            return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own whose products leave their results unrounded")
+        return self.schedule(request.graph, request.layouts, request.device)
+
+
+class PipelinedWalkTemplate(TiledWalkTemplate[PipelinedWalk, WalkPlan]):
     """Two products with reductions between them by persistent blocks: scores and powers stay in the registers of their warpgroup."""
 
     record = PipelinedWalk
@@ -40,8 +72,6 @@ class PipelinedWalkTemplate(PipelineTemplate[PipelinedWalk, WalkPlan]):
     noun = "a pipelined walk"
     settings = Settings(("left_slots", "slots", "bias_slots", "warpgroups", "in_turn", "band", "heads", "parts", BLOCKS, THREADS),
                         ("in_turn",), ("heads", "parts"))
-    places = {(ROW, Worker.CTA): "rows", (WALK, Worker.LOOP): "columns"}
-    follows = ("rows", THREADS)
     rare = ("heads", "parts")
     met_by = "columns are a multiple of 16, slots two or more"
 
@@ -82,24 +112,9 @@ class PipelinedWalkTemplate(PipelineTemplate[PipelinedWalk, WalkPlan]):
         place = SharedPlace("rows of combined parts", sums.offset_bytes, sums.end_bytes - sums.offset_bytes)
         return replace(staging, places=(*staging.places, place))
 
-    def resources(self, program: TileProgram, device: DeviceSpec) -> Resources:
-        """Its scores, powers and sums, and its slots."""
-        plan = self.plan_of(program)
-        return Resources(plan.registers + device.fitted.walks.registers, plan.shared_bytes, min_blocks=1)
-
     def compose(self, program: TileProgram, device: DeviceSpec, settled: Set[str] = frozenset(), taken: Iterable[str] = ()) -> Kernel:
         """The pipeline of a block."""
         return compose_walk(program, device, settled)
-
-    def propose(self, request: Request) -> TileProgram | Rejected:
-        """The walk between the products of a pattern; values between the products stay unrounded."""
-        if request.eager_rounding or request.is_part or not request.has_products:
-            return Rejected(Reason.OTHER_TEMPLATE, "no kernel of its own whose products leave their results unrounded")
-        return self.schedule(request.graph, request.layouts, request.device)
-
-    def holds_product(self, node: Node, graph: Graph, device: DeviceSpec) -> bool:
-        """False: walks are found as wholes (`plan/walks.py`)."""
-        return False
 
 
 _TEMPLATE = PipelinedWalkTemplate()
