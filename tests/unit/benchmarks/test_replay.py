@@ -127,3 +127,15 @@ def test_lists_of_plans_are_compared_step_by_step(tmp_path: Path, capsys: pytest
     (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n")
     assert plans.compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl") == 1
     assert "+ " in capsys.readouterr().out
+
+
+def test_plans_count_the_waits_where_the_option_says_so() -> None:
+    """The same graph, planned by both prices: the same nodes are computed, and small kernels cost less where their launches pass early."""
+    from tilefuse.base.options import Options
+    from tilefuse.driver.compile import generate
+
+    graph = parse_graph(MAPS)
+    plain, waiting = (generate(graph, constants={}, device=H200, options=Options(plan_cache=False, price_waits=counted)).plan
+                      for counted in (False, True))
+    assert {n for k in plain.kernels for n in k.pattern.nodes} == {n for k in waiting.kernels for n in k.pattern.nodes}
+    assert sum(k.cost.us for k in waiting.kernels) < sum(k.cost.us for k in plain.kernels)
