@@ -6,7 +6,6 @@ from random import Random
 
 import numpy as np
 import pytest
-from tilefuse.templates.staged.recomputed.program import schedule_back
 
 from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.recomputed.back_graphs import Gradient
@@ -16,6 +15,7 @@ from tilefuse.target.device import H200
 from tilefuse.templates.staged.recomputed.compose import compose_back
 from tilefuse.templates.staged.recomputed.form import BackForm, back_form
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.template import schedule_back
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 TOGETHER = 6

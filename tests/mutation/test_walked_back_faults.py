@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tilefuse.templates.staged.recomputed.program import schedule_back
 
 from tests.mutation.test_pipeline_faults import changed
 from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
@@ -21,6 +20,7 @@ from tilefuse.kernel.visit import statements
 from tilefuse.target.device import H200
 from tilefuse.templates.staged.recomputed.compose import compose_back
 from tilefuse.templates.staged.recomputed.record import WalkedBack
+from tilefuse.templates.staged.recomputed.template import schedule_back
 
 pytestmark = [pytest.mark.skipif(compiler() is None, reason="no C++ compiler"), pytest.mark.slow]
 
