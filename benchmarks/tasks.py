@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -34,6 +35,10 @@ from tilefuse.target.launch import Launch
 
 STAGES, THREADS = 64, 128
 COUNTERS = "counters"
+# Options of the plans that `--models` times.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "off": {}, "always": {"grid_level": "always"}, "weights behind the wait": {"grid_level": "always", "task_ahead": False},
+    "two blocks": {"grid_level": "always", "task_blocks": 2}, "four blocks": {"grid_level": "always", "task_blocks": 4}}
 
 
 def chain_kernel(stages: int, tasks: int, workers: int, waits: bool = True) -> Kernel:
@@ -112,7 +117,7 @@ def figures(device: torch.device) -> dict[str, float]:
 
 
 def models(device: torch.device) -> list[dict[str, object]]:
-    """Times of whole models without and with the grid level. Units: microseconds."""
+    """Times of whole models without the grid level, and with it in several forms. Units: microseconds."""
     import tilefuse
     from tests.unit.templates.tasks.task_models import decode_step, normed_chain, recurrence
 
@@ -123,10 +128,10 @@ def models(device: torch.device) -> list[dict[str, object]]:
         row: dict[str, object] = {"model": name}
         with torch.no_grad():
             expected = model(*moved)
-            for level in ("off", "always"):
-                program = tilefuse.compile(model, moved, device=str(device), grid_level=level)
+            for variant, options in VARIANTS.items():
+                program = tilefuse.compile(model, moved, device=str(device), **options)
                 timing, result = time_calls([partial(program, *moved)], device)
-                row[level] = timing.median_us
+                row[variant] = timing.median_us
                 first, wanted = (r[0] if isinstance(r, (list, tuple)) else r for r in (result, expected))
                 torch.testing.assert_close(first, wanted, rtol=1e-3, atol=1e-4)
         rows.append(row)

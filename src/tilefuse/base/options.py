@@ -87,6 +87,9 @@ class Options:
         "off", "kernels that read each other's results as tasks of one kernel, ordered by counters: off, priced (where waits are predicted "
         "to cost less than launches), always (wherever it is legal); its figures are assumed, not measured", affects_code=True,
         choices=("off", "priced", "always"))
+    task_blocks: int = option(
+        0, "blocks a multiprocessor of kernels of tasks, which bounds registers (with grid_level); 0: as many as are estimated to fit",
+        affects_code=True)
     task_ahead: bool = option(True, "tasks of one kernel fetch their weights into L2 before they wait (with grid_level)", affects_code=True)
     task_limit_ms: int = option(
         0, "debugging kernels of tasks: longest wait of a task in ms, after which the kernel stops and names task and counter; 0: none",

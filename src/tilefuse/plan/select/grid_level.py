@@ -176,8 +176,10 @@ class _Joining:
         windows = tuple(Window(v, self.views[v].base, self.views[v].offset) for v in values
                         if v in self.views and self.views[v].base in written)
         layouts = {v: self.layouts[v] for v in values if v in self.layouts}
-        program = build_tasks(pattern.graph(self.graph, "tasks"), layouts, [x for p in parts for x in p.pieces], windows, self.device,
-                              Setting(self.options.task_ahead, self.options.task_limit_ms, self.options.task_times))
+        options = self.options
+        setting = Setting(options.task_blocks, options.task_ahead, options.task_limit_ms, options.task_times)
+        pieces = [x for p in parts for x in p.pieces]
+        program = build_tasks(pattern.graph(self.graph, "tasks"), layouts, pieces, windows, self.device, setting)
         if isinstance(program, Rejected):
             return program
         model = AnalyticCost(self.device)

@@ -24,6 +24,7 @@ from tilefuse.templates.tasks.record import Stage, Tasks, Window
 class Setting:
     """Settings of a kernel of tasks that options give: fields of `Tasks`."""
 
+    together: int = 0
     ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
@@ -81,7 +82,7 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
         if why is not None:
             return why
         bodies[key] = body
-    workers = _workers(tuple(bodies.values()), threads, device)
+    workers = _workers(tuple(bodies.values()), threads, setting.together, device)
     if isinstance(workers, Rejected):
         return workers
     number_of = {key: n for n, key in enumerate(bodies)}
@@ -89,19 +90,21 @@ def build_tasks(graph: Graph, layouts: Layouts, pieces: Sequence[Piece], windows
     tiles = tuple(-(-b.launch.num_blocks // workers) for b in bodies.values())
     body_us = [stage_us(b, device) for b in bodies.values()]
     us = tuple(body_us[s.body] for s in stages)
-    choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, setting.ahead, setting.limit_ms,
-                   setting.recorded)
+    choice = Tasks(threads, workers, tuple(bodies.values()), tiles, stages, tuple(windows), us, setting.together, setting.ahead,
+                   setting.limit_ms, setting.recorded)
     most = max(choice.num_tasks(n) for n in range(len(stages)))
     return _program(graph, layouts, replace(choice, workers=min(workers, most)), pieces, device)
 
 
-def _workers(bodies: Sequence[TileProgram], threads: int, device: DeviceSpec) -> int | Rejected:
-    """Blocks that the device holds at once: more would only take tasks from each other."""
+def _workers(bodies: Sequence[TileProgram], threads: int, bound: int, device: DeviceSpec) -> int | Rejected:
+    """Blocks that the device holds at once: more would only take tasks from each other. bound: as `Tasks.together`."""
     if device.kind != "cuda":
         return max(device.num_multiprocessors, 1)
     needs = [kernel_template(b.choice).resources(b, device) for b in bodies]
     registers, shared = max(n.registers for n in needs), max(n.shared_bytes for n in needs)
-    together = blocks_at_once(threads, registers, shared, device)
+    if bound:
+        registers = min(registers, device.registers_per_multiprocessor // (threads * bound))
+    together = min(blocks_at_once(threads, registers, shared, device), bound or device.max_blocks_per_multiprocessor)
     if not together:
         need = f"{threads} threads with about {registers} registers each and {shared} bytes of shared memory"
         return Rejected(Reason.REGISTERS, f"no block of {need} fits a multiprocessor of {device.name}")

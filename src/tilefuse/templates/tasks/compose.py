@@ -56,7 +56,8 @@ def compose_tasks(program: TileProgram, choice: Tasks, device: DeviceSpec) -> Ke
     launch = Launch(choice.workers, choice.threads, 1, max(k.launch.shared_bytes for k in composed), device.starts_early)
     header = (program.notation, f"reads {program.bytes_read} bytes, writes {program.bytes_written} bytes",
               f"{num_tasks} tasks of {len(choice.stages)} stages, {len(groups)} bodies, {counters.num_elements} counters")
-    kernel = Kernel(program.name, (*globals_, counters, *shared), launch, groups, header, tasks=order)
+    kernel = Kernel(program.name, (*globals_, counters, *shared), launch, groups, header, min_blocks=choice.together,
+                    tasks=order)
     findings = prove(program_of(kernel))
     if findings:
         listed = tuple(f"{f.task} {f.message}" for f in findings)

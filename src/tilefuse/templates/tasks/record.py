@@ -41,6 +41,7 @@ class Tasks:
 
     tiles      tiles that one task of each body takes, one after the other
     us         predicted time of each stage within the kernel, without its wait. Units: microseconds
+    together   blocks that must fit a multiprocessor, which bounds the registers of a thread; 0 for no bound
     ahead      whether a task fetches its weights into L2 before it waits
     limit_ms   longest wait of a task before the kernel stops with a message; 0: for ever
     recorded   whether the kernel records the start and the end of each task
@@ -55,6 +56,7 @@ class Tasks:
     stages: tuple[Stage, ...]
     windows: tuple[Window, ...] = ()
     us: tuple[float, ...] = ()
+    together: int = 0
     ahead: bool = True
     limit_ms: int = 0
     recorded: bool = False
@@ -66,8 +68,8 @@ class Tasks:
 
     @property
     def resident(self) -> int:
-        """No bound on registers: blocks take tasks by ticket, so that none needs another one to be resident."""
-        return 0
+        """The bound that an option gives. Blocks take tasks by ticket, so that none needs another one to be resident."""
+        return self.together
 
     @property
     def streams_results(self) -> bool:

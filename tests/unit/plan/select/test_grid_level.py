@@ -68,6 +68,20 @@ def test_a_device_too_small(device: DeviceSpec, reason: str) -> None:
     assert "tasks" not in generators(plan) and any(r.startswith(reason) for r in reasons(plan)), reasons(plan)
 
 
+def test_blocks_that_must_fit_a_multiprocessor() -> None:
+    """The option bounds registers and decides how many blocks take tasks; more than fit are no kernel of tasks."""
+    wide = NormedChain(3, 1024)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        one, two = (generate_sources(wide, (torch.randn(1, 1024),), device=H200, plan_cache=False, grid_level="always", task_blocks=n)
+                    for n in (1, 2))
+    for n, made in ((1, one), (2, two)):
+        code = next(c for c in made.spec.kernels if "tf_take_task" in c.source)
+        assert f", {n})" in code.source.partition("__launch_bounds__")[2][:12]
+        assert code.launch.num_blocks <= n * H200.num_multiprocessors
+    assert two.plan.kernels[0].program.launch.num_blocks > one.plan.kernels[0].program.launch.num_blocks
+
+
 def test_a_written_plan_has_no_tasks() -> None:
     """The text of such a plan is for reading; following it is refused with the way out."""
     text = print_plan(planned(grid_level="always"))
