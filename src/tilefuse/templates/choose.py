@@ -1,19 +1,24 @@
 """The kernel of a pattern: every template is asked, those of one priority are compared by the price of their work.
 
+Templates that search among many tiles are asked last: they leave out tiles that cost more than a program which another template has.
+
     priority 1   one walk over a domain             a flat walk or tiles turned in shared memory, by price; rows; columns
     priority 2   stages of one block                takes patterns with products, and small ones that no walk holds
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.roofline import price_candidate
 from tilefuse.domain.tile import TileProgram
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.registry import kernel_template, kernel_templates
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
+from tilefuse.templates.template import KernelTemplate
 
 
 def choose_program(request: Request) -> TileProgram | Rejected:
@@ -26,15 +31,27 @@ def choose_program(request: Request) -> TileProgram | Rejected:
     asked = sorted((t for t in kernel_templates() if t.packs == request.packing), key=attrgetter("priority"))
     refusals: list[Rejected] = []
     for _, templates in groupby(asked, key=attrgetter("priority")):
-        proposals = [t.propose(request) for t in templates]
-        programs = [p for p in proposals if isinstance(p, TileProgram)]
+        programs, refused = _proposals(list(templates), request)
         if programs:
             return programs[0] if len(programs) == 1 else min(programs, key=lambda p: _price(p, request.device))
-        refusals += [p for p in proposals if isinstance(p, Rejected)]
+        refusals += refused
     return next((r for r in refusals if r.reason is not Reason.OTHER_TEMPLATE), refusals[0])
 
 
-def _price(program: TileProgram, device: DeviceSpec) -> tuple[float, float]:
-    """The price of a program's work, and the part of it that traffic may hide. Units: microseconds. Source: `domain/roofline.py`."""
+def _proposals(templates: Sequence[KernelTemplate[Any]], request: Request) -> tuple[list[TileProgram], list[Rejected]]:
+    """What templates of one priority answer, in the order in which they were registered; those that try the most tiles are asked last."""
+    request.rivals.clear()
+    most = max(t.tries_many for t in templates)
+    answers: dict[int, TileProgram | Rejected] = {}
+    for n in sorted(range(len(templates)), key=lambda n: templates[n].tries_many):
+        answer = answers[n] = templates[n].propose(request)
+        if most and isinstance(answer, TileProgram):
+            request.rivals.append(_price(answer, request.device))
+    ordered = [answers[n] for n in range(len(templates))]
+    return [a for a in ordered if isinstance(a, TileProgram)], [a for a in ordered if isinstance(a, Rejected)]
+
+
+def _price(program: TileProgram, device: DeviceSpec) -> Price:
+    """The price by which a program is compared with others. Units: microseconds. Source: `domain/roofline.py`."""
     parts = price_candidate(kernel_template(program.choice).work(program, device), device)
     return parts.us, parts.arithmetic_us

@@ -25,6 +25,9 @@ from tilefuse.ir.scalar import Expr, Read, call, cast
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.parts import Known
 
+# The price of a program's work, and the part of it that traffic may hide. Units: microseconds. Source: `domain/roofline.py`.
+Price = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class WalkedPattern:
@@ -137,6 +140,7 @@ class Request:
     replaces_calls  the kernel competes with calls of the library: a template leaves products that only others hold (`holds_product`)
     choices         choices of patterns that were scheduled before in this search: a template may take one again for a pattern like it
     known           parts of packed kernels that were scheduled before
+    rivals          prices of the programs that other templates have proposed (`choose.py`)
     Requires: `choices` and `known` are of the same device and rounding.
     """
 
@@ -149,6 +153,12 @@ class Request:
     replaces_calls: bool = False
     choices: dict[Hashable, Any] = field(default_factory=dict)
     known: Known = field(default_factory=Known)
+    rivals: list[Price] = field(default_factory=list)
+
+    @property
+    def ceiling(self) -> Price | None:
+        """The least price of the programs proposed so far: a template may refuse a pattern for which all that it has costs more."""
+        return min(self.rivals, default=None)
 
     @cached_property
     def has_products(self) -> bool:
@@ -169,7 +179,7 @@ class Request:
 
     def for_part(self, part: Graph) -> Request:
         """The request for one part of a packed kernel."""
-        return replace(self, graph=in_precision(part, self.eager_rounding), packing=False, is_part=True)
+        return replace(self, graph=in_precision(part, self.eager_rounding), packing=False, is_part=True, rivals=[])
 
 
 def has_products(graph: Graph) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import InternalError
@@ -70,6 +70,9 @@ class KernelTemplate(ABC, Generic[C]):
     """
 
     record: type[C]
+
+    # Number of tiles that a proposal prices: templates that try few are asked first (`choose.py`). 0: one or a few; 1: tens; 2: hundreds.
+    tries_many: ClassVar[int] = 0
 
     def choice_of(self, program: TileProgram) -> C:
         """The program's choice as this template's record. Raises: InternalError for a program of another template."""

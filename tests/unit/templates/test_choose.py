@@ -3,13 +3,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.unit.templates.pattern_graphs import softmax
+from tests.unit.templates.staged.pipelined.product_graphs import plain
+from tests.unit.templates.stitched_graphs import attention
 from tilefuse.base.candidate import Reason, Rejected
 from tilefuse.domain.tile import TileProgram
+from tilefuse.ir.dtype import F16
 from tilefuse.ir.text import parse_graph
 from tilefuse.target.device import H200
 from tilefuse.templates.choose import choose_program
@@ -19,6 +22,7 @@ from tilefuse.templates.pattern import schedule_graph
 from tilefuse.templates.registry import kernel_template, registered
 from tilefuse.templates.request import Request
 from tilefuse.templates.staged.online.record import Online
+from tilefuse.templates.staged.stitched.choose import Search
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 
 MAP = parse_graph("graph @g(%x: f32[64, 96]) -> (f32[64, 96]) {\n  %y: f32[64, 96] = map [i, j] { exp(%x[i, j]) }\n  return %y\n}")
@@ -130,3 +134,25 @@ def test_few_blocks_of_stages_are_compared_by_their_stages(heads: int) -> None:
     # One warpgroup alone hides little: the online kernel may be the cheaper walk.
     assert isinstance(program, TileProgram) and isinstance(program.choice, PipelinedWalk | Online)
     assert program.choice.rows == 64
+
+
+@pytest.mark.parametrize("name", ["walk", "product"])
+def test_prices_of_other_templates_change_no_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that leaves out tiles which cost more than another template's program gives the same program, and prices fewer tiles."""
+    graph = attention(64, 1024, 64, F16) if name == "walk" else plain(4096, 4096, 256)
+    counts: list[int] = []
+    priced = Search.priced
+
+    def counted(self: Search, *arguments: Any) -> Any:
+        counts[-1] += 1
+        return priced(self, *arguments)
+
+    monkeypatch.setattr(Search, "priced", counted)
+    programs: list[TileProgram | Rejected] = []
+    for has_ceiling in (True, False):
+        if not has_ceiling:
+            monkeypatch.setattr(Request, "ceiling", None)
+        counts.append(0)
+        programs.append(choose_program(Request(graph, {}, H200)))
+    assert isinstance(programs[0], TileProgram) and programs[0] == programs[1]
+    assert counts[0] < counts[1]

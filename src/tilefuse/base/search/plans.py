@@ -38,9 +38,6 @@ class SelectionLimits:
 
     cycles_a_part: int = bound(32, "cycles", "Cycles reported of one strongly connected component at a time: each gives a cut.",
                                "the next solution shows the remaining ones")
-    few_nodes: int = bound(
-        64, "keys", "Largest number of keys for which strongly connected components are computed without networkx.",
-        "its import takes twice as long as planning a small graph")
     new_structures: int = bound(60, "structures", "Structures scheduled for each generator.",
                                 "BERT-base: one takes 0.8 ms of a cold compile of 1.6 s")
     generator_share: float = bound(0.5, "1", "Share of the planning time after which generators stop.", "the solver needs the rest")

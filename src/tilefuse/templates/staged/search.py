@@ -34,12 +34,13 @@ W = TypeVar("W", bound=Worked)
 
 
 def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
-             ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None]) -> P | Rejected:
+             ranked: Callable[[C, Rank, Rank | None], tuple[Rank, P] | Rejected | None], ceiling: Rank | None = None) -> P | Rejected:
     """The plan of the least rank, of equal ones that of the first choice; or why the first choice without a plan has none.
 
     least   lower bounds on a choice's rank, on fewer of its numbers; choices whose bounds exceed the best rank are not planned
     ranked  a choice's rank and plan, given its bounds and the best rank so far; None for one that cannot be better. A single choice is
             given no bounds
+    ceiling rank of a kernel of another kind, in as many numbers as it has of these: where all choices cost more, there may be no plan
     """
     candidates = list(choices)
     refused: list[tuple[int, Rejected]] = []
@@ -52,9 +53,13 @@ def cheapest(choices: Iterable[C], least: Callable[[C], Rank | Rejected],
             bounded.append((bound, n))
     best: tuple[Rank, P] | None = None
     for bound, n in sorted(bounded):
-        if best is not None and bound > best[0][:len(bound)]:
+        limit = best[0][:-1] if best is not None else ceiling
+        if limit is not None and bound[:len(limit)] > limit[:len(bound)]:
+            if best is None:
+                detail = f"at least {bound[0]:.2f} us, and another kernel takes {limit[0]:.2f}"
+                refused.append((n, Rejected(Reason.WORSE_THAN_INCUMBENT, detail)))
             break
-        planned = ranked(candidates[n], bound, best[0][:-1] if best is not None else None)
+        planned = ranked(candidates[n], bound, limit)
         if isinstance(planned, Rejected):
             refused.append((n, planned))
         elif planned is not None and (best is None or (*planned[0], n) < best[0]):

@@ -23,6 +23,7 @@ from tilefuse.templates.explained import LevelTile, SharedPlace, Staging
 from tilefuse.templates.neighbours import others_than
 from tilefuse.templates.notation import Template, print_template
 from tilefuse.templates.own_launch import OwnLaunchTemplate
+from tilefuse.templates.request import Price
 from tilefuse.templates.stage_tree import StageTree, edge_levels
 from tilefuse.templates.staged.notation import (
     BLOCKS,
@@ -86,8 +87,12 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
     priority = 2
 
     @abstractmethod
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: C | None) -> P | Rejected:
-        """The plan of a pattern given as a graph of its own, or why there is none. fixed: a choice made by hand or by a tuner."""
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: C | None, ceiling: Price | None = None) -> P | Rejected:
+        """The plan of a pattern given as a graph of its own, or why there is none.
+
+        fixed: a choice made by hand or by a tuner. ceiling: the price of a program of another kind; where all plans cost more, there may be
+        none.
+        """
 
     @abstractmethod
     def tree(self, plan: P) -> StageTree:
@@ -107,12 +112,13 @@ class StagedTemplate(KernelTemplate[C], Generic[C, P]):
 
     # -- from a plan to a program ------------------------------------------------------------------------------------------------
 
-    def schedule(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: C | None = None) -> TileProgram | Rejected:
-        """The tile program of a pattern given as a graph of its own, or why there is none. fixed: as of `plan`.
+    def schedule(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: C | None = None,
+                 ceiling: Price | None = None) -> TileProgram | Rejected:
+        """The tile program of a pattern given as a graph of its own, or why there is none. fixed, ceiling: as of `plan`.
 
         Units: bytes_read counts every boundary value once, however many blocks read it.
         """
-        plan = self.plan(graph, layouts, device, fixed)
+        plan = self.plan(graph, layouts, device, fixed, ceiling)
         if isinstance(plan, Rejected):
             return plan
         tree, launch, choice = self.tree(plan), plan.work.grid, plan.choice

@@ -15,7 +15,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Worker
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.chain.choose import candidates, choose_chain
 from tilefuse.templates.staged.chain.compose import compose_chain
@@ -38,7 +38,8 @@ class ProductChainTemplate(PipelineTemplate[ProductChain, ChainPlan]):
     places = {(ROW, Worker.CTA): "rows", (COLUMN, Worker.CTA): "columns of {value}"}
     met_by = "rows are 64 or 128 for each warpgroup, columns those of the sums in whole instructions"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: ProductChain | None) -> ChainPlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: ProductChain | None,
+             ceiling: Price | None = None) -> ChainPlan | Rejected:
         """The layers of a chain in the cheapest tiles."""
         form = chain_form(graph, layouts)
         return form if isinstance(form, Rejected) else choose_chain(form, device, fixed)

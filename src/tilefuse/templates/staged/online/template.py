@@ -15,7 +15,7 @@ from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Worker
 from tilefuse.templates.own_launch import OwnLaunchTemplate
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings
 from tilefuse.templates.staged.online.choose import choose_online
@@ -38,7 +38,8 @@ class OnlineTemplate(StagedTemplate[Online, OnlinePlan], OwnLaunchTemplate[Onlin
     places = {(ROW, Worker.CTA): "rows", (WALK, Worker.LOOP): "columns"}
     met_by = "rows are whole instructions a warp, columns a multiple of 16"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Online | None) -> OnlinePlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Online | None,
+             ceiling: Price | None = None) -> OnlinePlan | Rejected:
         """The walk in the cheapest tiles."""
         form = online_form(graph)
         return form if isinstance(form, Rejected) else choose_online(form, device, fixed)

@@ -15,12 +15,14 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.memory import RESERVED_SHARED_BYTES
 from tilefuse.target.warpgroup import MOST_COLUMNS, TURNED_BITS
 from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.request import Price
+from tilefuse.templates.staged.pipelined.bounds.least_time import LeastTimes
 from tilefuse.templates.staged.pipelined.exact.block_scales import SLOT_INNER, scaled_contraction
 from tilefuse.templates.staged.pipelined.form import ProductForm, form_for
 from tilefuse.templates.staged.pipelined.operand import runs_along_inner
 from tilefuse.templates.staged.pipelined.operands import registers_of_roles
 from tilefuse.templates.staged.pipelined.plan import ProductPlan, placed, row_tiles_of, why_no_copies
-from tilefuse.templates.staged.pipelined.product_work import least_us, with_work
+from tilefuse.templates.staged.pipelined.product_work import with_work
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.split.shapes import split_rules, split_shapes
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS, STAGES
@@ -34,23 +36,28 @@ from tilefuse.templates.staged.search import Rank, broken_rule, cheapest
 ARITHMETIC = ("", "tf32", SPLIT)
 
 
-def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None) -> ProductPlan | Rejected:
-    """The tiles of the least price, or why there are none. wanted: tiles made by hand or by a tuner."""
+def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | None = None,
+                   ceiling: Price | None = None) -> ProductPlan | Rejected:
+    """The tiles of the least price, or why there are none. wanted: tiles made by hand or by a tuner. ceiling: as of `cheapest`."""
     refused = _refusal(form, device)
     if refused is not None:
         return refused
     boundary = boundary_work(form.graph)
     forms, flops = tuple(form_for(form, swapped) for swapped in (False, True)), result_operations(form, device)
-    floor = price_work(boundary, device)
+    bounds = tuple(LeastTimes(f, flops, price_work(boundary, device), device) for f in forms)
 
     def least(shape: Pipelined) -> Rank:
-        return least_us(forms[shape.swapped], shape, flops, floor, device)
+        return bounds[shape.swapped].of(shape)
 
     def ranked(shape: Pipelined, bound: Rank, _best: Rank | None) -> tuple[Rank, ProductPlan] | Rejected | None:
         turned = forms[shape.swapped]
-        choice = shape if wanted is not None else _with_slots(turned, shape, device)
-        if wanted is None and not _fills_ahead(turned, choice):
-            return None
+        choice = shape
+        if wanted is None:
+            if _shared_room(shape, device) // bounds[shape.swapped].slot_bytes(shape) <= IN_USE and not _fills_ahead(turned, shape):
+                return None
+            choice = _with_slots(turned, shape, device)
+            if not _fills_ahead(turned, choice):
+                return None
         plan = _fit(turned, choice, device)
         if isinstance(plan, Rejected):
             return plan
@@ -59,7 +66,7 @@ def choose_product(form: ProductForm, device: DeviceSpec, wanted: Pipelined | No
         beside = powered_us(sum(blocks_us(b, device) for b in plan.work.blocks), plan.work.energy_pj, device)
         return (price_work(plan.work, device).us, beside, *bound[2:]), plan
 
-    return cheapest([wanted] if wanted is not None else _shapes(form, device), least, ranked)
+    return cheapest([wanted] if wanted is not None else _shapes(form, device), least, ranked, ceiling)
 
 
 def _refusal(form: ProductForm, device: DeviceSpec) -> Rejected | None:
@@ -149,10 +156,11 @@ def _with_slots(form: ProductForm, shape: Pipelined, device: DeviceSpec) -> Pipe
     none is filled ahead of the products."""
     slots = 0
     for stages in range(STAGES, 0, -1):
-        slots = _most_slots(form, shape, stages, device)
-        if slots > IN_USE:
+        least = placed(form, shape, stages)
+        slots = _most_slots(least, device)
+        if slots > IN_USE or not least.staged:
             break
-    return replace(shape, slots=slots)
+    return shape.with_slots(slots)
 
 
 def _shared_room(choice: Pipelined, device: DeviceSpec) -> int:
@@ -161,12 +169,11 @@ def _shared_room(choice: Pipelined, device: DeviceSpec) -> int:
     return min(device.shared_bytes_per_block, shares) - device.fitted.pipelined.barrier_bytes
 
 
-def _most_slots(form: ProductForm, choice: Pipelined, stages: int, device: DeviceSpec) -> int:
-    """Slots that shared memory holds beside so many stages for each result."""
-    least = placed(form, choice, stages)
-    room = _shared_room(choice, device) - least.beside_bytes
-    most = SEARCH.pipelines.swapped_slots if choice.swapped else SEARCH.pipelines.slots
-    return min(room // sum(t.slot_bytes for t in least.operands), most)
+def _most_slots(plan: ProductPlan, device: DeviceSpec) -> int:
+    """Slots that shared memory holds beside the stages of a plan."""
+    room = _shared_room(plan.choice, device) - plan.beside_bytes
+    most = SEARCH.pipelines.swapped_slots if plan.choice.swapped else SEARCH.pipelines.slots
+    return min(room // sum(t.slot_bytes for t in plan.operands), most)
 
 
 def _cluster(form: ProductForm, columns: int, device: DeviceSpec) -> int | None:

@@ -381,7 +381,7 @@ def why_no_map_of(sizes: Mapping[str, int], tile: OperandTile) -> str:
     return why_no_map(operand.dtype, m.extents, m.strides, m.box, SWIZZLE_LINE_BYTES, operand.first)
 
 
-def _operand_tile(form: ProductForm, key: str, operand: Operand, lines: int, depth: int, offset_bytes: int) -> OperandTile:
+def operand_tile(form: ProductForm, key: str, operand: Operand, lines: int, depth: int, offset_bytes: int = 0) -> OperandTile:
     """The tile of an operand; of its narrow tensor, where the operand is the left one of instructions, which take that from registers."""
     tile = OperandTile(key, operand, lines, depth, offset_bytes)
     narrow = stored_tile(form, tile) if form.swapped and operand.line == form.row_axis else None
@@ -440,7 +440,7 @@ def placed(form: ProductForm, choice: Pipelined, stages: int = STAGES) -> Produc
             tiles.append(replace(tiles[1], key=key, operand=operand, number_of=n - 1))
             continue
         start = -(-end // TILE_ALIGNMENT_BYTES) * TILE_ALIGNMENT_BYTES
-        tile = replace(_operand_tile(form, key, operand, lines, choice.depth, start), beside=together if n else 1)
+        tile = replace(operand_tile(form, key, operand, lines, choice.depth, start), beside=together if n else 1)
         tiles.append(replace(tile, parts=choice.cluster) if choice.multicast and not n else tile)
         end = tile.offset_bytes + tile.slot_bytes * tile.beside * choice.slots
     lows: list[LowParts] = []

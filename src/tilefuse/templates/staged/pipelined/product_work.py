@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2
 
-from tilefuse.domain.roofline import Parts, clock_hz, launches_us, powered_us
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
@@ -18,7 +17,7 @@ from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipeline_work import port_cycles
 from tilefuse.templates.staged.pipelined.energy import PRODUCTS_OF_PARTS, energy_pj, repeated_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, fillings_of_part, products_together
+from tilefuse.templates.staged.pipelined.plan import ProductPlan, products_together
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
@@ -26,10 +25,8 @@ from tilefuse.templates.staged.pipelined.swapped.stream_work import (
     lane_paths,
     last_filling_cycles,
     refill_cycles,
-    step_cycles_of,
     stepping_cycles,
     stream_latency_cycles,
-    stream_us,
     streaming_cycles,
 )
 from tilefuse.templates.staged.pipelined.thread_work import producing_cycles
@@ -43,7 +40,7 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     choice, form, fitted = plan.choice, plan.form, device.fitted.pipelined
     filling = producing_cycles(plan, device)
     main, ending = _main_loop(plan, filling, device), _ending(plan, flops, device)
-    meetings = _meetings(choice, len(plan.rights), device)
+    meetings = meetings_of(choice, len(plan.rights), device)
     # Parts whose blocks take one each meet when all have been multiplied.
     behind = (*meetings, ending) if meetings and plan.turns == 1 else ()
     stages: tuple[StageWork, ...] = (main,) if behind else (main, *meetings, ending)
@@ -65,49 +62,7 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def least_us(form: ProductForm, choice: Pipelined, flops: int, boundary: Parts,
-             device: DeviceSpec) -> tuple[float, float, float]:
-    """Lower bounds on the price of a choice with any number of slots, on the time of its blocks, and on that of their products alone.
-
-    flops: operations on one element of the results. boundary: the price of the boundary values. Units: microseconds.
-    Source: the cycles of `with_work`, of which the bounds leave out waits, stores from registers, and operands that threads compute.
-    """
-    fitted = device.fitted.pipelined
-    tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
-    items = tiles * choice.split
-    turns, fillings = -(-items // choice.blocks), fillings_of_part(form.walked_inner, choice)
-    products = choice.rows * _multiplied_columns(form, choice, device) * choice.depth
-    blocks = min(choice.blocks, items * choice.cluster)
-    left, rights = choice.rows * form.left.read_bytes, choice.columns * sum(p.right.read_bytes for p in form.products)
-    # Blocks of a cluster may bring parts of a tile to each other.
-    by_port = not choice.swapped and choice.cluster == 1
-    port = _slot_port_cycles(choice, blocks, left * choice.depth, rights * choice.depth, device) if by_port else 0.0
-    # Warpgroups that expand elements share the steps of a swapped product.
-    step = 0.0 if choice.swapped else step_cycles_of(choice, device)
-    main = fillings * max(products / _rate(form, device), step, port)
-    ending = fitted.tile_cycles + choice.rows * choice.result_columns * _least_result_cycles(form, choice, flops, device)
-    meetings = sum(m.alone_cycles for m in _meetings(choice, len(form.products), device))
-    behind = meetings + ending if meetings and turns == 1 else 0.0
-    beside = 0.0 if behind else meetings + ending
-    # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
-    turn = main + fitted.turn_cycles
-    cycles = turns * max(turn, (turn + beside) / 2) + beside if choice.pingpong else turns * (main + beside)
-    us_of, stream = fitted.overlap.counted_share / clock_hz(device) * 1e6, stream_us(form, choice, device) * clock_hz(device) / 1e6
-    blocks_us = us_of * (max(cycles, stream) + fitted.fill_cycles)
-    multiplying = turns * fillings * max(products / _rate(form, device), fitted.step_cycles)
-    computed = powered_us(blocks_us, energy_pj(form, choice, boundary.global_bytes, flops, device), device) + launches_us(1, device)
-    return (max(boundary.us, computed) + behind / clock_hz(device) * 1e6, blocks_us,
-            us_of * max(multiplying, stream))
-
-
-def _least_result_cycles(form: ProductForm, choice: Pipelined, flops: int, device: DeviceSpec) -> float:
-    """Cycles of the instructions of an element's results, whichever way these are stored."""
-    fitted = device.fitted.pipelined
-    stores = min(fitted.staged_instructions, fitted.stored_instructions) * len(form.tile_results)
-    return (flops + stores) / (fitted.issued_per_cycle * (choice.rows // choice.warpgroup_rows))
-
-
-def _multiplied_columns(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> int:
+def multiplied_columns(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> int:
     """Columns of all products of a tile, narrow instructions counted as those that take as long."""
     together = products_together(form, choice)
     return len(form.products) // together * max(choice.columns * together, device.fitted.pipelined.least_columns)
@@ -117,7 +72,7 @@ def _product_flops(form: ProductForm) -> int:
     return 2 * len(form.products) * form.num_leads * form.rows * form.columns * form.inner
 
 
-def _rate(form: ProductForm, device: DeviceSpec) -> float:
+def rate_of(form: ProductForm, device: DeviceSpec) -> float:
     """Multiply-adds a cycle of warpgroup products of the operands' type."""
     fitted = device.fitted.pipelined
     if form.splits_operands:
@@ -133,8 +88,8 @@ def _slot_bytes(plan: ProductPlan) -> int:
 def _main_loop(plan: ProductPlan, filling: float, device: DeviceSpec) -> StageWork:
     """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side. filling: `producing_cycles`."""
     choice, fitted = plan.choice, device.fitted.pipelined
-    products = choice.rows * _multiplied_columns(plan.form, choice, device) * choice.depth * plan.fillings
-    tensor_cycles = products / _rate(plan.form, device)
+    products = choice.rows * multiplied_columns(plan.form, choice, device) * choice.depth * plan.fillings
+    tensor_cycles = products / rate_of(plan.form, device)
     further_panels = 0.0 if choice.swapped else (choice.depth // plan.left.width - 1) * fitted.further_panel_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (
         (("tensor", tensor_cycles),), (("l2", _port_cycles(plan, device)),),
@@ -196,10 +151,10 @@ def _port_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
     multiprocessors for the same bytes are answered together in part. Few blocks have a port each.
     """
     rows, *columns = (t.elements * t.operand.port_bytes / t.parts for t in plan.operands)
-    return plan.fillings * _slot_port_cycles(plan.choice, plan.choice.blocks, rows, sum(columns), device)
+    return plan.fillings * slot_port_cycles(plan.choice, plan.choice.blocks, rows, sum(columns), device)
 
 
-def _slot_port_cycles(choice: Pipelined, blocks: int, rows: float, columns: float, device: DeviceSpec) -> float:
+def slot_port_cycles(choice: Pipelined, blocks: int, rows: float, columns: float, device: DeviceSpec) -> float:
     """The same for one slot with so many bytes of rows and of columns."""
     fitted = device.fitted.pipelined
     own, shared = (rows, columns) if choice.band > 1 else (columns, rows)
@@ -208,7 +163,7 @@ def _slot_port_cycles(choice: Pipelined, blocks: int, rows: float, columns: floa
     return port_cycles(num_bytes, blocks, device)
 
 
-def _meetings(choice: Pipelined, num_products: int, device: DeviceSpec) -> tuple[StageWork, ...]:
+def meetings_of(choice: Pipelined, num_products: int, device: DeviceSpec) -> tuple[StageWork, ...]:
     """The sums of a tile's parts, through the shared memory of a cluster, then through a workspace: of one block that finishes a tile."""
     fitted = device.fitted.pipelined.parts
     meetings: list[StageWork] = []

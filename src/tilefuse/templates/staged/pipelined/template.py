@@ -20,7 +20,7 @@ from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.notation import Attr, Template, Worker
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Numbers, Settings, numbers_of
 from tilefuse.templates.staged.pipelined.choose import candidates, choose_product, may_be_pipelined
@@ -40,16 +40,18 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
     results."""
 
     record = Pipelined
+    tries_many = 1
     plan_type = ProductPlan
     noun = "a pipelined product"
     settings = Settings(("slots", "warpgroups", *FLAGS, "resident", "band", BLOCKS, THREADS), FLAGS, ("resident",))
     rare = ("by_warps", "resident")
     met_by = "rows are 64 for each warpgroup or a multiple, columns and inner elements multiples of 128 bytes"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pipelined | None) -> ProductPlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Pipelined | None,
+             ceiling: Price | None = None) -> ProductPlan | Rejected:
         """The products in the cheapest tiles."""
         form = product_form(graph, layouts)
-        return form if isinstance(form, Rejected) else choose_product(form, device, fixed)
+        return form if isinstance(form, Rejected) else choose_product(form, device, fixed, ceiling)
 
     def tree(self, plan: ProductPlan) -> StageTree:
         """Tiles in turn, the main loop with its rings, maps and reductions on the sums."""
@@ -101,7 +103,7 @@ class PipelinedTemplate(PipelineTemplate[Pipelined, ProductPlan]):
         """
         if request.is_part or not request.has_products:
             return Rejected(Reason.OTHER_TEMPLATE, "no product with a kernel of its own")
-        program = self.schedule(request.with_sums_kept, request.layouts, request.device)
+        program = self.schedule(request.with_sums_kept, request.layouts, request.device, ceiling=request.ceiling)
         plan = self.plan_of(program) if isinstance(program, TileProgram) else None
         if plan is not None and plan.form.reduced.stages and not plan.form.reduced.width and not plan.choice.scattered:
             whole = plan.form.reduced.stages[0].reductions[0]

@@ -40,23 +40,28 @@ def producing_cycles(plan: ProductPlan, device: DeviceSpec) -> float:
 
     A tile with fewer chunks than there are threads takes as long as one with a chunk for each.
     """
-    return sum(_group_waits(plan, tile, device) + _element_cycles(plan, tile, device) for tile in _loaded(plan))
+    return sum(loading_cycles(plan.form, tile, device) for tile in _loaded(plan))
 
 
-def _group_waits(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
+def loading_cycles(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> float:
+    """The same of one operand's tile."""
+    return _group_waits(form, tile, device) + _element_cycles(form, tile, device)
+
+
+def _group_waits(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> float:
     """Latency of all groups of a thread's loads. A place that data give is loaded before the element at it."""
-    one_after_another = 1 if tile.operand.element is None else plan.form.producing_by_operand[tile.operand.value].loads_in_a_row
-    groups = _chunks_of_thread(tile) // chunks_together(plan.form, tile, device)
+    one_after_another = 1 if tile.operand.element is None else form.producing_by_operand[tile.operand.value].loads_in_a_row
+    groups = _chunks_of_thread(tile) // chunks_together(form, tile, device)
     return groups * one_after_another * device.fitted.pipelined.load_cycles
 
 
-def _element_cycles(plan: ProductPlan, tile: OperandTile, device: DeviceSpec) -> float:
+def _element_cycles(form: ProductForm, tile: OperandTile, device: DeviceSpec) -> float:
     """Cycles in which a warp, alone on its scheduler, loads or computes the elements of all chunks of its threads."""
     element, fitted = tile.operand.element, device.fitted.pipelined
     if element is None:
-        loads = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // access_bytes(plan.form, tile.operand))
+        loads = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // access_bytes(form, tile.operand))
         return loads * fitted.computed_instructions * WARPGROUP / fitted.computing_per_cycle
-    own = plan.form.producing_by_operand[tile.operand.value].operations
+    own = form.producing_by_operand[tile.operand.value].operations
     elements = _chunks_of_thread(tile) * (SWIZZLE_CHUNK_BYTES // tile.operand.dtype.itemsize)
     return elements * (fitted.computed_instructions + own) * WARPGROUP / fitted.computing_per_cycle
 

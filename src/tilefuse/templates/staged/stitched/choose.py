@@ -18,6 +18,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.request import Price
 from tilefuse.templates.staged.search import Rank, cheapest
 from tilefuse.templates.staged.stitched.chained import keep_chains
 from tilefuse.templates.staged.stitched.cut import Stitcher
@@ -50,8 +51,12 @@ class PricedStitch:
         return (self.us, self.hidden_us) < (other.us, other.hidden_us)
 
 
-def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = None) -> PricedStitch | Rejected:
-    """The stitched kernel of a pattern whose work has the least price, or why there is none. `by_hand`: tiles made by hand or a tuner."""
+def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = None,
+                  ceiling: Price | None = None) -> PricedStitch | Rejected:
+    """The stitched kernel of a pattern whose work has the least price, or why there is none. `by_hand`: tiles made by hand or a tuner.
+
+    ceiling: as of `search.cheapest`.
+    """
     stitcher = Stitcher(graph, device.fitted.stitch, by_hand.levels if by_hand is not None else ())
     refusal = stitcher.analyse() or why_no_levels(stitcher)
     if refusal is not None:
@@ -61,7 +66,7 @@ def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = N
         if contraction.inner > SEARCH.stages.inner:
             detail = f"a product over {contraction.inner} elements (more than {SEARCH.stages.inner}) is the library's"
             return Rejected(Reason.SHARED_MEMORY, detail)
-    search = Search(stitcher, device, by_hand is None)
+    search = Search(stitcher, device, by_hand is None, ceiling)
     best = search.cheapest([by_hand] if by_hand is not None else list(_candidates(stitcher)))
     if isinstance(best, PricedStitch):
         best.plan.work, best.plan.choice = search.work(best), best.choice
@@ -71,8 +76,8 @@ def choose_stitch(graph: Graph, device: DeviceSpec, by_hand: Stitched | None = N
 class Search:
     """Prices of one pattern's candidates. `free`: whether blocks may be made to take several tiles, where that is cheaper."""
 
-    def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool) -> None:
-        self._stitcher, self._device, self._free = stitcher, device, free
+    def __init__(self, stitcher: Stitcher, device: DeviceSpec, free: bool, ceiling: Price | None = None) -> None:
+        self._stitcher, self._device, self._free, self._ceiling = stitcher, device, free, ceiling
         self._boundary = boundary_work(stitcher.graph)
         self._boundary_parts = price_work(self._boundary, device)
 
@@ -103,7 +108,7 @@ class Search:
             candidate = self.priced(choice, cut)
             return candidate if isinstance(candidate, Rejected) else ((candidate.us, candidate.hidden_us), candidate)
 
-        return cheapest(candidates, least, ranked)
+        return cheapest(candidates, least, ranked, self._ceiling)
 
     def least_us(self, least: LeastBlocks) -> tuple[float, float]:
         """Lower bounds on the price of every candidate with at least this work, and on the time of its stages. Units: microseconds."""

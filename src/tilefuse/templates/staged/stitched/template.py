@@ -25,7 +25,7 @@ from tilefuse.templates.explained import Staging
 from tilefuse.templates.notation import Schedule, Setting, Step, Template, Worker
 from tilefuse.templates.parts import PackedGroup
 from tilefuse.templates.registry import kernel_templates
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, template_of
 from tilefuse.templates.staged.stitched.by_hand import stitched_by_hand
@@ -60,16 +60,18 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
     """Stages over one tile of the largest result, with values between stages in shared memory."""
 
     record = Stitched
+    tries_many = 2
     plan_type = StitchPlan
     noun = "a stitched kernel"
     settings = Settings((BLOCKS, THREADS))
     met_by = "smaller tiles take less shared memory"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Stitched | None) -> StitchPlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: Stitched | None,
+             ceiling: Price | None = None) -> StitchPlan | Rejected:
         """The stages over the cheapest tile."""
         if device.kind != "cuda" and fixed is None:
             return Rejected(Reason.LIBRARY_CALL, "the host's library multiplies matrices faster")
-        candidate = choose_stitch(graph, device, fixed)
+        candidate = choose_stitch(graph, device, fixed, ceiling)
         return candidate if isinstance(candidate, Rejected) else candidate.plan
 
     def tree(self, plan: StitchPlan) -> StageTree:
@@ -133,18 +135,19 @@ class StitchedTemplate(StagedTemplate[Stitched, StitchPlan]):
         if large is not None:
             return Rejected(Reason.LIBRARY_CALL, f"operands of %{large} do not stay on chip, and the library multiplies it faster")
         if request.has_products and not request.is_part:
-            return self.schedule_like(request.choices, request.graph, request.layouts, request.device)
+            return self.schedule_like(request.choices, request.graph, request.layouts, request.device, request.ceiling)
         if request.has_products or fits_one_block(request.graph, request.device):
-            return self.schedule(request.graph, request.layouts, request.device)
+            return self.schedule(request.graph, request.layouts, request.device, ceiling=request.ceiling)
         return Rejected(Reason.OTHER_TEMPLATE, "a pattern without products is computed in stages where one block suffices")
 
-    def schedule_like(self, known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec) -> TileProgram | Rejected:
+    def schedule_like(self, known: Tiles, graph: Graph, layouts: Layouts, device: DeviceSpec,
+                      ceiling: Price | None = None) -> TileProgram | Rejected:
         """As `schedule`; a pattern that differs from one in `known` in where it begins to read takes that one's tiles."""
         form = structure_but_starts(graph, {v: layouts[v] for v in graph.type_by_name if v in layouts})
         again = self.schedule(graph, layouts, device, known[form]) if form in known else None
         if isinstance(again, TileProgram):
             return again
-        program = self.schedule(graph, layouts, device)
+        program = self.schedule(graph, layouts, device, ceiling=ceiling)
         if isinstance(program, TileProgram):
             known[form] = self.choice_of(program)
         return program

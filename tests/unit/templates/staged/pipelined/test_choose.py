@@ -10,8 +10,8 @@ from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
+from tilefuse.templates.staged.pipelined.bounds.least_time import LeastTimes
 from tilefuse.templates.staged.pipelined.choose import candidates
-from tilefuse.templates.staged.pipelined.product_work import least_us
 from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
 
@@ -38,7 +38,7 @@ def test_no_other_tile_takes_less_time(name: str) -> None:
     assert len(others) > 5
     flops, floor = result_operations(form, H200), price_work(boundary_work(form.graph), H200)
     for other in others:
-        price_us, blocks, _ = least_us(plan_of(other).form, plan_of(other).choice, flops, floor, H200)
+        price_us, blocks, _ = LeastTimes(plan_of(other).form, flops, floor, H200).of(plan_of(other).choice)
         assert own_us(other) >= price_us * (1 - 1e-12)
         assert sum(blocks_us(b, H200) for b in plan_of(other).work.blocks) >= blocks * (1 - 1e-12)
     assert own_us(chosen) == min(map(own_us, others))

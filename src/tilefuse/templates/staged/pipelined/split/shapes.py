@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import fillings_of_part
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 
@@ -28,15 +26,15 @@ def split_shapes(inner: int, whole: Pipelined, tiles: int, device: DeviceSpec) -
             each = -(-fillings // (cluster * most))
             # Fewer parts may take as many steps.
             parts = -(-fillings // each // cluster) * cluster
-            if parts > 1 and parts not in tried and _none_empty(inner, parts, whole):
+            if parts > 1 and parts not in tried and _none_empty(inner, parts, whole.depth):
                 tried.add(parts)
-                yield replace(whole, blocks=tiles * parts, cluster=cluster, split=parts)
+                yield whole.in_parts(parts, cluster, tiles * parts)
             most //= 2
 
 
-def _none_empty(inner: int, split: int, choice: Pipelined) -> bool:
-    """Whether each part of the inner axis has elements."""
-    return (split - 1) * fillings_of_part(inner, replace(choice, split=split)) * choice.depth < inner
+def _none_empty(inner: int, split: int, depth: int) -> bool:
+    """Whether each part of the inner axis has elements. depth: those of a filling."""
+    return (split - 1) * -(-inner // depth // split) * depth < inner
 
 
 def split_rules(form: ProductForm, choice: Pipelined) -> tuple[tuple[bool, str], ...]:
@@ -48,5 +46,5 @@ def split_rules(form: ProductForm, choice: Pipelined) -> tuple[tuple[bool, str],
             (choice.cluster == 1 or not form.reduced.stages,
              f"reductions of rows need whole sums in one block, and {choice.cluster} blocks of a cluster finish some columns each"),
             (split % choice.cluster == 0, f"{split} parts of the inner axis are no whole clusters of {choice.cluster}"),
-            (_none_empty(form.inner, split, choice),
+            (_none_empty(form.inner, split, choice.depth),
              f"{split} parts of an inner axis of {form.inner}, in steps of {choice.depth}: some would be empty"))

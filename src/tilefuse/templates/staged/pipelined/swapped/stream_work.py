@@ -4,6 +4,8 @@
 """
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilefuse.domain.roofline import clock_hz, transfer_us
 from tilefuse.domain.work import Unit
 from tilefuse.ir.dtype import F32
@@ -20,26 +22,46 @@ from tilefuse.templates.staged.pipelined.record import Pipelined
 IN_USE = 2
 
 
-def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> float:
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Right operands of a product, whichever tiles read them.
+
+    us: time of a copy of so many bytes. runs: bytes of an element of each, and whether its runs in memory go along the inner axis.
+    Units: microseconds.
+    """
+
+    us: float
+    runs: tuple[tuple[float, bool], ...]
+
+    @classmethod
+    def of(cls, form: ProductForm, device: DeviceSpec) -> Weights:
+        """Those of a form, in its order of operands."""
+        num_bytes, runs = 0.0, []
+        for p in form.products:
+            stored = p.right.stored if form.swapped and p.right.dtype in REGISTER_TYPES else None
+            itemsize = p.right.dtype.itemsize if stored is None else stored.dtype.itemsize / stored.packing
+            num_bytes += form.num_leads * p.right.lines * form.inner * itemsize
+            runs.append((itemsize, p.right.inner_is_contiguous or stored is not None))
+        return cls(transfer_us(int(num_bytes), device), tuple(runs))
+
+
+def stream_us(form: ProductForm, choice: Pipelined, device: DeviceSpec, weights: Weights | None = None) -> float:
     """Time in which all weights come from global memory; 0 where several tiles read them, through L2.
 
-    Units: microseconds. Source: `transfer_curve`, `PipelinedFigures.run_bytes`.
+    weights: those of the form. Units: microseconds. Source: `transfer_curve`, `PipelinedFigures.run_bytes`.
     """
     if (form.columns > choice.columns) if choice.swapped else (form.rows > choice.rows):
         return 0.0
-    num_bytes, longest = 0.0, 0.0
-    for p in form.products:
-        stored = p.right.stored if choice.swapped and p.right.dtype in REGISTER_TYPES else None
-        itemsize = p.right.dtype.itemsize if stored is None else stored.dtype.itemsize / stored.packing
-        num_bytes += form.num_leads * p.right.lines * form.inner * itemsize
-        run = choice.depth if p.right.inner_is_contiguous or stored is not None else choice.rows if choice.swapped else choice.columns
+    weights, longest = weights or Weights.of(form, device), 0.0
+    for itemsize, along_inner in weights.runs:
+        run = choice.depth if along_inner else choice.rows if choice.swapped else choice.columns
         longest = max(longest, 1.0 + device.fitted.pipelined.run_bytes / (run * itemsize))
     lines, tile = (form.rows, choice.rows) if choice.swapped else (form.columns, choice.columns)
     items = form.num_leads * -(-lines // tile) * choice.split
     idle = 1.0 - min(choice.blocks, device.num_multiprocessors) / device.num_multiprocessors
     longest *= 1.0 + device.fitted.pipelined.idle_stream * idle
     # The last turn takes as long as a full one.
-    return transfer_us(int(num_bytes), device) * longest * -(-items // choice.blocks) * choice.blocks / items
+    return weights.us * longest * -(-items // choice.blocks) * choice.blocks / items
 
 
 def streaming_cycles(plan: ProductPlan, device: DeviceSpec) -> tuple[float, ...]:

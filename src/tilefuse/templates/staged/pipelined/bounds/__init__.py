@@ -1,0 +1,1 @@
+"""Inner axes of pipelined products in parts: their shapes, and how the sums of parts meet."""

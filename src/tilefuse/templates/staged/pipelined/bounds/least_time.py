@@ -1,0 +1,137 @@
+"""Lower bounds on the prices of a product's tiles, from which the search leaves tiles out before they are placed.
+
+Facts of the product are worked out once: there are hundreds of tiles for each of the many patterns that hold a product.
+"""
+from __future__ import annotations
+
+from tilefuse.domain.roofline import Parts, clock_hz, launches_us, powered_us
+from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.pipelined.energy import energy_pj
+from tilefuse.templates.staged.pipelined.form import ProductForm
+from tilefuse.templates.staged.pipelined.plan import fillings_of_part, operand_tile, why_no_copies
+from tilefuse.templates.staged.pipelined.product_work import meetings_of, multiplied_columns, rate_of, slot_port_cycles
+from tilefuse.templates.staged.pipelined.record import Pipelined
+from tilefuse.templates.staged.pipelined.swapped.stream_work import Weights, step_cycles_of, stream_us
+from tilefuse.templates.staged.pipelined.thread_work import loading_cycles
+
+
+class LeastTimes:
+    """Bounds for one product. flops: operations on one element of the results. boundary: the price of the boundary values.
+
+    Source: the cycles of `with_work`, of which the bounds leave out waits and stores from registers.
+    """
+
+    def __init__(self, form: ProductForm, flops: int, boundary: Parts, device: DeviceSpec) -> None:
+        fitted = device.fitted.pipelined
+        self._form, self._flops, self._boundary, self._device = form, flops, boundary, device
+        self._leads, self._rows, self._columns, self._products = form.num_leads, form.rows, form.columns, len(form.products)
+        self._inner, self._rate, self._clock_hz = form.walked_inner, rate_of(form, device), clock_hz(device)
+        self._left_bytes, self._right_bytes = form.left.read_bytes, sum(p.right.read_bytes for p in form.products)
+        self._us_of_cycle = fitted.overlap.counted_share / self._clock_hz * 1e6
+        self._launch_us = launches_us(1, device)
+        stores = min(fitted.staged_instructions, fitted.stored_instructions) * len(form.tile_results)
+        self._instructions = flops + stores
+        self._weights: Weights | None = None
+        # Tiles of unlike depths and parts share these.
+        self._slot_by_tile: dict[tuple[int, int, int], tuple[int, float]] = {}
+        self._columns_by_tile: dict[tuple[int, int, bool], int] = {}
+        self._energy_by_tile: dict[tuple[int, int, int, float], float] = {}
+        self._meeting_by_parts: dict[tuple[int, int, int, int], float] = {}
+
+    def of(self, choice: Pipelined) -> tuple[float, float, float]:
+        """Bounds on the price of a choice with any number of slots, on the time of its blocks, and on that of their products alone.
+
+        Units: microseconds.
+        """
+        fitted, device = self._device.fitted.pipelined, self._device
+        items = self._leads * -(-self._rows // choice.rows) * -(-self._columns // choice.columns) * choice.split
+        turns, fillings = -(-items // choice.blocks), fillings_of_part(self._inner, choice)
+        multiply_cycles = choice.rows * self._multiplied_columns(choice) * choice.depth / self._rate
+        main = fillings * max(multiply_cycles, self._step_cycles(choice, min(choice.blocks, items * choice.cluster)))
+        columns = choice.columns if choice.split == 1 else choice.result_columns
+        ending = fitted.tile_cycles + choice.rows * columns * self._result_cycles(choice)
+        meetings = self._meeting_cycles(choice) if choice.split > 1 else 0.0
+        behind = meetings + ending if meetings and turns == 1 else 0.0
+        beside = 0.0 if behind else meetings + ending
+        _, filling = self._slot(choice)
+        if choice.pingpong:
+            # Warpgroups that take turns: the results of one beside the main loop of the other, and those of the last tile behind.
+            turn = max(main, (fillings - 1 / turns) * filling) + fitted.turn_cycles
+            cycles = turns * max(turn, (turn + beside) / 2) + beside
+        else:
+            # The first slot of a block is filled while it starts.
+            cycles = max(turns * main, turns * fillings * filling - min(filling, fitted.load_cycles)) + turns * beside
+        stream = self._stream_us(choice) * self._clock_hz / 1e6
+        blocks_us = self._us_of_cycle * (max(cycles, stream) + fitted.fill_cycles)
+        multiplying = turns * fillings * max(multiply_cycles, fitted.step_cycles)
+        computed = powered_us(blocks_us, self._energy_pj(choice), device) + self._launch_us
+        return (max(self._boundary.us, computed) + behind / self._clock_hz * 1e6, blocks_us,
+                self._us_of_cycle * max(multiplying, stream))
+
+    def _step_cycles(self, choice: Pipelined, blocks: int) -> float:
+        """Cycles of one filling beside its products: steps of consumers, or the port to L2."""
+        if choice.swapped:
+            # Warpgroups that expand elements share the steps of a swapped product.
+            return 0.0
+        step = step_cycles_of(choice, self._device)
+        if choice.cluster > 1:
+            # Blocks of a cluster may bring parts of a tile to each other.
+            return step
+        rows, columns = choice.rows * self._left_bytes * choice.depth, choice.columns * self._right_bytes * choice.depth
+        return max(step, slot_port_cycles(choice, blocks, rows, columns, self._device))
+
+    def _multiplied_columns(self, choice: Pipelined) -> int:
+        """As `multiplied_columns`."""
+        key = choice.columns, choice.depth, choice.split > 1
+        columns = self._columns_by_tile.get(key)
+        if columns is None:
+            columns = self._columns_by_tile[key] = multiplied_columns(self._form, choice, self._device)
+        return columns
+
+    def _result_cycles(self, choice: Pipelined) -> float:
+        """Cycles of the instructions of an element's results, whichever way these are stored."""
+        return self._instructions / (self._device.fitted.pipelined.issued_per_cycle * (choice.rows // choice.warpgroup_rows))
+
+    def _stream_us(self, choice: Pipelined) -> float:
+        """As `stream_us`, which is 0 for most tiles."""
+        several = self._columns > choice.columns if choice.swapped else self._rows > choice.rows
+        if several:
+            return 0.0
+        if self._weights is None:
+            self._weights = Weights.of(self._form, self._device)
+        return stream_us(self._form, choice, self._device, self._weights)
+
+    def _energy_pj(self, choice: Pipelined) -> float:
+        """As `energy_pj`. Units: picojoules."""
+        key = choice.rows, choice.columns, choice.band, choice.blocks / choice.split
+        energy = self._energy_by_tile.get(key)
+        if energy is None:
+            energy = self._energy_by_tile[key] = energy_pj(self._form, choice, self._boundary.global_bytes, self._flops, self._device)
+        return energy
+
+    def _meeting_cycles(self, choice: Pipelined) -> float:
+        """Cycles of a block that finishes a tile, in which the sums of its parts meet."""
+        key = choice.rows, choice.columns, choice.cluster, choice.split
+        cycles = self._meeting_by_parts.get(key)
+        if cycles is None:
+            meetings = meetings_of(choice, self._products, self._device)
+            cycles = self._meeting_by_parts[key] = float(sum(m.alone_cycles for m in meetings))
+        return cycles
+
+    def slot_bytes(self, choice: Pipelined) -> int:
+        """Shared memory of one slot."""
+        return self._slot(choice)[0]
+
+    def _slot(self, choice: Pipelined) -> tuple[int, float]:
+        """Bytes of a slot, and cycles in which producing threads fill it, as far as no tensor copies bring its tiles."""
+        key = choice.rows, choice.columns, choice.depth
+        if key not in self._slot_by_tile:
+            form, num_bytes, cycles = self._form, 0, 0.0
+            for n, operand in enumerate(form.operands):
+                lines = choice.rows if operand.line == form.row_axis else choice.columns
+                tile = operand_tile(form, f"right{n - 1}" if n else "left", operand, lines, choice.depth)
+                num_bytes += tile.slot_bytes
+                if why_no_copies(form, tile):
+                    cycles += loading_cycles(form, tile, self._device)
+            self._slot_by_tile[key] = num_bytes, cycles
+        return self._slot_by_tile[key]
