@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from tilefuse.ir.affine import Affine, Extents, axes_of, axis, bounds, from_terms, number, simplify, substitute
+from tilefuse.ir.affine import Affine, Extents, Term, axes_of, axis, bounds, from_terms, number, simplify, substitute
 from tilefuse.ir.scalar import Bound
 
 
@@ -65,7 +65,7 @@ def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple
     extents: dict[str, int] = {}
     region: list[Span] = []
     for e, full in zip(index, shape, strict=True):
-        plain = _plain(e, spans)
+        plain = _plain(e, spans) or _linear(e, spans, grid)
         if plain is not None:
             region.append(_clipped(plain.offset, plain.extent, grid, full))
             continue
@@ -86,6 +86,26 @@ def _plain(e: Affine, spans: Mapping[str, Span]) -> Span | None:
     return span if span is not None and span.offset.is_linear else None
 
 
+def _linear(e: Affine, spans: Mapping[str, Span], grid: Extents) -> Span | None:
+    """Span of a sum of axes whose spans begin at sums of grid axes; None for others. As `_span`, without the rules of divisions."""
+    terms: list[Term] = []
+    low = high = 0
+    const = e.const
+    for atom, c in e.terms:
+        span = spans.get(atom) if isinstance(atom, str) else None
+        if span is None:
+            return None
+        for a, k in span.offset.terms:
+            # An axis of one element is none of the offset's.
+            if not isinstance(a, str) or grid.get(a, 1) == 1:
+                return None
+            terms.append((a, k * c))
+        const += span.offset.const * c
+        reach = max(span.extent - 1, 0) * c
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return Span(from_terms(terms, const + low), high - low + 1)
+
+
 def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
     """Span of one subscript."""
     simple = simplify(e, extents)
@@ -101,12 +121,12 @@ def _span(e: Affine, grid: Extents, extents: Extents, full: int) -> Span:
 
 def _clipped(offset: Affine, extent: int, grid: Extents, full: int) -> Span:
     """The span, clipped to a dimension of `full` elements if its offset is constant."""
-    if extent >= full or bounds(offset, grid) is None:
+    if extent >= full:
         return Span(number(0), full)
     if offset.is_const:
         low, high = max(offset.const, 0), min(offset.const + extent, full)
         return Span(number(low), max(high - low, 1)) if low < full else Span(number(0), 1)
-    return Span(offset, extent)
+    return Span(number(0), full) if bounds(offset, grid) is None else Span(offset, extent)
 
 
 def joined(a: Region, b: Region) -> Region | None:

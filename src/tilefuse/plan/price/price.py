@@ -23,7 +23,7 @@ from tilefuse.plan.price.products import NO_PRODUCTS, Products
 from tilefuse.plan.price.structure import Structures, boundary
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
-from tilefuse.templates.registry import kernel_template
+from tilefuse.templates.registry import template_named
 from tilefuse.templates.staged.stitched.record import Tiles
 
 Scheduler = Callable[[Graph, Sequence[str], Layouts, DeviceSpec], TileProgram | Rejected]
@@ -113,7 +113,7 @@ class Pricer:
             return call_us, None
         both_measured = kernel.cost.source == MEASUREMENT and self.products.measured(node)
         is_exact = both_measured or kernel.cost.source == "bandwidth"
-        if kernel.cost.us > call_us * (1.0 if is_exact else kernel_template(kernel.program.choice).own_kernel_share(self.device)):
+        if kernel.cost.us > call_us * (1.0 if is_exact else template_named(kernel.figures.template).own_kernel_share(self.device)):
             return call_us, None
         return kernel.cost.us, kernel
 

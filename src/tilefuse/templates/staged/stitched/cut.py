@@ -61,6 +61,7 @@ class Stitcher(StitchPattern):
         self.fitted, self.levels = fitted, levels
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
+        self._elsewhere: dict[tuple[str, int, str], frozenset[str]] = {}
 
     def values_kept(self) -> frozenset[str]:
         """Nodes worth a stage of their own; a map that several read is one where its operations cost more than the accesses to its tile."""
@@ -402,19 +403,21 @@ class Stitcher(StitchPattern):
 
     def _row_read(self, plan: StitchPlan, stage: Stage, p: Piece) -> bool:
         """Whether every read of a value of the stage is at the row, and at the place in the row, where the piece is computed."""
-        here = {plan.pieces[k].value: plan.pieces[k] for k in stage.pieces if k != p.key}
+        here = {plan.pieces[k].value for k in stage.pieces if k != p.key}
         rows = len(p.region) - (0 if p.kind == "reduce" or len(p.region) == len(plan.pieces[next(
             k for k in stage.pieces if plan.pieces[k].kind == "reduce")].region) else 1)
-        axes = self.axes(p.value)
-        place = (*axes[:rows], *((self.over(p.value)[0][0],) if p.kind == "reduce" else axes[rows:]))
-        extent = dict(zip(axes, self.graph.type_of(p.value).shape, strict=True)) | dict(self.over(p.value))
-        for value, index in self.touches(p.value):
-            other = here.get(value)
-            if other is None:
-                continue
-            if any(e != axis(a) and (e != number(0) or extent[a] > 1) for e, a in zip(index, place)) or len(index) > len(place):
-                return False
-        return True
+        return here.isdisjoint(self._read_elsewhere(p.value, rows, p.kind))
+
+    def _read_elsewhere(self, name: str, rows: int, kind: str) -> frozenset[str]:
+        """Values that a piece reads at another row, or at another place in the row, than where it is computed."""
+        key = name, rows, kind
+        if key not in self._elsewhere:
+            axes = self.axes(name)
+            place = (*axes[:rows], *((self.over(name)[0][0],) if kind == "reduce" else axes[rows:]))
+            extent = dict(zip(axes, self.graph.type_of(name).shape, strict=True)) | dict(self.over(name))
+            self._elsewhere[key] = frozenset(value for value, index in self.touches(name) if len(index) > len(place) or any(
+                e != axis(a) and (e != number(0) or extent[a] > 1) for e, a in zip(index, place)))
+        return self._elsewhere[key]
 
     def _add_reduction(self, plan: StitchPlan, p: Piece, threads: int) -> None:
         """A stage of its own, or a place beside a reduction over the same region that it does not depend on."""
