@@ -24,6 +24,8 @@ class Span:
 
 
 Region = tuple[Span, ...]
+# By a subscript, the extent of its dimension, the spans of its axes, and the extents of the grid.
+KnownSpans = dict[tuple[Affine, int, tuple[tuple[str, Span], ...], tuple[tuple[str, int], ...]], Span]
 
 
 def whole(shape: tuple[int, ...]) -> Region:
@@ -56,10 +58,12 @@ def local_name(name: str) -> str:
     return f"{name}.in"
 
 
-def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents) -> Region:
+def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple[int, ...], grid: Extents,
+              known: KnownSpans | None = None) -> Region:
     """The region of a value of `shape` that subscripts access while every axis runs over its span.
 
     grid: extents of the grid's axes. A subscript that is no sum of grid axes, local axes and a constant gives the whole dimension.
+    known: spans of subscripts with divisions that were found before, by the spans of their axes; new ones are added.
     """
     by_axis: dict[str, Affine] = {}
     extents: dict[str, int] = {}
@@ -69,10 +73,19 @@ def region_of(index: tuple[Affine, ...], spans: Mapping[str, Span], shape: tuple
         if plain is not None:
             region.append(_clipped(plain.offset, plain.extent, grid, full))
             continue
+        key = None
+        if known is not None:
+            axes = e.axes()
+            key = e, full, tuple([pair for pair in spans.items() if pair[0] in axes]), tuple(grid.items())
+            if key in known:
+                region.append(known[key])
+                continue
         if not extents:
             by_axis = {a: s.offset + axis(local_name(a)) for a, s in spans.items()}
             extents = dict(grid) | {local_name(a): s.extent for a, s in spans.items()}
         region.append(_span(substitute(e, by_axis, extents), grid, extents, full))
+        if known is not None and key is not None:
+            known[key] = region[-1]
     return tuple(region)
 
 

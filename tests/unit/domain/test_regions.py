@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilefuse.domain.regions import Region, Span, inside, joined, local_strides, num_elements, region_of, stored_elements, whole, within
+from tilefuse.domain.regions import (
+    KnownSpans,
+    Region,
+    Span,
+    inside,
+    joined,
+    local_strides,
+    num_elements,
+    region_of,
+    stored_elements,
+    whole,
+    within,
+)
 from tilefuse.ir.affine import Affine, axis, evaluate, number
 
 AXES = ("i", "j", "k")
@@ -50,6 +62,17 @@ def points(extents: dict[str, int]) -> list[dict[str, int]]:
 def starts_at(region: Region, block: dict[str, int]) -> list[int]:
     """Where a region starts in one block."""
     return [int(evaluate(s.offset, block)) for s in region]
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(subscripts(), min_size=1, max_size=3), st.lists(tilings(), min_size=2, max_size=4))
+def test_known_spans_are_those_of_the_same_tiles_alone(index: list[Affine], several: list[Tiling]) -> None:
+    """Tiles of one search share spans: each region is what it is without the others, in whichever order a node names its axes."""
+    known: KnownSpans = {}
+    for spans, grid, _ in several:
+        for order in (AXES, AXES[::-1]):
+            ordered, shape = {a: spans[a] for a in order}, (7,) * len(index)
+            assert region_of(tuple(index), ordered, shape, grid, known) == region_of(tuple(index), ordered, shape, grid)
 
 
 @settings(max_examples=120, deadline=None)

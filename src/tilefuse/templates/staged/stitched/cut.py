@@ -27,7 +27,7 @@ from tilefuse.domain.contraction import (
     tile_fma,
     tile_mma,
 )
-from tilefuse.domain.regions import Region, Span, holds, inside, joined, num_elements, region_of
+from tilefuse.domain.regions import KnownSpans, Region, Span, holds, inside, joined, num_elements, region_of
 from tilefuse.domain.tile import Level
 from tilefuse.ir.affine import Affine, axis, number, substitute
 from tilefuse.ir.dtype import DType
@@ -62,6 +62,7 @@ class Stitcher(StitchPattern):
         self._tiled: dict[tuple[int, ...], Tiled | Rejected] = {}
         self._arithmetic: dict[str, str | None] = {}
         self._elsewhere: dict[tuple[str, int, str], frozenset[str]] = {}
+        self._known_spans: KnownSpans = {}
 
     def values_kept(self) -> frozenset[str]:
         """Nodes worth a stage of their own; a map that several read is one where its operations cost more than the accesses to its tile."""
@@ -130,7 +131,7 @@ class Stitcher(StitchPattern):
                     return Rejected(Reason.RECOMPUTATION, f"more than {SEARCH.stages.pieces} tiles a block")
                 pieces.append(Piece(len(pieces), stop.value, region, stop.kind, stop.dtype, True, stop.written and number_ == 0))
                 spans = {**dict(zip(stop.axes, region, strict=True)), **stop.over}
-                reads.append([(value, region_of(index, spans, shape, extents)) for value, index, shape in stop.reads])
+                reads.append([(value, region_of(index, spans, shape, extents, self._known_spans)) for value, index, shape in stop.reads])
                 for value, wanted_there in reads[-1]:
                     requests.setdefault(value, []).append(wanted_there)
         for source in self.graph.inputs:
