@@ -39,7 +39,7 @@ def choose_program(request: Request) -> TileProgram | Rejected:
 
 
 def _proposals(templates: Sequence[KernelTemplate[Any]], request: Request) -> tuple[list[TileProgram], list[Rejected]]:
-    """What templates of one priority answer, in the order in which they were registered; those that try the most tiles are asked last."""
+    """Answers of templates of one priority, in the order in which they were registered. Those that try the most tiles are asked last."""
     request.rivals.clear()
     most = max(t.tries_many for t in templates)
     answers: dict[int, TileProgram | Rejected] = {}

@@ -10,6 +10,7 @@ from tilefuse.base.options import Options
 from tilefuse.domain.contraction import contraction_of
 from tilefuse.domain.parts import structure_of
 from tilefuse.domain.roofline import price_work
+from tilefuse.domain.tile import TileProgram
 from tilefuse.domain.work import Work
 from tilefuse.ir.graph import Graph, Node
 from tilefuse.ir.layouts import Layouts
@@ -38,15 +39,24 @@ class Predictions:
 
     store: judgements of patterns, for a compile with these options; plans of whole graphs read them and add theirs
     own_us_by_structure: times of kernels for products that were predicted before: layers of a model have the same ones again and again
+    program_by_structure: kernels of nodes that were scheduled before, with the names of the first nodes of their structure
     """
 
     device: DeviceSpec
     store: Callable[[Options], AbstractContextManager[Store | None]] = field(default=_no_store, repr=False, compare=False)
     own_us_by_structure: dict[Hashable, float | None] = field(default_factory=dict, repr=False, compare=False)
+    program_by_structure: dict[Hashable, TileProgram | Rejected] = field(default_factory=dict, repr=False, compare=False)
 
     def has_kernel(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts) -> bool:
         """Whether some template computes these nodes in one kernel."""
-        return not isinstance(schedule_pattern(graph, nodes, layouts, self.device), Rejected)
+        return not isinstance(self._scheduled(graph, nodes, layouts), Rejected)
+
+    def _scheduled(self, graph: Graph, nodes: tuple[str, ...], layouts: Layouts, eager_rounding: bool = False) -> TileProgram | Rejected:
+        """`schedule_pattern`, once for nodes that are equal up to names."""
+        key = structure_of(pattern_graph(graph, nodes), layouts), eager_rounding
+        if key not in self.program_by_structure:
+            self.program_by_structure[key] = schedule_pattern(graph, nodes, layouts, self.device, eager_rounding)
+        return self.program_by_structure[key]
 
     def copy_us(self, num_bytes: int, launches: int = 0) -> float:
         """Predicted time of some copies. Units: bytes in, microseconds out. Source: the device's curve of copies."""
@@ -71,9 +81,9 @@ class Predictions:
         The first-level cache is the same memory as shared memory and has its rate.
         """
         model = AnalyticCost(self.device)
-        program = schedule_pattern(graph, nodes, {}, self.device, eager_rounding)
+        program = self._scheduled(graph, nodes, {}, eager_rounding)
         if isinstance(program, Rejected):
-            apart = (schedule_pattern(graph, (n,), {}, self.device, eager_rounding) for n in nodes)
+            apart = (self._scheduled(graph, (n,), {}, eager_rounding) for n in nodes)
             return sum(model.cost(p).us for p in apart if not isinstance(p, Rejected))
         work = model.work(program)
         return price_work(replace(work, shared_bytes=work.shared_bytes + near_bytes), self.device).us

@@ -70,6 +70,7 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         return graph
     split: dict[str, tuple[Node, Node]] = {}
     names = {node.name for node, _ in chosen}
+    ordinary_by_size: dict[tuple[int, int], set[int]] = {}
     for node, sources in chosen:
         count, length = prod(e for _, e in node.over), node.type.num_elements
         alone = all(other is node or not sources & read for other, read in chosen)
@@ -78,8 +79,10 @@ def split_cross_reductions(graph: Graph, device: DeviceSpec) -> Graph:
         operands = sources.union(*(read for _, read in rows[count, length] if sources & read))
         rows_written = written_rows([graph.type_of(v).dtype.itemsize for v in operands], several=not alone) if written else None
         groups = num_groups(count, length, device, node.type.dtype.itemsize, light, rows_written)
-        alike = [other for other, _ in chosen if (prod(e for _, e in other.over), other.type.num_elements) == (count, length)]
-        split[node.name] = _split(graph, node, groups, _ordinary_groups(graph, alike, count * length))
+        if (count, length) not in ordinary_by_size:
+            alike = [other for other, _ in chosen if (prod(e for _, e in other.over), other.type.num_elements) == (count, length)]
+            ordinary_by_size[count, length] = _ordinary_groups(graph, alike, count * length)
+        split[node.name] = _split(graph, node, groups, ordinary_by_size[count, length])
     nodes = tuple(part for node in graph.nodes for part in split.get(node.name, (node,)))
     return replace(graph, nodes=nodes)
 
