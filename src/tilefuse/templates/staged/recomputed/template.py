@@ -14,6 +14,7 @@ from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.request import Price
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings
 from tilefuse.templates.staged.recomputed.choose import candidates, choose_back
@@ -34,7 +35,8 @@ class WalkedBackTemplate(TiledWalkTemplate[WalkedBack, BackPlan]):
     settings = Settings(("kept_slots", "slots", "warpgroups", "band", BLOCKS, THREADS))
     met_by = "columns are a multiple of 16"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None) -> BackPlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: WalkedBack | None,
+             ceiling: Price | None = None) -> BackPlan | Rejected:
         """The walk in the cheapest tiles."""
         form = back_form(graph, layouts)
         return form if isinstance(form, Rejected) else choose_back(form, layouts, device, fixed)

@@ -19,7 +19,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import SharedPlace, Staging
 from tilefuse.templates.notation import Template, Worker
-from tilefuse.templates.request import Request
+from tilefuse.templates.request import Price, Request
 from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, template_of
 from tilefuse.templates.staged.online.products import ROW, WALK
@@ -75,7 +75,8 @@ class PipelinedWalkTemplate(TiledWalkTemplate[PipelinedWalk, WalkPlan]):
     rare = ("heads", "parts")
     met_by = "columns are a multiple of 16, slots two or more"
 
-    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None) -> WalkPlan | Rejected:
+    def plan(self, graph: Graph, layouts: Layouts, device: DeviceSpec, fixed: PipelinedWalk | None,
+             ceiling: Price | None = None) -> WalkPlan | Rejected:
         """The walk in the cheapest tiles."""
         form = walk_form(graph, layouts)
         return form if isinstance(form, Rejected) else choose_walk(form, layouts, device, fixed)
