@@ -120,11 +120,10 @@ def error_of(case: Attention, inputs: Sequence[torch.Tensor], gradients: Sequenc
     group = case.heads // case.key_heads
     worst = 0.0
     for n, (x, want) in enumerate(zip(gradients, exact(case, *inputs), strict=False)):
-        heads = x[0, :group].double()
-        if n and heads.shape[0] != want.shape[0] or n and x.shape[1] == case.heads != case.key_heads:
-            heads = heads.sum(0, keepdim=True)
-        elif n:
-            heads = x[0, :1].double()
+        # The libraries' gradients of repeated heads are one for each.
+        repeated = n > 0 and x.shape[1] != case.key_heads
+        heads = x[0, :1 if n and not repeated else group].double()
+        heads = heads.sum(0, keepdim=True) if repeated else heads
         worst = max(worst, float((heads - want).abs().max() / want.abs().max().clamp(min=1e-3)))
     return worst
 

@@ -2,9 +2,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from benchmarks.attention.cases import attention_of
 from benchmarks.attention.decode import main
+from benchmarks.attention.gradients import error_of as gradient_error
+from benchmarks.attention.gradients import names_of_cases, predicted
 from benchmarks.attention.listing import CASES
 from benchmarks.attention.timed import BOUND, compact, error_of, near_tiles
 from tilefuse.target.device import H200
@@ -50,3 +53,26 @@ def test_near_tiles_are_different_and_the_cheapest_is_first() -> None:
     assert all(isinstance(attention_of(n).rows, int) for n in CASES) and len(set(CASES)) == len(CASES)
     shortest = PipelinedWalk(64, 1, 1, 2, 1, 3)
     assert compact(shortest) == {"columns": 64, "warpgroups": 1, "left_slots": 1, "slots": 2, "band": 1, "blocks": 3}
+
+
+@pytest.mark.parametrize("name", ["f16/plain/2x2x70k90x16", "bf16/causal/2x4g2x70x16"])
+def test_gradients_in_double_precision_are_those_of_the_definition(name: str) -> None:
+    """Those of eager torch are right, and others are not; heads that share keys have one gradient, or one each."""
+    case = attention_of(name)
+    q, k, v = (x.requires_grad_() for x in case.inputs("cpu")[:3])
+    group = case.heads // case.key_heads
+    g = torch.randn_like(q)
+    repeated = [x.repeat_interleave(group, 1) for x in (k, v)]
+    y = torch.nn.functional.scaled_dot_product_attention(q, *repeated, is_causal=case.kind == "causal")
+    gradients, each = (torch.autograd.grad(y, (q, *of), g, retain_graph=True) for of in ((k, v), repeated))
+    inputs = [x.detach() for x in (g, q, k, v)]
+    assert gradient_error(case, inputs, gradients) <= 2 * BOUND[case.dtype] >= gradient_error(case, inputs, each)
+    assert gradient_error(case, inputs, [gradients[0], gradients[1] + 1, gradients[2]]) > 0.1
+
+
+def test_gradients_are_predicted_without_a_device() -> None:
+    """Row sums and two walks for each case; names are cases, each once."""
+    names = names_of_cases()
+    assert len(set(names)) == len(names) > 40 and all(attention_of(n).rows for n in names)
+    templates = [template for template, _, us in predicted(attention_of("bf16/causal/4x16x4096x64"), H200) if us > 0]
+    assert templates.count("walked_back") == 2 and len(templates) == 3
