@@ -152,7 +152,8 @@ def tasks(device: str, most: int) -> dict[str, Callable[[], int]]:
     for name, op in operators().items():
         found[name] = lambda op=op: check_operator(op, device, strict, most, gradients=True)
     for name, info in modules().items():
-        for training in (False, True):
+        # Most modules compute the same in both modes, and torch's list says which do not.
+        for training in (False, True) if info.train_and_eval_differ else (False,):
             found[f"{name} ({'training' if training else 'evaluation'})"] = (
                 lambda info=info, training=training: check_module(info, device, strict, most, training))
     return found
