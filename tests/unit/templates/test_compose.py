@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.unit.templates.composed_cases import Case, all_cases, pointwise
-from tests.unit.templates.host_build import CHECKED_FLAGS, FLAGS, build_together, call, compiler, run
+from tests.unit.templates.host_build import FLAGS, SHORT_CHECKED_FLAGS, build_together, call, compiler, run
 from tests.unit.templates.pattern_graphs import ROUNDOFF, Pattern, max_pool, row_sum
 from tilefuse.domain.resolved import Domain
 from tilefuse.domain.tile import Choice
@@ -36,7 +36,7 @@ Built = dict[str, tuple[Kernel, ctypes.CDLL, int]]
 def build_group(cases: list[Case], folder: Path) -> Built:
     """The kernels of one pattern in one shared object: (kernel, library, its number in it) by case."""
     kernels = [(c.kernel(), c.checked) for c in cases]
-    library = build_together(kernels, folder, CHECKED_FLAGS if cases[0].checked else FLAGS)
+    library = build_together(kernels, folder, SHORT_CHECKED_FLAGS if cases[0].checked else FLAGS)
     return {c.name: (kernel, library, n) for n, (c, (kernel, _)) in enumerate(zip(cases, kernels, strict=True))}
 
 
