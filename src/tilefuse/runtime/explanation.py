@@ -67,7 +67,7 @@ def explanation_text(explanation: Mapping[str, Any]) -> str:
         levels = ", ".join(f"{e['producer']} -> {e['user']} {e['level']}" for e in k["edges"])
         lines.append(f"    {{{', '.join(k['nodes'])}}}" + (f"; {levels}" if levels else ""))
         lines += [f"    {line}" for line in tree_lines(k["tree"])] if k.get("tree") else []
-        lines += [f"    {line}" for line in task_lines(k["parameters"])]
+        lines += [f"    {line}" for line in task_lines(k.get("parameters", {}))]
     lines += [f"  library {c['operator']} ({', '.join(c['operands'])}) -> {', '.join(value for _, value in c['results'])}{_call_time(c)}"
               for c in explanation["library"]]
     lines += [f"  fallback {f['operator']}: {f['reason']}" for f in explanation["fallbacks"]]
