@@ -74,6 +74,9 @@ JOBS = {job.name: job for job in (
     _of_suite("stitched", "stitched"),
     Job("decode", "python -m benchmarks.attention.decode --record {out}/decode.jsonl --budget {seconds}",
         "python -m benchmarks.attention.decode --prepare"),
+    Job("gradients", "python -m benchmarks.attention.gradients --record {out}/gradients.jsonl --budget {seconds}"),
+    Job("tasks", "python -m benchmarks.tasks"),
+    Job("task-models", "python -m benchmarks.tasks --models"),
     Job("planner", "python -m benchmarks planner --processes 8 --out {out} --budget {seconds}"),
     Job("sanitize", "python -m tests.gpu.sanitize"),
     _of_both_trees("before-after", "workloads,models"),
@@ -101,8 +104,7 @@ class Place:
         command = self.job.command(is_prepared, self.values())
         if not command:
             return None
-        if command[0] == "python":
-            command[0] = sys.executable
+        command = [sys.executable if part == "python" else part for part in command]
         paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(p for p in paths if p), "PYTHONUNBUFFERED": "1",
                                           "TILEFUSE_CACHE_DIR": self.values()["caches"]}

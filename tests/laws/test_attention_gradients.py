@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.unit.templates.host_build import CHECKED_PIPELINE_FLAGS, build_together, call, compiler
+from tests.unit.templates.host_build import CHECKED_FLAGS, build_together, call, compiler
 from tests.unit.templates.staged.recomputed.back_graphs import Gradient
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import BF16, F16
@@ -49,7 +49,7 @@ def test_gradients_agree_with_f64(first: int, tmp_path: Path) -> None:
             cases.append((seed, gradient, program))
     assert len(cases) >= LEAST_ACCEPTED
     kernels = [compose_back(program, H200) for *_, program in cases]
-    library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_PIPELINE_FLAGS)
+    library = build_together([(k, True) for k in kernels], tmp_path, CHECKED_FLAGS)
     for number, ((seed, gradient, program), kernel) in enumerate(zip(cases, kernels, strict=True)):
         what = f"seed {seed}: {gradient}\n{program.choice}"
         values, expected = gradient.drawn(seed)

@@ -23,7 +23,6 @@ FLAGS = ("-O2", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "
 # The checking mode. Eight pipelined products of about 100 x 100 by 100 in one source: 2.2 and 8.8 CPU seconds to build and run them with
 # -O0, 4.4 and 2.3 with -O1, 2.4 and 2.5 with -Og.
 CHECKED_FLAGS = tuple("-Og" if f == "-O2" else f for f in FLAGS)
-CHECKED_PIPELINE_FLAGS = CHECKED_FLAGS
 # Many short runs of as many kernels: faults planted in small ones, say.
 SHORT_CHECKED_FLAGS = tuple("-O0" if f == "-O2" else f for f in FLAGS)
 
