@@ -25,9 +25,9 @@ def test_tiles_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the program is the one that a search finds."""
     searched = []
 
-    def counted(graph, device, wanted=None):  # type: ignore[no-untyped-def]
+    def counted(graph, device, wanted=None, ceiling=None):  # type: ignore[no-untyped-def]
         searched.append(wanted)
-        return choose_stitch(graph, device, wanted)
+        return choose_stitch(graph, device, wanted, ceiling)
 
     monkeypatch.setattr(stitched, "choose_stitch", counted)
     known: Tiles = {}
