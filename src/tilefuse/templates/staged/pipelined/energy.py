@@ -9,17 +9,17 @@ from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import products_together
 from tilefuse.templates.staged.pipelined.record import Pipelined
 
 # Products of the high and low parts of f32 operands.
 PRODUCTS_OF_PARTS = 3
 
 
-def energy_pj(form: ProductForm, choice: Pipelined, boundary_bytes: int, flops: int, device: DeviceSpec) -> float:
+def energy_pj(form: ProductForm, choice: Pipelined, boundary_bytes: int, flops: int, device: DeviceSpec, together: int = 1) -> float:
     """Energy of the multiply-adds, of copies into slots, of reads by instructions, of maps on the sums, and of global memory.
 
-    boundary_bytes: bytes of the boundary values, each once. flops: operations of the maps on one element. Units: picojoules.
+    boundary_bytes: bytes of the boundary values, each once. flops: operations of the maps on one element. together: products of one
+    instruction. Units: picojoules.
     Source: `PowerFigures`. Multiply-adds of a tile's padding have zeros and take next to nothing.
     """
     figures, itemsize = device.fitted.power, form.left.dtype.itemsize
@@ -27,8 +27,7 @@ def energy_pj(form: ProductForm, choice: Pipelined, boundary_bytes: int, flops: 
     multiplied = times * products * form.num_leads * form.rows * form.columns * form.inner
     tiles = form.num_leads * -(-form.rows // choice.rows) * -(-form.columns // choice.columns)
     copied = tiles * form.inner * (choice.rows * form.left.read_bytes + choice.columns * sum(p.right.read_bytes for p in form.products))
-    left_reads = products // products_together(form, choice)
-    lines = choice.rows // WARPGROUP_ROWS * (left_reads * WARPGROUP_ROWS + products * choice.columns)
+    lines = choice.rows // WARPGROUP_ROWS * (products // together * WARPGROUP_ROWS + products * choice.columns)
     read = times * tiles * form.inner * lines * itemsize
     moved = boundary_bytes + repeated_bytes(form, choice, device)
     return (dict(figures.multiply_add_pj)[power_unit(form)] * multiplied + figures.copied_byte_pj * copied

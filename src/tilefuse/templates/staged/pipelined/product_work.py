@@ -17,7 +17,7 @@ from tilefuse.target.warpgroup import MOST_COLUMNS, NEIGHBOURS, ROW_HALVES
 from tilefuse.templates.staged.pipeline_work import port_cycles
 from tilefuse.templates.staged.pipelined.energy import PRODUCTS_OF_PARTS, energy_pj, repeated_bytes
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import ProductPlan, products_together
+from tilefuse.templates.staged.pipelined.plan import ProductPlan
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.pipelined.swapped.stream_work import (
@@ -50,7 +50,7 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
         stages, once = (_in_turn(main, ending, _beside_cycles(choice, flops, device), device),), once + ending.alone_cycles
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, plan.turns, stages, (StageWork((), once),), fitted.overlap)
     product_flops = _product_flops(form)
-    energy = energy_pj(form, choice, boundary.global_bytes, flops, device) / _share_of_groups(plan, device)
+    energy = energy_pj(form, choice, boundary.global_bytes, flops, device, plan.together) / _share_of_groups(plan, device)
     # Bytes from L2 are cycles of the tiles: tensor copies are faster than the loads that measured the device's curve.
     launch = Launch(choice.blocks, choice.num_threads, choice.cluster, plan.shared_bytes, scattered=choice.scattered)
     runs = 1.0 + fitted.parts.run_bytes / (choice.depth * form.left.dtype.itemsize) if behind else boundary.traffic_factor
@@ -62,9 +62,8 @@ def with_work(plan: ProductPlan, boundary: Work, flops: int, device: DeviceSpec)
     return replace(plan, work=work, flops=product_flops + plan.num_tiles * choice.rows * choice.columns * flops)
 
 
-def multiplied_columns(form: ProductForm, choice: Pipelined, device: DeviceSpec) -> int:
-    """Columns of all products of a tile, narrow instructions counted as those that take as long."""
-    together = products_together(form, choice)
+def multiplied_columns(form: ProductForm, choice: Pipelined, together: int, device: DeviceSpec) -> int:
+    """Columns of all products of a tile, narrow instructions counted as those that take as long. together: products of one instruction."""
     return len(form.products) // together * max(choice.columns * together, device.fitted.pipelined.least_columns)
 
 
@@ -88,7 +87,7 @@ def _slot_bytes(plan: ProductPlan) -> int:
 def _main_loop(plan: ProductPlan, filling: float, device: DeviceSpec) -> StageWork:
     """The main loop of a tile: tensor cores, the port to L2 and the consumers' own steps work side by side. filling: `producing_cycles`."""
     choice, fitted = plan.choice, device.fitted.pipelined
-    products = choice.rows * multiplied_columns(plan.form, choice, device) * choice.depth * plan.fillings
+    products = choice.rows * multiplied_columns(plan.form, choice, plan.together, device) * choice.depth * plan.fillings
     tensor_cycles = products / rate_of(plan.form, device)
     further_panels = 0.0 if choice.swapped else (choice.depth // plan.left.width - 1) * fitted.further_panel_cycles
     paths: tuple[tuple[tuple[Unit, float], ...], ...] = (

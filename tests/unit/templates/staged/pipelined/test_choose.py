@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.templates.staged.pipelined.product_graphs import gated, plain
+from tests.unit.templates.staged.pipelined.product_graphs import gated, pair, plain
 from tests.unit.templates.staged.pipelined.row_graphs import soft
 from tilefuse.domain.roofline import blocks_us, price_work
 from tilefuse.domain.tile import TileProgram
@@ -12,13 +12,14 @@ from tilefuse.target.device import H200
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.pipelined.bounds.least_time import LeastTimes
 from tilefuse.templates.staged.pipelined.choose import candidates
+from tilefuse.templates.staged.pipelined.form import form_for
 from tilefuse.templates.staged.pipelined.template import plan_of, schedule_product
 from tilefuse.templates.staged.pipelined.thread_work import result_operations
 
 FORMS = {
     "large": plain(4096, 4096, 4096), "results that take longer than products": gated(16384, 3072, 64), "few rows": plain(16, 4096, 4096),
     "few tiles": plain(256, 256, 8192), "batch": plain(512, 512, 64, lead=(64,)), "one tile": plain(33, 40, 72),
-    "by threads": plain(67, 33, 71), "rows in clusters": soft(8192, 1000, 2048),
+    "by threads": plain(67, 33, 71), "a gated pair": pair(512, 1024, 512), "rows in clusters": soft(8192, 1000, 2048),
 }
 
 
@@ -42,3 +43,8 @@ def test_no_other_tile_takes_less_time(name: str) -> None:
         assert own_us(other) >= price_us * (1 - 1e-12)
         assert sum(blocks_us(b, H200) for b in plan_of(other).work.blocks) >= blocks * (1 - 1e-12)
     assert own_us(chosen) == min(map(own_us, others))
+    # What the bounds of one tile leave behind for the next changes none.
+    choices = list(candidates(form, H200))
+    together = {c.swapped: LeastTimes(form_for(form, c.swapped), flops, floor, H200) for c in choices}
+    for c in choices:
+        assert together[c.swapped].of(c) == LeastTimes(form_for(form, c.swapped), flops, floor, H200).of(c)

@@ -1,1 +1,1 @@
-"""Inner axes of pipelined products in parts: their shapes, and how the sums of parts meet."""
+"""Lower bounds on the times of pipelined products, from which the search leaves tiles out."""

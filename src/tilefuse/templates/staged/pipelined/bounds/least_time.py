@@ -8,7 +8,7 @@ from tilefuse.domain.roofline import Parts, clock_hz, launches_us, powered_us
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.pipelined.energy import energy_pj
 from tilefuse.templates.staged.pipelined.form import ProductForm
-from tilefuse.templates.staged.pipelined.plan import fillings_of_part, operand_tile, why_no_copies
+from tilefuse.templates.staged.pipelined.plan import fillings_of_part, operand_tile, products_together, why_no_copies
 from tilefuse.templates.staged.pipelined.product_work import meetings_of, multiplied_columns, rate_of, slot_port_cycles
 from tilefuse.templates.staged.pipelined.record import Pipelined
 from tilefuse.templates.staged.pipelined.swapped.stream_work import Weights, step_cycles_of, stream_us
@@ -34,8 +34,8 @@ class LeastTimes:
         self._weights: Weights | None = None
         # Tiles of unlike depths and parts share these.
         self._slot_by_tile: dict[tuple[int, int, int], tuple[int, float]] = {}
-        self._columns_by_tile: dict[tuple[int, int, bool], int] = {}
-        self._energy_by_tile: dict[tuple[int, int, int, float], float] = {}
+        self._together_by_tile: dict[tuple[int, int, bool], int] = {}
+        self._energy_by_tile: dict[tuple[int, int, int, float, int], float] = {}
         self._meeting_by_parts: dict[tuple[int, int, int, int], float] = {}
 
     def of(self, choice: Pipelined) -> tuple[float, float, float]:
@@ -46,7 +46,8 @@ class LeastTimes:
         fitted, device = self._device.fitted.pipelined, self._device
         items = self._leads * -(-self._rows // choice.rows) * -(-self._columns // choice.columns) * choice.split
         turns, fillings = -(-items // choice.blocks), fillings_of_part(self._inner, choice)
-        multiply_cycles = choice.rows * self._multiplied_columns(choice) * choice.depth / self._rate
+        together = self._together(choice)
+        multiply_cycles = choice.rows * multiplied_columns(self._form, choice, together, device) * choice.depth / self._rate
         main = fillings * max(multiply_cycles, self._step_cycles(choice, min(choice.blocks, items * choice.cluster)))
         columns = choice.columns if choice.split == 1 else choice.result_columns
         ending = fitted.tile_cycles + choice.rows * columns * self._result_cycles(choice)
@@ -64,7 +65,7 @@ class LeastTimes:
         stream = self._stream_us(choice) * self._clock_hz / 1e6
         blocks_us = self._us_of_cycle * (max(cycles, stream) + fitted.fill_cycles)
         multiplying = turns * fillings * max(multiply_cycles, fitted.step_cycles)
-        computed = powered_us(blocks_us, self._energy_pj(choice), device) + self._launch_us
+        computed = powered_us(blocks_us, self._energy_pj(choice, together), device) + self._launch_us
         return (max(self._boundary.us, computed) + behind / self._clock_hz * 1e6, blocks_us,
                 self._us_of_cycle * max(multiplying, stream))
 
@@ -80,13 +81,13 @@ class LeastTimes:
         rows, columns = choice.rows * self._left_bytes * choice.depth, choice.columns * self._right_bytes * choice.depth
         return max(step, slot_port_cycles(choice, blocks, rows, columns, self._device))
 
-    def _multiplied_columns(self, choice: Pipelined) -> int:
-        """As `multiplied_columns`."""
+    def _together(self, choice: Pipelined) -> int:
+        """As `products_together`."""
         key = choice.columns, choice.depth, choice.split > 1
-        columns = self._columns_by_tile.get(key)
-        if columns is None:
-            columns = self._columns_by_tile[key] = multiplied_columns(self._form, choice, self._device)
-        return columns
+        together = self._together_by_tile.get(key)
+        if together is None:
+            together = self._together_by_tile[key] = products_together(self._form, choice)
+        return together
 
     def _result_cycles(self, choice: Pipelined) -> float:
         """Cycles of the instructions of an element's results, whichever way these are stored."""
@@ -101,12 +102,13 @@ class LeastTimes:
             self._weights = Weights.of(self._form, self._device)
         return stream_us(self._form, choice, self._device, self._weights)
 
-    def _energy_pj(self, choice: Pipelined) -> float:
+    def _energy_pj(self, choice: Pipelined, together: int) -> float:
         """As `energy_pj`. Units: picojoules."""
-        key = choice.rows, choice.columns, choice.band, choice.blocks / choice.split
+        key = choice.rows, choice.columns, choice.band, choice.blocks / choice.split, together
         energy = self._energy_by_tile.get(key)
         if energy is None:
-            energy = self._energy_by_tile[key] = energy_pj(self._form, choice, self._boundary.global_bytes, self._flops, self._device)
+            energy = self._energy_by_tile[key] = energy_pj(self._form, choice, self._boundary.global_bytes, self._flops, self._device,
+                                                               together)
         return energy
 
     def _meeting_cycles(self, choice: Pipelined) -> float:
