@@ -57,6 +57,11 @@ class StageWork:
         """Cycles of the stage in a block that has the multiprocessor for itself, all waits included."""
         return self.cycles() + self.wait_cycles
 
+    def times(self, count: float) -> StageWork:
+        """The work of so many such stages one after another."""
+        paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in self.paths)
+        return StageWork(paths, self.wait_cycles * count, self.chain_cycles * count)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockWork:

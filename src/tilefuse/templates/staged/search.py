@@ -84,3 +84,15 @@ def cheapest_plan(choices: Iterable[C], planned: Callable[[C], W | Rejected], de
 def broken_rule(rules: Iterable[tuple[bool, str]]) -> Rejected | None:
     """The first of the rules of a choice that does not hold: (whether it holds, the problem otherwise)."""
     return next((Rejected(Reason.ILLEGAL_TEMPLATE, problem) for holds, problem in rules if not holds), None)
+
+
+def why_too_large(registers: int, most: int, tile: str, shared_bytes: int, device: DeviceSpec) -> Rejected | None:
+    """Why a kernel with producing and consuming warpgroups does not fit a multiprocessor; None where it does.
+
+    registers: of a consumer thread, of which `most` are left to it. tile: named in the reason. shared_bytes: without those of barriers.
+    """
+    if registers > min(most, device.max_registers_per_thread):
+        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {tile}, and {most} are left")
+    if shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
+        return Rejected(Reason.SHARED_MEMORY, f"{shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
+    return None

@@ -20,7 +20,7 @@ from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, p
 from tilefuse.templates.staged.chain.record import ProductChain
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
-from tilefuse.templates.staged.search import broken_rule, cheapest_plan
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
 
 MOST_ROWS = SEARCH.pipelines.chain_row_tiles * WARPGROUP_ROWS
 
@@ -106,8 +106,4 @@ def _limit(plan: ChainPlan, device: DeviceSpec) -> Rejected | None:
             return Rejected(Reason.ILLEGAL_TEMPLATE, f"%{layer.right.operand.value} differs between places of the batch and cannot stay")
     registers = plan.registers + device.fitted.pipelined.registers
     _, most = plan.choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
-    if registers > min(most, device.max_registers_per_thread):
-        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.rows} rows a warpgroup, and {most} are left")
-    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
-        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    return None
+    return why_too_large(registers, most, f"{plan.rows} rows a warpgroup", plan.shared_bytes, device)

@@ -25,32 +25,18 @@ def with_work(plan: BackPlan, boundary: Work, device: DeviceSpec) -> BackPlan:
     kept_wait = fitted.left_wait_cycles if choice.kept_slots == 1 and tiles > 1 else 0.0
     tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + kept_wait)
     once = StageWork((), fitted.start_cycles * choice.warpgroups)
-    stages = _times(_turn(plan, device), turns), _times(tile, tiles)
+    stages = _turn(plan, device).times(turns), tile.times(tiles)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (sum(s.inner for s in form.scores) + sum(w.width for w in form.weighted))
     power = tensor_operations(products, plan.walked[0].operand.dtype.name, choice.blocks, device)
     brought = plan.num_tiles * sum(t.slot_bytes for t in plan.own) + plan.all_turns * plan.filling_bytes
-    missed = _missed_bytes(plan, device)
+    missed = plan.missed_bytes(plan.filling_bytes, device)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=max(missed / max(boundary.global_bytes, 1), 1.0),
                    grid=Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes), blocks=(blocks,), operations=(power,),
                    flight_bytes=sum(t.slot_bytes * plan.slots(t) for t in plan.tiles), shared_bytes=2 * brought,
                    serial_bytes=int(missed * fitted.missed_share))
     return replace(plan, work=work, flops=products + scores * score_of(form).flops)
-
-
-def _missed_bytes(plan: BackPlan, device: DeviceSpec) -> float:
-    """Bytes of walked operands that come from memory: once where L2 holds those of a band, else once for all tiles of a lead place that are
-    at work together."""
-    choice, each = plan.choice, plan.filling_bytes
-    if choice.band * plan.most_turns * each <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
-        return 0.0
-    return plan.all_turns * each / max(choice.blocks / choice.band, 1.0)
-
-
-def _times(stage: StageWork, count: int) -> StageWork:
-    paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
-    return StageWork(paths, stage.wait_cycles * count, stage.chain_cycles * count)
 
 
 def instructions(plan: BackPlan, device: DeviceSpec) -> float:

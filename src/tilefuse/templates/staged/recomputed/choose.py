@@ -18,7 +18,7 @@ from tilefuse.templates.staged.recomputed.back_work import with_work
 from tilefuse.templates.staged.recomputed.form import BackForm
 from tilefuse.templates.staged.recomputed.plan import INSTRUCTION_INNER, BackPlan, placed
 from tilefuse.templates.staged.recomputed.record import WalkedBack
-from tilefuse.templates.staged.search import broken_rule, cheapest_plan
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
 from tilefuse.templates.staged.walked.plan import PANEL
 
 
@@ -104,8 +104,4 @@ def _limit(plan: BackPlan, device: DeviceSpec) -> Rejected | None:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + device.fitted.walks.registers
     _, most = plan.choice.registers_of_roles(device.fitted.pipelined.copying_registers, device)
-    if registers > min(most, device.max_registers_per_thread):
-        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.choice.columns} columns, and {most} are left")
-    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
-        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    return None
+    return why_too_large(registers, most, f"{plan.choice.columns} columns", plan.shared_bytes, device)

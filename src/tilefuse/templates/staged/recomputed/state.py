@@ -1,9 +1,6 @@
 """The state of a walk between several products as its parts write it: one ring for the rows' operands, one for those of a turn."""
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine, number
 from tilefuse.ir.scalar import Read
@@ -11,13 +8,12 @@ from tilefuse.kernel.ir import Buffer
 from tilefuse.kernel.pipeline import Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.recomputed.plan import KEPT, WALKED, BackPlan, VectorTile
 from tilefuse.templates.staged.walked.rings import RingState
 
 
 class BackState(RingState):
-    """The statements of one kernel so far. walk: the whole plan; `form` is the form of the turn at hand, with or without its mask."""
+    """The statements of one kernel so far. walk: the whole plan."""
 
     walk: BackPlan
 
@@ -29,13 +25,6 @@ class BackState(RingState):
         self.walked_ring = Ring(WALKED, walk.choice.slots, (*(self.slots[t.key].name for t in walk.walked),
                                                             *(b.name for b in self.vectors.values())))
         self.vector_maps: dict[Read, TensorMap] = {}
-
-    @contextlib.contextmanager
-    def taking(self, form: OnlineForm) -> Iterator[None]:
-        """Inside, elements are those of this form."""
-        before, self.form = self.form, form
-        yield
-        self.form = before
 
     def is_on_chip(self, e: Read) -> bool:
         """Whether a ring brings the element."""

@@ -13,7 +13,7 @@ from tilefuse.target.device import DeviceSpec
 from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.online.plan import padded
-from tilefuse.templates.staged.search import broken_rule, cheapest_plan
+from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
 from tilefuse.templates.staged.walked.form import WalkForm
 from tilefuse.templates.staged.walked.plan import INSTRUCTION_INNER, PANEL, WalkPlan, consumer_registers, placed
 from tilefuse.templates.staged.walked.record import PipelinedWalk
@@ -158,8 +158,4 @@ def _limit(plan: WalkPlan, device: DeviceSpec) -> Rejected | None:
             return Rejected(Reason.UNSUPPORTED_OP, f"no tensor copies bring %{of.operand.value}: {wrong}")
     registers = plan.registers + device.fitted.walks.registers
     _, most = consumer_registers(plan, device)
-    if registers > min(most, device.max_registers_per_thread):
-        return Rejected(Reason.REGISTERS, f"about {registers} registers a thread for {plan.choice.columns} columns, and {most} are left")
-    if plan.shared_bytes + device.fitted.pipelined.barrier_bytes > device.shared_bytes_per_block:
-        return Rejected(Reason.SHARED_MEMORY, f"{plan.shared_bytes} bytes of slots, at most {device.shared_bytes_per_block}")
-    return None
+    return why_too_large(registers, most, f"{plan.choice.columns} columns", plan.shared_bytes, device)

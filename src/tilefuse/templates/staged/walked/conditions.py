@@ -204,33 +204,13 @@ class Conditions:
         strict = number(int(fn.endswith("t")))
         if left is None or right is None:
             terms = self._with_data(Call("sub", (a, b) if fn.startswith("g") else (b, a)))
-            return None if terms is None or len(terms[1]) != 1 else self._not_negative_with(terms[0] - strict, terms[1][0])
+            return None if terms is None or len(terms[1]) != 1 else _column_bounds(terms[0] - strict, terms[1][0])
         return self._not_negative((left - right if fn.startswith("g") else right - left) - strict)
 
     def _not_negative(self, e: Affine) -> Bounds | None:
         """The bounds of columns at which an index expression is not negative; those of all columns where it never is."""
         span = bounds(e, self.extents)
-        if span is not None and span[0] >= 0:
-            return Bounds()
-        by_column = e.coefficient(WALK)
-        slope = -by_column * e.coefficient(ROW)
-        rest = Affine(e.terms, 0)
-        if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
-            return None
-        if by_column < 0:
-            return Bounds(ends=((Edge(slope, e.const + 1),),))
-        return Bounds(starts=((Edge(slope, -e.const),),))
-
-    def _not_negative_with(self, e: Affine, data: Expr) -> Bounds | None:
-        """The bounds of columns at which an index expression plus an integer of the lead place is not negative."""
-        by_column = e.coefficient(WALK)
-        slope = -by_column * e.coefficient(ROW)
-        rest = Affine(e.terms, 0)
-        if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
-            return None
-        if by_column < 0:
-            return Bounds(ends=((Edge(slope, e.const + 1, data),),))
-        return Bounds(starts=((Edge(slope, -e.const, _negated(data)),),))
+        return Bounds() if span is not None and span[0] >= 0 else _column_bounds(e)
 
     def _with_data(self, e: Expr) -> tuple[Affine, tuple[Expr, ...]] | None:
         """A whole number as an index expression and integers of the lead place, which are added to it."""
@@ -295,6 +275,18 @@ class Conditions:
         """A sum, unless floats of it could be rounded."""
         span = bounds(sum_, self.extents)
         return sum_ if span is not None and span[0] > -EXACT_F32 and span[1] < EXACT_F32 else None
+
+
+def _column_bounds(e: Affine, data: Expr | None = None) -> Bounds | None:
+    """The bounds of columns at which an index expression, plus an integer of the lead place, is not negative; None without such edges."""
+    by_column = e.coefficient(WALK)
+    slope = -by_column * e.coefficient(ROW)
+    rest = Affine(e.terms, 0)
+    if abs(by_column) != 1 or slope < 0 or not rest.is_linear or rest.axes() - {ROW, WALK}:
+        return None
+    if by_column < 0:
+        return Bounds(ends=((Edge(slope, e.const + 1, data),),))
+    return Bounds(starts=((Edge(slope, -e.const, data if data is None else _negated(data)),),))
 
 
 def _negated(e: Expr) -> Expr:

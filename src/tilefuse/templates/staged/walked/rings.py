@@ -1,7 +1,8 @@
 """Rings of slots that tensor copies fill along a walk, and the stages of results, as the parts of such a kernel write them."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 
 from tilefuse.domain.contraction import INNER
 from tilefuse.domain.tile import TileProgram
@@ -10,6 +11,7 @@ from tilefuse.kernel.ir import Buffer
 from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, Produce, Ring
 from tilefuse.kernel.tensor_map import TensorCopy, TensorMap
 from tilefuse.target.device import DeviceSpec
+from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.online.state import OnlineState
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.leads import digit_places
@@ -19,7 +21,8 @@ from tilefuse.templates.staged.walked.tiled import TiledWalk
 
 
 class RingState(OnlineState):
-    """The statements of one kernel so far. staged: results that tensor stores write."""
+    """The statements of one kernel so far; `form` is the form of the turn at hand, with or without its mask. staged: results that tensor
+    stores write."""
 
     def __init__(self, program: TileProgram, walk: TiledWalk, staged: Sequence[StagedResult], device: DeviceSpec) -> None:
         super().__init__(program, walk.walk, device)
@@ -30,6 +33,13 @@ class RingState(OnlineState):
         self.stages = {r.name: Buffer(self.fresh(f"{r.name}_stage"), r.dtype, r.elements, "shared", "", r.name, r.offset_bytes,
                                       swizzle=SWIZZLE_LINE_BYTES) for r in staged}
         self.lead = number(0)
+
+    @contextlib.contextmanager
+    def taking(self, form: OnlineForm) -> Iterator[None]:
+        """Inside, elements are those of this form."""
+        before, self.form = self.form, form
+        yield
+        self.form = before
 
     def filling(self, ring: Ring, body: Callable[[Affine], None], threads: int = 1) -> str:
         """A filling of a ring by so many threads: the name of its slot. body: writes the slot of that number."""

@@ -1,15 +1,13 @@
 """The state of a pipelined walk as its parts write it: a ring of slots for each operand, and rings of biases."""
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.affine import Affine
 from tilefuse.ir.scalar import Read
 from tilefuse.kernel.pipeline import Ring
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.pipelined.plan import OperandTile
 from tilefuse.templates.staged.walked.operand import WalkOperand
 from tilefuse.templates.staged.walked.plan import WalkPlan
@@ -18,7 +16,7 @@ from tilefuse.templates.staged.walked.split.parts import part_buffers
 
 
 class WalkState(RingState):
-    """The statements of one kernel so far. walk: the whole plan; `form` is the form of the turn at hand, with or without its mask."""
+    """The statements of one kernel so far. walk: the whole plan."""
 
     walk: WalkPlan
 
@@ -33,13 +31,6 @@ class WalkState(RingState):
     def rings(self) -> tuple[Ring, ...]:
         """The ring of each operand."""
         return tuple(self.ring_by_key.values())
-
-    @contextlib.contextmanager
-    def taking(self, form: OnlineForm) -> Iterator[None]:
-        """Inside, elements are those of this form."""
-        before, self.form = self.form, form
-        yield
-        self.form = before
 
     def is_on_chip(self, e: Read) -> bool:
         """Whether a ring brings the element."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from tilefuse.base.search.limits import SEARCH
+from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.staged.online.plan import OnlinePlan
 from tilefuse.templates.staged.online.products import OnlineForm
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile
@@ -190,6 +191,14 @@ class TiledWalk:
             round_, block = divmod(n, choice.blocks)
             loads[choice.blocks - 1 - block if round_ % 2 else block] += turns[n % of_band // choice.band]
         return tiles, max(loads) * self.segments
+
+    def missed_bytes(self, filling_bytes: int, device: DeviceSpec) -> float:
+        """Bytes of walked operands that come from memory: once where L2 holds those of a band, else once for all tiles of a lead place that
+        are at work together. filling_bytes: of the walked operands' slots of one turn."""
+        band = self.tiling.band
+        if band * self.most_turns * filling_bytes <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
+            return 0.0
+        return self.all_turns * filling_bytes / max(self.tiling.blocks / band, 1.0)
 
     def turns_text(self) -> str:
         """Turns that a mask leaves of those of all tiles, and their parts; "" without either."""

@@ -42,8 +42,8 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + left_wait)
     once = StageWork((), fitted.start_cycles * choice.warpgroups)
     meetings = _meetings(plan, device)
-    beside = tuple(_times(m, tiles) for m in meetings) if tiles > 1 else ()
-    stages = (_times(_turn(plan, scores_by_turn, device), turns), _times(tile, tiles), *beside)
+    beside = tuple(m.times(tiles) for m in meetings) if tiles > 1 else ()
+    stages = (_turn(plan, scores_by_turn, device).times(turns), tile.times(tiles), *beside)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
@@ -52,7 +52,7 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     brought = plan.num_items * plan.left.slot_bytes + plan.all_turns * sum(t.slot_bytes for t in (plan.keys, plan.values, *plan.biases))
     launch = Launch(choice.blocks, choice.num_threads, 1, plan.shared_bytes)
     # Repeated reads through L2 are cycles of the turns: tensor copies are faster than the loads that measured the device's curve.
-    missed = _missed_bytes(plan, device)
+    missed = plan.missed_bytes(plan.keys.slot_bytes + plan.values.slot_bytes, device)
     factor = max(missed / max(boundary.global_bytes, 1), 1.0)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
                    flight_bytes=flight, shared_bytes=2 * brought, behind=meetings if tiles == 1 else (),
@@ -77,20 +77,6 @@ def _bias_bytes(plan: WalkPlan) -> int:
     """Bytes of biases and masks in memory."""
     graph = plan.form.online.graph
     return sum(graph.type_of(v).num_bytes for v in dict.fromkeys(b.of.operand.value for b in plan.form.biases))
-
-
-def _missed_bytes(plan: WalkPlan, device: DeviceSpec) -> float:
-    """Bytes of walked operands that come from memory: once where L2 holds those of a band, else once for all tiles of a lead place that are
-    at work together."""
-    choice, each = plan.choice, plan.keys.slot_bytes + plan.values.slot_bytes
-    if choice.band * plan.most_turns * each <= device.l2_bytes * device.fitted.traffic.pending_l2_share:
-        return 0.0
-    return plan.all_turns * each / max(choice.blocks / choice.band, 1.0)
-
-
-def _times(stage: StageWork, count: int) -> StageWork:
-    paths = tuple(tuple((unit, cycles * count) for unit, cycles in path) for path in stage.paths)
-    return StageWork(paths, stage.wait_cycles * count, stage.chain_cycles * count)
 
 
 def _instructions(plan: WalkPlan, scores: TurnScores, device: DeviceSpec) -> float:
