@@ -12,7 +12,8 @@ from tilefuse.ir.scalar import Call, walk
 from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
-from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, ITEM_BYTES, ChainPlan, PlannedLayer, whole
+from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, ITEM_BYTES, ChainPlan, PlannedLayer
+from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipeline_work import port_cycles, tensor_operations
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
@@ -82,7 +83,7 @@ def _forms(layer: PlannedLayer) -> list[ProductForm]:
 def _products(plan: ChainPlan, layer: PlannedLayer) -> int:
     """Multiply-adds of a tile, in whole instructions."""
     step = DEPTH if layer is plan.layers[0] else INSTRUCTION_INNER
-    return plan.choice.rows * layer.columns * whole(layer.form.inner, step)
+    return plan.choice.rows * layer.columns * padded(layer.form.inner, step)
 
 
 def _instructions(plan: ChainPlan, layer: PlannedLayer, device: DeviceSpec) -> float:

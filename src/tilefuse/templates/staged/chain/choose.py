@@ -16,8 +16,9 @@ from tilefuse.target.warpgroup import MOST_COLUMNS
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.staged.chain.chain_work import with_work
 from tilefuse.templates.staged.chain.form import NARROW, ChainForm
-from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, placed, whole
+from tilefuse.templates.staged.chain.plan import INSTRUCTION_INNER, ChainPlan, placed
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.plan import why_no_copies
 from tilefuse.templates.staged.pipelined.stages import STAGE_COLUMNS
 from tilefuse.templates.staged.search import broken_rule, cheapest_plan, why_too_large
@@ -62,9 +63,9 @@ def may_be_chained(node: Node, graph: Graph, device: DeviceSpec) -> bool:
 
 def candidates(form: ChainForm, device: DeviceSpec) -> Iterator[ProductChain]:
     """Every choice that is tried, those that do not fit among them."""
-    inner = tuple(whole(layer.columns, INSTRUCTION_INNER) for layer in form.layers[:-1])
+    inner = tuple(padded(layer.columns, INSTRUCTION_INNER) for layer in form.layers[:-1])
     last = form.layers[-1].columns
-    ends = {whole(last, MMA_COLUMNS), min(whole(last, STAGE_COLUMNS), MOST_COLUMNS)}
+    ends = {padded(last, MMA_COLUMNS), min(padded(last, STAGE_COLUMNS), MOST_COLUMNS)}
     warpgroups_tried, rows_tried = range(1, SEARCH.pipelines.chain_warpgroups + 1), range(WARPGROUP_ROWS, MOST_ROWS + 1, WARPGROUP_ROWS)
     for warpgroups, rows, end in product(warpgroups_tried, rows_tried, sorted(ends)):
         tall = warpgroups * rows
@@ -78,7 +79,7 @@ def candidates(form: ChainForm, device: DeviceSpec) -> Iterator[ProductChain]:
 
 
 def _fit(form: ChainForm, choice: ProductChain, device: DeviceSpec) -> ChainPlan | Rejected:
-    least = tuple(whole(layer.columns, MMA_COLUMNS if layer is form.layers[-1] else INSTRUCTION_INNER) for layer in form.layers)
+    least = tuple(padded(layer.columns, MMA_COLUMNS if layer is form.layers[-1] else INSTRUCTION_INNER) for layer in form.layers)
     broken = broken_rule((
              (choice.warpgroups >= 1 and choice.rows > 0 and choice.rows % (WARPGROUP_ROWS * choice.warpgroups) == 0,
               f"{choice.rows} rows are no multiple of {WARPGROUP_ROWS} for each of {choice.warpgroups} warpgroups"),

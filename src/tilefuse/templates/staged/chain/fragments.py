@@ -15,8 +15,9 @@ from tilefuse.kernel.ir import Assign, Comment, Declare, KExpr, Reg
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
 from tilefuse.target.capabilities import MMA_COLUMNS, MMA_ROWS, WARP
 from tilefuse.target.warpgroup import HALF_ROWS, LANE_ELEMENTS, NEIGHBOURS
-from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, PlannedLayer, whole
+from tilefuse.templates.staged.chain.plan import DEPTH, INSTRUCTION_INNER, PlannedLayer
 from tilefuse.templates.staged.chain.state import ChainState
+from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.results import load_neighbours
 
 
@@ -49,7 +50,7 @@ def left_operand(w: ChainState, layer: PlannedLayer, first_row: Affine) -> list[
     pair = w.let("pair", thread % 4, 4)
     arrays: list[str] = []
     for first in range(0, inner, DEPTH):
-        columns = min(DEPTH, whole(inner - first, INSTRUCTION_INNER))
+        columns = min(DEPTH, padded(inner - first, INSTRUCTION_INNER))
         arrays.append(w.fresh(f"{name}_left"))
         dtype = w.form.graph.type_of(name).dtype
         w.emit(Declare(arrays[-1], dtype, w.chain.rows * columns // WARPGROUP))

@@ -8,6 +8,7 @@ from tilefuse.kernel.pipeline import SWIZZLE_LINE_BYTES, TILE_ALIGNMENT_BYTES, W
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.templates.staged.chain.form import ChainForm, Layer
 from tilefuse.templates.staged.chain.record import ProductChain
+from tilefuse.templates.staged.online.plan import padded
 from tilefuse.templates.staged.pipelined.form import ProductForm
 from tilefuse.templates.staged.pipelined.operand import Operand
 from tilefuse.templates.staged.pipelined.plan import OperandTile, ProductPlan
@@ -52,7 +53,7 @@ class PlannedLayer:
 
     def depth(self, filling: int) -> int:
         """Inner elements of a filling that are multiplied, in whole instructions; those beyond the operand's end are zeros."""
-        return min(DEPTH, whole(self.form.inner, INSTRUCTION_INNER) - filling * DEPTH)
+        return min(DEPTH, padded(self.form.inner, INSTRUCTION_INNER) - filling * DEPTH)
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class ChainPlan:
     @property
     def registers(self) -> int:
         """Accumulators and left operands of a consumer thread: while sums become the next left operand, or are added to with one."""
-        deepest = max(whole(layer.form.inner, INSTRUCTION_INNER) for layer in self.layers[1:])
+        deepest = max(padded(layer.form.inner, INSTRUCTION_INNER) for layer in self.layers[1:])
         return self.sums + self.rows * deepest // WARPGROUP // 2
 
     @property
@@ -104,21 +105,16 @@ class ChainPlan:
         return not self.choice.slots
 
 
-def whole(count: int, unit: int) -> int:
-    """`count` in whole units."""
-    return -(-count // unit) * unit
-
-
-def right_lines(operand: Operand, columns: int) -> int:
-    """Lines of a slot of a right operand: its columns, in whole panels where these are contiguous."""
-    return whole(columns, MMA_COLUMNS if operand.inner_is_contiguous else DEPTH)
+def slot_lines(operand: Operand, lines: int) -> int:
+    """Lines of a slot: whole panels where lines are contiguous, else whole groups of a swizzle's rows."""
+    return padded(lines, MMA_COLUMNS if operand.inner_is_contiguous else DEPTH)
 
 
 def placed(form: ChainForm, choice: ProductChain) -> ChainPlan:
     """The plan with rings and stages one after the other in shared memory."""
     left = OperandTile("left", form.first.left, choice.rows, DEPTH, 0)
     end = left.elements * ITEM_BYTES * choice.left_slots
-    lines = [right_lines(layer.form.products[0].right, columns) for layer, columns in zip(form.layers, choice.columns, strict=True)]
+    lines = [slot_lines(layer.form.products[0].right, columns) for layer, columns in zip(form.layers, choice.columns, strict=True)]
     ring, start = RIGHT_RING, end
     layers: list[PlannedLayer] = []
     for n, (layer, columns) in enumerate(zip(form.layers, choice.columns, strict=True)):
@@ -146,7 +142,7 @@ def _with_stages(layers: list[PlannedLayer], end: int) -> tuple[list[PlannedLaye
         plan = layer.results
         for name, place in plan.form.maps.items() if plan is not None and layer.columns % STAGE_COLUMNS == 0 else ():
             assert plan is not None
-            result = StagedTile(name, plan.form.graph.type_of(name).dtype, place, whole(end, TILE_ALIGNMENT_BYTES), STAGES)
+            result = StagedTile(name, plan.form.graph.type_of(name).dtype, place, padded(end, TILE_ALIGNMENT_BYTES), STAGES)
             if result.is_copied:
                 staged.append(result)
                 end = result.offset_bytes + result.num_bytes(plan.choice.warpgroups)

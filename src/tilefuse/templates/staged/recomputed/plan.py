@@ -13,7 +13,7 @@ from tilefuse.kernel.pipeline import TILE_ALIGNMENT_BYTES, WARPGROUP, WARPGROUP_
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.tensor_map import BOX_ALIGNMENT_BYTES
-from tilefuse.templates.staged.chain.plan import ITEM_BYTES
+from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.products import LEAD, WALK
 from tilefuse.templates.staged.online.record import Online
@@ -142,8 +142,7 @@ def placed(form: BackForm, choice: WalkedBack, layouts: Layouts) -> BackPlan:
     for key, operands, lines, slots, tiles in ((KEPT, form.own, choice.rows, choice.kept_slots, own),
                                                (WALKED, form.walked, choice.columns, choice.slots, walked)):
         for n, of in enumerate(operands):
-            whole = padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
-            tile = OperandTile(f"{key}{n}", of.operand, whole, padded(of.sizes[INNER], PANEL), end)
+            tile = OperandTile(f"{key}{n}", of.operand, slot_lines(of.operand, lines), padded(of.sizes[INNER], PANEL), end)
             tiles.append(tile)
             end = padded(end + tile.slot_bytes * slots, TILE_ALIGNMENT_BYTES)
     vectors: list[VectorTile] = []

@@ -16,7 +16,7 @@ from tilefuse.kernel.pipeline import (
 from tilefuse.kernel.tensor_map import why_no_map
 from tilefuse.target.capabilities import MMA_COLUMNS
 from tilefuse.target.device import DeviceSpec
-from tilefuse.templates.staged.chain.plan import ITEM_BYTES
+from tilefuse.templates.staged.chain.plan import ITEM_BYTES, slot_lines
 from tilefuse.templates.staged.online.plan import OnlinePlan, padded
 from tilefuse.templates.staged.online.record import Online
 from tilefuse.templates.staged.pipelined.plan import OperandMap, OperandTile, map_of_tile, why_no_map_of
@@ -138,7 +138,7 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
     for key, of, lines, inner, slots in ((LEFT, form.left, choice.rows, depth, choice.left_slots),
                                          (KEYS, form.keys, choice.columns, depth, choice.slots),
                                          (VALUES, form.values, width, choice.columns, choice.slots)):
-        tiles.append(OperandTile(key, of.operand, _lines(of, lines), inner, end))
+        tiles.append(OperandTile(key, of.operand, slot_lines(of.operand, lines), inner, end))
         end = padded(end + tiles[-1].slot_bytes * slots, TILE_ALIGNMENT_BYTES)
     left, keys, values = tiles
     biases: list[OperandTile] = []
@@ -155,11 +155,6 @@ def placed(form: WalkForm, choice: PipelinedWalk, layouts: Layouts) -> WalkPlan:
         return plan
     sums = PartSums(choice.parts, min(choice.rows, form.online.num_rows), plan.width, padded(end, TILE_ALIGNMENT_BYTES))
     return replace(plan, sums=sums, shared_bytes=sums.end_bytes)
-
-
-def _lines(of: WalkOperand, lines: int) -> int:
-    """Lines of a slot: whole panels where lines are contiguous, else whole groups of a swizzle's rows."""
-    return padded(lines, MMA_COLUMNS if of.operand.inner_is_contiguous else PANEL)
 
 
 def consumer_registers(plan: WalkPlan, device: DeviceSpec) -> tuple[int, int]:
