@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,6 +21,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.attention.cases import NAME, attention_of
+from benchmarks.disassembly import disassembler, disassembly
 from benchmarks.products import fused
 from tilefuse.driver.compile import generate_sources
 from tilefuse.frontends.torch.decompositions import decompositions
@@ -107,15 +105,6 @@ def counted(code: Sequence[Instruction]) -> Counter[str]:
     return counts
 
 
-def disassembler() -> str:
-    """Path of `nvdisasm`. Raises SystemExit where it is not installed."""
-    packaged = (str(p) for p in sorted(Path(sysconfig.get_path("purelib")).glob("**/bin/nvdisasm")))
-    tool = shutil.which("nvdisasm") or next(packaged, None)
-    if tool is None:
-        raise SystemExit("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm, or put the CUDA toolkit's bin folder on the PATH")
-    return tool
-
-
 def graph_of(name: str) -> Graph:
     """The graph of a case, from tensors without data. Raises SystemExit for a name that no suite has."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -135,15 +124,16 @@ def graph_of(name: str) -> Graph:
 
 
 def reports(name: str, device: str, listings: Path | None) -> Iterator[KernelReport]:
-    """The kernels of a case. listings: folder for their machine code as text; None: not kept."""
+    """The kernels of a case. listings: folder for their machine code as text; None: not kept. Raises SystemExit without a disassembler."""
+    command = disassembler(with_labels=True)
+    if command is None:
+        raise SystemExit("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm, or put the CUDA toolkit's bin folder on the PATH")
     generated = generate_sources(graph_of(name), device=device_by_name(device))
     for kernel in generated.spec.kernels:
         entry = compile_cuda(kernel)
         assert entry.payload
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(entry.payload)
-            file.flush()
-            listing = subprocess.run([disassembler(), "-c", file.name], capture_output=True, text=True, check=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            listing = disassembly(command, entry.payload, Path(folder, f"{kernel.name}.cubin"))
         if listings is not None:
             listings.mkdir(parents=True, exist_ok=True)
             (listings / f"{kernel.name}.sass").write_text(listing, encoding="utf-8")

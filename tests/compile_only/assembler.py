@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sysconfig
 from pathlib import Path
 
 import pytest
 
+from benchmarks.disassembly import disassembler, disassembly
 from tilefuse.runtime.compilers.nvrtc import compile_text
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -30,12 +28,7 @@ def without_spills(report: str, stack: bool = False) -> bool:
 
 def disassembled(code: bytes, path: Path) -> str:
     """The machine code's instructions; skips the test where no disassembler is installed."""
-    tool = shutil.which("nvdisasm") or shutil.which("cuobjdump")
-    if tool is None:
-        folders = Path(sysconfig.get_path("purelib")).glob("*/**/bin/nvdisasm")
-        tool = next((str(p) for p in sorted(folders)), None)
-    if tool is None:
+    command = disassembler()
+    if command is None:
         pytest.skip("no nvdisasm and no cuobjdump")
-    path.write_bytes(code)
-    options = ["-sass"] if tool.endswith("cuobjdump") else ["-c"]
-    return subprocess.run([tool, *options, str(path)], capture_output=True, text=True, check=True).stdout
+    return disassembly(command, code, path)
