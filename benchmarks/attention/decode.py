@@ -37,7 +37,7 @@ from tilefuse.driver.measure.measure import build_together
 from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.pattern import pattern_graph
-from tilefuse.templates.staged.walked.choose import candidates, walks_of_few_rows
+from tilefuse.templates.staged.walked.choose import candidates
 from tilefuse.templates.staged.walked.form import walk_form
 from tilefuse.templates.staged.walked.template import pipelined_walk_of, schedule_walk
 
@@ -49,7 +49,7 @@ MOST_SCORES_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class DecodeTile(NearTile):
-    """taken: a plan takes this walk, by prices that count those without a time as `PipelineLimits.untimed_walks` says."""
+    """taken: a plan takes this walk."""
 
     taken: bool = False
 
@@ -64,7 +64,7 @@ def walks(case: Attention, device: DeviceSpec, most: int) -> list[DecodeTile]:
     assert isinstance(taken, TileProgram), taken
     first = _tile(taken, device, True)
     best = {(first.choice.heads, first.choice.parts): first}
-    for choice in dict.fromkeys((*candidates(form, {}, device), *walks_of_few_rows(form, {}, device))):
+    for choice in dict.fromkeys(candidates(form, {}, device)):
         program = schedule_walk(sub, {}, device, choice)
         if isinstance(program, Rejected):
             continue
@@ -78,7 +78,7 @@ def walks(case: Attention, device: DeviceSpec, most: int) -> list[DecodeTile]:
 def _tile(program: TileProgram, device: DeviceSpec, taken: bool = False) -> DecodeTile:
     """A walk with its predicted time, as if it had been timed."""
     plan = pipelined_walk_of(program)
-    return DecodeTile(price_candidate(plan.work, device).us / plan.work.time_factor, plan.choice, program, taken)
+    return DecodeTile(price_candidate(plan.work, device).us, plan.choice, program, taken)
 
 
 def bytes_us(case: Attention, device: DeviceSpec) -> float:

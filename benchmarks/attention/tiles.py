@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import geometric_mean, quantiles
 from typing import Any
@@ -28,13 +28,15 @@ from tilefuse.target.catalog import device_by_name
 from tilefuse.target.device import DeviceSpec
 from tilefuse.templates.levels import boundary_work
 from tilefuse.templates.pattern import pattern_graph
+from tilefuse.templates.staged.search import cheapest_plan
 from tilefuse.templates.staged.walked.choose import candidates, fit_walk
 from tilefuse.templates.staged.walked.form import WalkForm, walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
 from tilefuse.templates.staged.walked.record import PipelinedWalk
 from tilefuse.templates.staged.walked.walk_work import TurnScores, turn_scores, with_work
 
-RECORDS = tuple(sorted((Path(__file__).parents[1] / "results").glob("attention-tiles-*.jsonl")))
+RESULTS = Path(__file__).parents[1] / "results"
+RECORDS = tuple(sorted(p for kind in ("attention-tiles", "decode") for p in RESULTS.glob(f"{kind}-*.jsonl")))
 # A tile within this of the fastest counts as found.
 NEAR = 1.05
 
@@ -58,8 +60,9 @@ class Priced:
 
     def cheapest(self, device: DeviceSpec) -> PipelinedWalk:
         """The tile that a plan takes."""
-        plans = (self.plan(c, device) for c in candidates(self.form, {}, device))
-        return min((p for p in plans if isinstance(p, WalkPlan)), key=lambda p: price_candidate(p.work, device).us).choice
+        plan = cheapest_plan(candidates(self.form, {}, device), partial(self.plan, device=device), device)
+        assert isinstance(plan, WalkPlan), plan
+        return plan.choice
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
     figures = device.fitted.flight
     return Parts(
         global_bytes=work.global_bytes, l2_bytes=work.l2_bytes, shared_bytes=work.shared_bytes,
-        global_us=_global_us(work, share, device),
+        global_us=_global_us(work, share, device) + sum([s.alone_cycles for s in work.around]) / clock_hz(device) * 1e6,
         l2_us=_l2_us(work, share, device),
         shared_us=work.shared_bytes / shared_bytes_per_s * 1e6 if shared_bytes_per_s else 0.0,
         arithmetic_us=max(work.stage_us, computed_us, powered_us(_side_by_side_us(work.blocks, device), work.energy_pj, device)),
@@ -173,9 +173,16 @@ def price_work(work: Work, device: DeviceSpec) -> Parts:
         serial_us=work.serial_us + streamed_us(work.serial_bytes, device) + _idle_start_us(work, device)
         + _waited_cycles(work, device) / clock_hz(device) * 1e6,
         chain_us=_chain_us(work, device), further_launch_us=max(work.launches - 1, 0) * device.graph_launch_us,
-        overlap_power=inf if work.loads is None else figures.overlap_power,
+        overlap_power=_overlap_power(work, device),
         start_overlap_us=figures.start_overlap_us if work.follows_another else 0.0, ending_us=_ending_us(work.endings, device),
         starts_early=work.starts_early, time_factor=work.time_factor)
+
+
+def _overlap_power(work: Work, device: DeviceSpec) -> float:
+    """Exponent of the norm that joins traffic, arithmetic and chain. Source: `FlightFigures.overlap_power`, `WalkFigures.overlap_power`."""
+    if work.loads is not None:
+        return device.fitted.flight.overlap_power
+    return device.fitted.walks.overlap_power if work.around else inf
 
 
 def powered_us(blocks_us: float, energy_pj: float, device: DeviceSpec) -> float:

@@ -187,6 +187,7 @@ class Work:
     stage_us          a latency chain, or a measured time of arithmetic, that traffic and operations hide
     serial_us         waits that nothing hides
     behind            stages of the last blocks behind all traffic: nothing hides them either
+    around            stages of `blocks` before the first and behind the last of the traffic: where traffic decides, they come on top of it
     serial_bytes      bytes that move while nothing else does
     time_factor       time of all of it, launches too, over that of its parts
     traffic_factor    time of the traffic with global memory and L2, over that of a copy of as many bytes
@@ -217,6 +218,7 @@ class Work:
     stage_us: float = 0.0
     serial_us: float = 0.0
     behind: tuple[StageWork, ...] = ()
+    around: tuple[StageWork, ...] = ()
     serial_bytes: int = 0
     time_factor: float = 1.0
     traffic_factor: float = 1.0

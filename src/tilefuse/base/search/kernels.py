@@ -86,9 +86,9 @@ class PipelineLimits:
     walk_warpgroups: int = bound(3, "warpgroups", "Most consumer warpgroups of a walk.",
                                  "scores, powers and sums of 64 rows leave registers for few columns")
     walk_slots: int = bound(4, "slots", "Most ring buffer slots of each walked operand.", _PLANNING)
-    untimed_walks: float = bound(
-        1.25, "1", "Factor on the predicted time of walks in parts, and of heads as rows of one tile. Until timed: they are taken where "
-        "any other kernel or call is predicted to take a quarter longer.", "no device has timed them yet")
+    part_rounds: int = bound(
+        4, "rounds", "Most rounds of persistent blocks that parts of a walk's tiles are tried for.",
+        "the last round is an eighth of the time at most where half of it is idle")
     bias_slots: tuple[int, ...] = bound(
         (2, 1, 0), "slots", "Slots of a walk's ring of biases.",
         "with two, one is filled while the other is read; with none, threads load their elements")

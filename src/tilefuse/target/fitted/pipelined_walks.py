@@ -9,6 +9,10 @@ _TIMED = ("one H200 and one H100, 366 tiles of 47 attentions (benchmarks/results
           "measured 0.92 and 1.04; the cheapest of the timed tiles is within 5 % of the fastest in 64 of 68 cases and runs, "
           "in 43 of 45 of the newest")
 _FIT = "python -m benchmarks.attention.tiles --fit busy_shares.0,busy_shares.1,busy_shares.2,turn_cycles,load_wait_cycles"
+_DECODED = ("one H200, 113 walks of 40 attentions with one query (benchmarks/results/decode-h200-20261129.jsonl): quartiles of predicted "
+            "over measured 0.95 and 1.06, 0.84 and 1.01 with share 0; the cheapest of the timed walks is within 5 % of the fastest in 38 of 40 "
+            "cases")
+_FIT_DECODED = "python -m benchmarks.attention.tiles benchmarks/results/decode-h200-20261129.jsonl --fit around_share"
 _BIASES = ("one H200 (benchmarks/results/assumed-figures-h200-20261124.txt), dense bias f16 16 x 12 x 197 x 64, us")
 
 
@@ -65,10 +69,18 @@ class WalkFigures:
         "assumption: the shortest turn that was timed, three warpgroups with 64 columns, takes 1240 cycles")
     tile_cycles: float = measured(428.0, "cycles", "Start and end of a tile.", _TIMED, _FIT)
     warpgroup_tile_cycles: float = measured(563.0, "cycles", "The same for each warpgroup: its first scores, its results.", _TIMED, _FIT)
+    around_share: float = measured(
+        0.7, "1", "Share of a block's start, of a tile's start and end and of the last turn that traffic does not hide: no operand has "
+        "arrived yet, or all have.", _DECODED, _FIT_DECODED)
+    overlap_power: float = measured(
+        8.0, "1", "Exponent of the norm that joins traffic and the turns of the block with most of them. Infinite: the slower alone "
+        "decides, and walks by half of the multiprocessors look as fast as by all of them.",
+        _DECODED + "; root of the mean square of the logarithms 0.077 by an infinite one, 0.073 by 8, 0.083 by 4", _FIT_DECODED)
     start_cycles: float = measured(1384.0, "cycles", "Start of a block for each warpgroup.", _TIMED, _FIT)
     parts_ahead: int = measured(
         16, "parts", "Parts of a tile whose values a thread of the last block loads before it adds the first: they share a round trip.",
-        "assumption until timed: 4 columns of each take 64 registers, which products have left free")
+        "assembler, sm_90a: 4 columns of each take 64 registers, which products have left free; " + _DECODED + ", up to 16 parts each")
     parts_cycles: float = measured(
         700.0, "cycles", "Further round trip to L2 of the last block of a tile, for each group of parts whose values it loads together.",
-        "assumption until timed: 0.5 us, as a load that L2 answers takes; the first is part of `PartFigures.arrival_cycles`")
+        "0.5 us, as a load that L2 answers takes; the first is part of `PartFigures.arrival_cycles`. " + _DECODED + ": any figure up to "
+        "this one is as near, for totals and products of up to 16 parts are one group each")

@@ -52,16 +52,13 @@ def candidates(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator
         slots = _most_slots(placed(form, base, layouts), device)
         for band in _bands(form, device):
             yield replace(base, slots=slots, band=band)
-    if online.num_leads * -(-online.num_rows // WARPGROUP_ROWS) < device.num_multiprocessors:
-        yield from walks_of_few_rows(form, layouts, device)
+    yield from walks_of_few_rows(form, layouts, device)
 
 
 def walks_of_few_rows(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> Iterator[PipelinedWalk]:
-    """Walks in parts, with and without the heads of a group as rows of one tile. Plans try them where tiles of single heads leave
-    multiprocessors idle."""
+    """Walks with the heads of a group as rows of one tile, whose keys are then read once for all of them, however many tiles there are;
+    and walks in parts, with and without such heads, where tiles leave multiprocessors idle."""
     online = form.online
-    if why_no_parts(online):
-        return
     for warpgroups in range(1, SEARCH.pipelines.walk_warpgroups + 1):
         rows = WARPGROUP_ROWS * warpgroups
         shared = heads_that_share(form, rows // online.num_rows) if online.num_rows <= rows else 1
@@ -77,18 +74,34 @@ def walks_of_few_rows(form: WalkForm, layouts: Layouts, device: DeviceSpec) -> I
 
 
 def _parts(form: WalkForm, layouts: Layouts, base: PipelinedWalk, device: DeviceSpec) -> Iterator[PipelinedWalk]:
-    """Numbers of parts whose blocks all run at once, with as many slots as fit. form: with the heads of `base`."""
+    """Numbers of parts, with as many slots as fit. form: with the heads of `base`."""
     online = form.online
     tiles, turns = online.num_leads * -(-online.num_rows // base.rows), -(-online.length // base.columns)
-    most, tried = max(min(device.num_multiprocessors // tiles, turns), 1), {1} if base.heads == 1 else set[int]()
-    while most:
+    for parts in _numbers_of_parts(tiles, 1 if why_no_parts(online) else turns, device):
+        if parts == base.heads == 1:
+            # Whole walks of single heads are other candidates.
+            continue
+        blocks = min(tiles * parts, device.num_multiprocessors)
+        for left_slots in (2, 1) if tiles * parts > blocks else (1,):
+            choice = replace(base, parts=parts, left_slots=left_slots, blocks=blocks)
+            yield replace(choice, slots=_most_slots(placed(form, choice, layouts), device))
+
+
+def _numbers_of_parts(tiles: int, turns: int, device: DeviceSpec) -> Iterator[int]:
+    """Parts of each of some tiles: those whose blocks all run at once, and the most that a few rounds of persistent blocks take.
+
+        96 tiles, 132 multiprocessors     one round of 96 blocks leaves 36 idle     4 parts: three rounds, of which the last one has 120
+    """
+    tried = set[int]()
+    most = max(min(device.num_multiprocessors // tiles, turns), 1)
+    of_rounds = [min(n * device.num_multiprocessors // tiles, turns) for n in range(2, SEARCH.pipelines.part_rounds + 1)]
+    halves = [most >> n for n in range(most.bit_length())]
+    for limit in (*halves, *(n for n in of_rounds if n > most)):
         # Fewer parts may have as many turns.
-        parts = -(-turns // -(-turns // most))
+        parts = -(-turns // -(-turns // limit))
         if parts not in tried:
             tried.add(parts)
-            choice = replace(base, parts=parts, blocks=min(tiles * parts, device.num_multiprocessors))
-            yield replace(choice, slots=_most_slots(placed(form, choice, layouts), device))
-        most //= 2
+            yield parts
 
 
 def _most_slots(least: WalkPlan, device: DeviceSpec) -> int:

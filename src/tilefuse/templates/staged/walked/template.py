@@ -14,7 +14,6 @@ from tilefuse.domain.tile import Choice, TileProgram
 from tilefuse.ir.graph import Graph
 from tilefuse.ir.layouts import Layouts
 from tilefuse.kernel.ir import Kernel
-from tilefuse.kernel.pipeline import WARPGROUP_ROWS
 from tilefuse.target.device import DeviceSpec
 from tilefuse.target.launch import Launch
 from tilefuse.templates.explained import SharedPlace, Staging
@@ -24,7 +23,7 @@ from tilefuse.templates.stage_tree import StageTree
 from tilefuse.templates.staged.notation import BLOCKS, THREADS, Settings, template_of
 from tilefuse.templates.staged.online.products import ROW, WALK
 from tilefuse.templates.staged.template import PipelineTemplate, Planned
-from tilefuse.templates.staged.walked.choose import candidates, choose_walk, walks_of_few_rows
+from tilefuse.templates.staged.walked.choose import candidates, choose_walk
 from tilefuse.templates.staged.walked.compose import compose_walk
 from tilefuse.templates.staged.walked.form import walk_form
 from tilefuse.templates.staged.walked.plan import WalkPlan
@@ -95,8 +94,6 @@ class PipelinedWalkTemplate(TiledWalkTemplate[PipelinedWalk, WalkPlan]):
         form, choice = walk_form(program.graph, program.layouts), plan.choice
         assert not isinstance(form, Rejected), "the program is a walk"
         yield from candidates(form, program.layouts, device)
-        if form.online.num_rows <= WARPGROUP_ROWS:
-            yield from walks_of_few_rows(form, program.layouts, device)
         if choice.slots > 2:
             yield replace(choice, slots=choice.slots - 1)
         yield replace(choice, blocks=plan.num_items)

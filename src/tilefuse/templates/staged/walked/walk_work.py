@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilefuse.base.search.limits import SEARCH
 from tilefuse.domain.work import BlockWork, StageWork, Unit, Work
 from tilefuse.ir.dtype import F32
 from tilefuse.kernel.pipeline import WARPGROUP, WARPGROUP_ROWS
@@ -39,11 +38,13 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     tiles, turns = plan.most_loaded
     # One slot of the left operand: the copy of the next tile's begins when this tile ends.
     left_wait = fitted.left_wait_cycles if choice.left_slots == 1 and tiles > 1 else 0.0
-    tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles + left_wait)
+    one_tile = StageWork((), fitted.tile_cycles + choice.warpgroups * fitted.warpgroup_tile_cycles)
+    tile = StageWork((), one_tile.wait_cycles + left_wait)
     once = StageWork((), fitted.start_cycles * choice.warpgroups)
     meetings = _meetings(plan, device)
     beside = tuple(m.times(tiles) for m in meetings) if tiles > 1 else ()
-    stages = (_turn(plan, scores_by_turn, device).times(turns), tile.times(tiles), *beside)
+    turn, share = _turn(plan, scores_by_turn, device), fitted.around_share
+    stages = (turn.times(turns), tile.times(tiles), *beside)
     blocks = BlockWork(choice.blocks, choice.num_threads, 1, 1, stages, (once,), device.fitted.pipelined.overlap)
     scores = plan.all_turns * choice.rows * choice.columns
     products = 2 * scores * (plan.form.inner + plan.form.width)
@@ -56,7 +57,7 @@ def with_work(plan: WalkPlan, boundary: Work, scores_by_turn: TurnScores, device
     factor = max(missed / max(boundary.global_bytes, 1), 1.0)
     work = replace(boundary, l2_bytes=boundary.global_bytes, traffic_factor=factor, grid=launch, blocks=(blocks,), operations=(power,),
                    flight_bytes=flight, shared_bytes=2 * brought, behind=meetings if tiles == 1 else (),
-                   time_factor=SEARCH.pipelines.untimed_walks if choice.parts > 1 or choice.heads > 1 else 1.0,
+                   around=(once.times(share), one_tile.times(share), turn.times(share)),
                    serial_bytes=int(missed * fitted.missed_share + _bias_bytes(plan) * fitted.bias_missed_share))
     return replace(plan, work=work, flops=products + scores * score.flops)
 

@@ -16,8 +16,7 @@ from tests.unit.templates.staged.walked.walk_runs import assert_agrees_with_f64
 from tests.unit.templates.stitched_graphs import attention
 from tilefuse.base.candidate import Rejected
 from tilefuse.base.errors import UserError
-from tilefuse.base.search.limits import SEARCH
-from tilefuse.domain.roofline import price_candidate
+from tilefuse.domain.roofline import clock_hz, price_candidate
 from tilefuse.domain.tile import TileProgram
 from tilefuse.ir.dtype import F16
 from tilefuse.target.device import H200
@@ -139,15 +138,39 @@ def test_others_are_not(case: str) -> None:
     assert (choice.parts, choice.heads) == (1, 1)
 
 
-def test_untimed_walks_cost_a_quarter_more() -> None:
-    """The factor is on the whole predicted time, and on that of no other walk."""
-    case = priced("f16/plain/1x32x1k4096x128")
-    one, parts = (case.plan(PipelinedWalk(128, 1, 1, 2, 1, 32 * n, parts=n), H200) for n in (1, 4))
-    assert isinstance(one, WalkPlan) and isinstance(parts, WalkPlan)
-    assert (one.work.time_factor, parts.work.time_factor) == (1.0, SEARCH.pipelines.untimed_walks)
-    timed = price_candidate(replace(parts.work, time_factor=1.0), H200).us
-    assert price_candidate(parts.work, H200).us == pytest.approx(1.25 * timed)
-    assert timed < price_candidate(one.work, H200).us / 2
+@pytest.mark.parametrize("case", ["f16/plain/8x32g8x1k512x64", "f16/plain/8x32g8x1k8192x128", "f16/plain/64x32g8x1k4096x128"])
+def test_heads_share_keys_however_many_tiles_there_are(case: str) -> None:
+    """256 and 2048 tiles of single heads fill the device, and read each key four times: tiles of four heads are a quarter of the bytes."""
+    shared = priced(case)
+    choice = shared.cheapest(H200)
+    alone = min(price_candidate(p.work, H200).us for c in candidates(shared.form, {}, H200) if c.heads == 1
+                if isinstance(p := shared.plan(c, H200), WalkPlan))
+    plan = shared.plan(choice, H200)
+    assert isinstance(plan, WalkPlan) and choice.heads == 4 and price_candidate(plan.work, H200).us < 0.75 * alone
+
+
+def test_parts_even_out_rounds_of_blocks() -> None:
+    """96 tiles leave 36 of 132 multiprocessors idle; 384 parts are three rounds, nearly full."""
+    choice = priced("f16/plain/12x32g8x1k32768x128").cheapest(H200)
+    assert (choice.heads, choice.parts, choice.blocks, choice.left_slots) == (4, 4, 132, 2)
+
+
+def test_heads_in_a_tile_need_no_parts() -> None:
+    """Where parts have no common maximum, tiles of several heads are whole walks."""
+    form = form_of(Variant(heads=8, group=4, rows=1, keys=300))
+    other = replace(form.online, totals=tuple(replace(t, shift=None) if t.monoid == "sum" else t for t in form.online.totals))
+    tried = {(c.heads, c.parts) for c in candidates(replace(form, online=other), {}, H200)}
+    assert tried == {(1, 1), (4, 1)}
+
+
+def test_traffic_does_not_hide_the_start_of_a_block_and_the_last_turn() -> None:
+    """The part that decides the price of a long cache is its bytes, then what is around them."""
+    plan = priced("f16/plain/1x32x1k8192x128").plan(PipelinedWalk(128, 1, 1, 3, 1, 128, parts=4), H200)
+    assert isinstance(plan, WalkPlan)
+    hidden = replace(plan.work, around=())
+    around_us = sum(s.alone_cycles for s in plan.work.around) / clock_hz(H200) * 1e6
+    assert 1.0 < around_us < 2.5
+    assert price_candidate(plan.work, H200).us - price_candidate(hidden, H200).us == pytest.approx(around_us, rel=0.3)
 
 
 def test_more_parts_take_longer_to_combine() -> None:
