@@ -9,9 +9,9 @@ _TIMED = ("one H200 and one H100, 366 tiles of 47 attentions (benchmarks/results
           "measured 0.92 and 1.04; the cheapest of the timed tiles is within 5 % of the fastest in 64 of 68 cases and runs, "
           "in 43 of 45 of the newest")
 _FIT = "python -m benchmarks.attention.tiles --fit busy_shares.0,busy_shares.1,busy_shares.2,turn_cycles,load_wait_cycles"
-_DECODED = ("one H200, 113 walks of 40 attentions with one query (benchmarks/results/decode-h200-20261129.jsonl): quartiles of predicted "
-            "over measured 0.95 and 1.06, 0.84 and 1.01 with share 0; the cheapest of the timed walks is within 5 % of the fastest in 38 of 40 "
-            "cases")
+_DECODED = ("one H200, 113 walks of 40 attentions with one query (benchmarks/results/decode-h200-20261129.jsonl): quartiles of "
+            "predicted over measured 0.95 and 1.06, 0.84 and 1.01 with share 0; the cheapest of the timed walks is within 5 % of the "
+            "fastest in 38 of 40 cases")
 _FIT_DECODED = "python -m benchmarks.attention.tiles benchmarks/results/decode-h200-20261129.jsonl --fit around_share"
 _BIASES = ("one H200 (benchmarks/results/assumed-figures-h200-20261124.txt), dense bias f16 16 x 12 x 197 x 64, us")
 
