@@ -85,8 +85,7 @@ class Options:
         "the program), ready (stand ready), off (begin when that one has ended)", affects_code=True, choices=("inputs", "ready", "off"))
     grid_level: str = option(
         "off", "kernels that read each other's results as tasks of one kernel, ordered by counters: off, priced (where waits are predicted "
-        "to cost less than launches), always (wherever it is legal); its figures are assumed, not measured", affects_code=True,
-        choices=("off", "priced", "always"))
+        "to cost less than launches), always (wherever it is legal)", affects_code=True, choices=("off", "priced", "always"))
     task_blocks: int = option(
         0, "blocks a multiprocessor of kernels of tasks, which bounds registers (with grid_level); 0: as many as are estimated to fit",
         affects_code=True)
